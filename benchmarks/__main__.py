@@ -22,7 +22,7 @@ from benchmarks.provenance import ROOT, commit_of, is_whole
 from benchmarks.stages import STAGES, Stage
 
 PAGES = ("table", "pictures")
-"""Programs that write what was measured into the pages."""
+"""Programs that write measured results into the pages."""
 
 
 def run(stages: Sequence[Stage], minutes: float, folder: Path = results.FOLDER) -> int:

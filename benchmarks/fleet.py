@@ -166,7 +166,7 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    """Prints the shares, and what a record takes."""
+    """Prints the shares, and the memory of a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0, help="wall time of a trial")

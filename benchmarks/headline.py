@@ -93,7 +93,7 @@ CLAIMS: dict[str, Callable[[Document], Iterator[Claim]]] = {
     "tvm": _tvm,
     "tvm_long": _tvm,
 }
-"""Table → what it claims."""
+"""Table → its claims."""
 
 
 def headline(folder: Path = results.FOLDER) -> str:

@@ -1,4 +1,4 @@
-"""Interleaved comparison: peers take turns, so that whatever disturbs the machine disturbs them alike."""
+"""Interleaved comparison: peers take turns, so that disturbances of the machine affect them alike."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Protocol
 FEWEST_ROUNDS = 20
 """Least number of rounds, whose faster half counts: seconds of a shared host may be 1.4 times slower."""
 _LOOK = 0.03
-"""Seconds at the end of a pause in which nobody may be at work: three ticks of the system's clock."""
+"""Seconds at the end of a pause in which the machine must be idle: three ticks of the system's clock."""
 _LONGEST = 2.0
-"""Seconds that are waited for whoever never rests."""
+"""Most seconds to wait for a peer that never rests."""
 
 
 class Timed(Protocol):

@@ -32,8 +32,10 @@ STRATEGIES = (
     "bayes_opt",
 )
 PREFIXES = {"bayes_opt": (256,)}
-"""Numbers of trials to ask for first, for strategies whose first configurations do not depend on that number. Their
-time grows with its cube, so a smaller number is better if the best is among them."""
+"""Numbers of trials to ask for first, for strategies whose first configurations do not depend on that number.
+
+Their time grows with its cube, so a smaller number is better if the best is among them.
+"""
 FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
 SOURCE = "__global__ void kernel(float *x) { }"
 

@@ -31,8 +31,10 @@ FEW_BITS = {8: ("weights8", "bytes8"), 4: ("weights4", "bytes4")}
 FEW_BITS_PEERS = {bits: (f"onnxruntime{bits}", f"llama_cpp{bits}") for bits in FEW_BITS}
 """Peers with such weights, with factors in bytes. llama.cpp has models of Llama's architecture, and may be missing."""
 READS = {"read": 1.0, "read8": 9 / 32, "read4": 4.5 / 32}
-"""Plain reads of the bytes of our step in floats, 8 and 4 bits, as shares of the floats' bytes. 32 weights of 8 bits
-have a scale of one float, of 4 bits half a float."""
+"""Plain reads of the bytes of our step in floats, 8 and 4 bits, as shares of the floats' bytes.
+
+32 weights of 8 bits have a scale of one float, of 4 bits half a float.
+"""
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024

@@ -26,7 +26,7 @@ MODELS = (
     "ridge",
     "roofline",
 )
-"""The others are held against the first."""
+"""Cost models of the comparison; the first is the reference."""
 NAME = "models"
 ROLES = ("validation", "test")
 

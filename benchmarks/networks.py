@@ -1,7 +1,7 @@
 """Comparison of twenty networks with ONNX Runtime, OpenVINO and PyTorch, by trials and number of threads.
 
 `python -m benchmarks.networks [--budget 0|10|1000] [--threads 2] [--rows NAME,...] [--minutes M]` prints the table, and
-writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are there; the same command goes on.
+writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are there; the same command resumes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ HELD_OUT = (
     "deeplabv3_mobilenet_v3_large", "beit_base_patch16_224", "cspdarknet53", "eva02_tiny_patch14_224", "levit_128s",
     "nasnetalarge", "sequencer2d_s", "vit_relpos_small_patch16_224", "dinov2_small", "squeezebert",
 )  # fmt: skip
-"""Networks that were not used to fill the database or to train the models: every tenth model of the survey's list, from
-the fifth on, unless it was used. All of the survey's models were used to test the compiler."""
+"""Networks that were not used to fill the database or to train the models.
+
+They are every tenth model of the survey's list, from the fifth on, unless it was used. All of the survey's models were
+used to test the compiler.
+"""
 NETWORKS = LEARNED_FROM + HELD_OUT
 BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
-"""Budget → trials, and whether of each task: none; ten for each kernel; what the configuration of ResNet-50 has."""
+"""Budget → trials, and whether of each task: none; ten for each kernel; the number in ResNet-50's configuration."""
 
 
 def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:

@@ -1,7 +1,7 @@
 """Our generated kernels against PyTorch (oneDNN, Inductor), ONNX Runtime and OpenVINO, an operator at a time, in turns.
 
 `python -m benchmarks.operators [--rows NAME,...] [--trials 128] [--minutes M]` prints the table, and writes
-`benchmarks/results/operators.json` once all rows of it are there; the same command goes on.
+`benchmarks/results/operators.json` once all rows of it are there; the same command resumes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
-    """Tunes one row and times it beside the peers; seconds by peer, and what is needed to read them."""
+    """Tunes one row and times it beside the peers; returns seconds by peer, and facts to read them."""
     workload = row.make()
     figures_of_row: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": workload.flops}
     figures_of_row["peak_flops"] = registry.get("cpu").hardware.peak_flops

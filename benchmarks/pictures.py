@@ -21,7 +21,7 @@ from benchmarks.search.statistics import kinds_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
-"""Metric of a cost model → what its panel is called."""
+"""Metric of a cost model → title of its panel."""
 Documents = Mapping[str, Mapping[str, Any] | None]
 """Results by name; None: not measured. A second processor's results are `FOLDER/NAME`."""
 
@@ -159,7 +159,7 @@ def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
 
 
 def draw_models(documents: Documents) -> Any | None:
-    """Points with intervals: every cost model by every metric, on networks that nobody has seen."""
+    """Points with intervals: every cost model by every metric, on unseen networks."""
     document = documents["models"]
     if document is None or "test" not in document["rows"]:
         return None
@@ -256,7 +256,7 @@ PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] 
     "trials.png": (draw_trials, (*BUDGETS.values(), "tvm", "tvm_long")),
     "models.png": (draw_models, ("models",)),
 }
-"""File among the pages → what draws it, and from which results."""
+"""File among the pages → function that draws it, and names of its results."""
 
 
 def draw(folder: Path = DOCS, measured: Path = results.FOLDER) -> list[Path]:

@@ -1,7 +1,8 @@
 """Registration of the shipped dataset's pools: `python -m benchmarks.pools FILE --exports FOLDER`.
 
-Run once, before anything is measured; `autotune collect configs/collect_pools.yaml` measures what it wrote. Networks of
-torchvision and timm are exported as the survey does (`pip install '.[bench,survey]'`), weights play no part.
+Run once, before anything is measured; `autotune collect configs/collect_pools.yaml` measures the registered programs.
+Networks of torchvision and timm are exported as the survey does (`pip install '.[bench,survey]'`), weights play no
+part.
 
 The choice depends on shapes alone:
 

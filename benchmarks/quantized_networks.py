@@ -48,7 +48,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of `quantize_static`: its default, which quantises all it can, or only layers with constant weights."""
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
-"""The last computes what is not quantised as it does unless it is asked for float32."""
+"""The last computes unquantised layers in its default precision, the others in float32."""
 NAME = "quantized_networks"
 
 

@@ -186,7 +186,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compares, prints the table, and says what has become slower."""
+    """Compares, prints the table, and lists slower networks."""
     options = parse(arguments)
     store = options.store.expanduser()
     rows: dict[str, Row] = {}

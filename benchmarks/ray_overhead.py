@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def compare(title: str, trials: Sequence[Trial], settings: LocalSettings) -> None:
-    """Prints what Ray costs for `trials`."""
+    """Prints Ray's overhead for `trials`."""
     start = time.perf_counter()
     with RayPool(settings=RaySettings(settings)) as on_ray, LocalPool(settings) as local:
         on_ray.run(trials[:1])

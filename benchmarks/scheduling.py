@@ -1,10 +1,10 @@
-"""Trials that the gradient scheduler needs to reach what round robin comes to.
+"""Trials that the gradient scheduler needs to reach round robin's result.
 
 `python -m benchmarks.scheduling [--rows NAME,...] [--trials 400]` prints the table, and writes
 `benchmarks/results/scheduling.json` once all rows are there. Every task is tuned in turn, with `DEPTH` times as many
 trials; then both schedulers give out these recorded rounds. So both see the same measurements: two runs of one
-scheduler differ more than the schedulers do. `--recorded` measures and writes nothing: it shows what schedulers of now
-make of the rounds that are recorded, as after a change of one.
+scheduler differ more than the schedulers do. `--recorded` measures and writes nothing: it shows today's schedulers on
+the recorded rounds, after a change of one.
 """
 
 from __future__ import annotations

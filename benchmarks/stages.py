@@ -76,4 +76,4 @@ STAGES = (
     Stage("vta", ("benchmarks.vta",), 10),
     Stage("pytorch", ("benchmarks.pytorch",), 120),
 )
-"""Apart from what needs a GPU, files of others (`benchmarks.hub`), or a day (`benchmarks.survey`)."""
+"""Stages in order, but those that need a GPU, others' files (`benchmarks.hub`), or a day (`benchmarks.survey`)."""

@@ -24,7 +24,7 @@ MODEL_METRICS = ("normalised1", "top1", "pairwise")
 
 
 def tvm(document: Document) -> str:
-    """Returns the geometric means over all operators, and what the searches cost."""
+    """Returns the geometric means over all operators, and the costs of the searches."""
     return "\n\n".join(part for part in (tvm_table.means(document, single=False), tvm_table.cost(document)) if part)
 
 

@@ -51,7 +51,7 @@ ENDS = {"two threads": "", "AVX2": "_avx2", "one thread": "_one"}
 PAIRS = (("two threads", "AVX2"), ("AVX2", "two threads"), ("one thread", "two threads"), ("two threads", "one thread"))
 """Origin of the source, and of the searched space."""
 MEASURED = Path(pretrained.__file__).parent / "measured" / "threads"
-"""Dataset of this processor that comes along, of other workloads than the tables'."""
+"""Shipped dataset of this processor, of other workloads than the tables'."""
 LEAST_COMMON = 16
 """Programs measured on two targets, below which their orders are not compared."""
 
@@ -66,8 +66,8 @@ class Plan:
         seeds: searches of each task.
         model: model that learns from the task alone.
         estimate: whether the roofline orders candidates until the model has learned, and the model's trees begin with
-            it, as by default. Else a search without transfer begins with nothing: what the first systems that
-            transferred (AutoTVM, 2018) were compared with.
+            it, as by default. Else a search without transfer begins with nothing, as in the comparisons of the first
+            systems that transferred (AutoTVM, 2018).
     """
 
     trials: int = 64

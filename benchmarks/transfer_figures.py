@@ -11,8 +11,10 @@ import numpy as np
 from benchmarks.interleave import geometric_mean
 
 HARD_ROUNDS = 2
-"""Rounds of a hard task: the median search without transfer needs more than so many. Searches of other seeds decide
-this, so that the compared searches do not select their own tasks."""
+"""Rounds of a hard task: the median search without transfer needs more than so many.
+
+Searches of other seeds decide this, so that the compared searches do not select their own tasks.
+"""
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 

@@ -50,7 +50,7 @@ class Tuned:
 
 
 def tuned(workload: Workload, trials: int, seed: int, threads: int, knowledge: str = NOTHING) -> Tuned:
-    """Tunes for `trials` trials, from nothing or with the knowledge that comes along, see `KNOWLEDGE`.
+    """Tunes for `trials` trials, from nothing or with shipped knowledge, see `KNOWLEDGE`.
 
     Raises:
         RuntimeError: no trial of generated code worked.

@@ -109,7 +109,7 @@ def searched_by_us(
     options: argparse.Namespace,
     knowledge: str = NOTHING,
 ) -> tuple[dict[int, PeerProcess], Document]:
-    """Searches with ours, from nothing or with shipped knowledge; returns what `searched` returns of TVM."""
+    """Searches with ours, from nothing or with shipped knowledge; returns values like those of `searched` for TVM."""
     after, took = tuned_after(workload, counts, options.seed, options.threads, knowledge)
     running = {trials: stack.enter_context(PeerProcess("benchmarks.peers.ours")) for trials in after}
     for trials, schedule in after.items():
@@ -123,7 +123,7 @@ def labelled(after: Mapping[str, Mapping[int, PeerProcess]]) -> dict[str, PeerPr
 
 
 def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Namespace) -> Document:
-    """Tunes one row with both, and times what each had found after so many trials, all in turns."""
+    """Tunes one row with both, and times the results after so many trials, all in turns."""
     workload = row.make()
     figures_of_row: Document = {"title": row.title, "class": row.kind}
     with ExitStack() as stack:

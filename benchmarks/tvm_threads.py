@@ -28,7 +28,7 @@ COUNTS = tvm.TRIALS["tvm"]
 
 
 def compare(row: Row, python: str, options: argparse.Namespace) -> tvm.Document:
-    """Tunes one row with TVM in every way and with ours, and times what each had found, all in turns.
+    """Tunes one row with TVM in every way and with ours, and times the results, all in turns.
 
     Raises:
         Refusal: TVM has no definition of the row.

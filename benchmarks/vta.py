@@ -55,7 +55,7 @@ def workload_of(layer: Measured) -> Workload:
 
 
 def compare(name: str, trials: int, seed: int) -> dict[str, Any]:
-    """Tunes one layer; cycles of both schedules and what the tuned one is like."""
+    """Tunes one layer; returns cycles of both schedules and facts about the tuned one."""
     layer = ROWS[name]
     workload = workload_of(layer)
     start = time.perf_counter()

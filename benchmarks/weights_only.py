@@ -2,7 +2,7 @@
 
 `python -m benchmarks.weights_only [--rows NAME,...] [--megabytes 512] [--threads 2] [--repeat 20]` prints the table and
 writes `benchmarks/results/weights_only.json` once all rows are there. Runtimes take turns, each in a process of its
-own. Weights are many times what caches hold, also where a machine has a last cache for each core. Kernels of ours are
+own. Weights are many times larger than caches, also where a machine has a last cache for each core. Kernels of ours are
 chosen without a trial. Every runtime has two columns: data in floats, and rounded to bytes, which costs accuracy. Bytes
 are `accuracy_level` 4 of the model, or OpenVINO's default.
 """

@@ -53,7 +53,7 @@ show(before)
 
 # %%
 class Tiles(SketchRule):
-    """Outputs with rows and columns: tiles, besides what `elementwise` does."""
+    """A rule that tiles outputs with rows and columns, besides the sketches of `elementwise`."""
 
     name = "tiles"
 

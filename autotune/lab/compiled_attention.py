@@ -1,7 +1,7 @@
-"""The cost model `attention`, computed by kernels of our own: the platform compiles what it is guided by.
+"""The cost model `attention` computed by our own kernels: the platform compiles its own cost model.
 
 `autotune costmodel study --models autotune.lab.compiled_attention:CompiledAttention,attention` holds it against that by
-NumPy. It learns, saves and reads what that does; scores differ in the sixth digit, as sums are of another order.
+NumPy. It learns, saves and reads like that one; scores differ in the sixth digit, as sums have another order.
 """
 
 from __future__ import annotations

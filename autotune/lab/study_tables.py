@@ -25,14 +25,14 @@ HEADS = {
     "best1": "Best@1",
     "best5": "Best@5",
 }
-"""Metric → what the literature calls it."""
+"""Metric → its name in the literature."""
 assert tuple(HEADS) == METRICS
 _SIGNIFICANT = 0.05
 _PANELS = 12
 
 
 def new_table(left: Sequence[str], right: Sequence[str]) -> Table:
-    """Makes a table without rows: heads of the columns aligned left, and behind them of those aligned right."""
+    """Makes a table without rows: heads of the columns aligned left, then heads of the columns aligned right."""
     table = Table(box=None, header_style="bold")
     for head in left:
         table.add_column(head)

@@ -48,13 +48,13 @@ def compile(
         longest: most tokens of a prompt and its continuation; None: the model's number of positions, or 2048 if it has
             no limit.
         threads: threads to choose kernels for, and to run them on; None: one for each core.
-        precision: `float32`, `bfloat16` or `float16` of weights and of what is multiplied, see docs/precision.md. Keys
-            and values are kept in float32.
+        precision: `float32`, `bfloat16` or `float16` of weights and factors, see docs/precision.md. Keys and values are
+            kept in float32.
         quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: floats.
         group: weights along the sum that share a scale, where they are quantised.
         symmetric: whether they have no zero of their own.
-        activations: `bytes` rounds what such weights are multiplied with, in blocks of 32 numbers; or `floats`.
-        cache: folder of what compiling has found out before, or `none`; see `autotune.compile`.
+        activations: `bytes` rounds the other factors of such weights, in blocks of 32 numbers; or `floats`.
+        cache: folder of results of earlier compilations, or `none`; see `autotune.compile`.
 
     Raises:
         ModelError: a length that the model does not take.
@@ -122,7 +122,7 @@ class LanguageModel:
 
     Attributes:
         prefill_network, step_network: the executables.
-        vocabulary: tokens that there are.
+        vocabulary: number of tokens.
         longest: tokens of a sequence at most.
         position: tokens of the sequence so far.
     """
@@ -140,7 +140,7 @@ class LanguageModel:
         self._tokens = aligned((self.longest,), "int64")
 
     def __repr__(self) -> str:
-        """Formats a summary of a few lines, whatever the model's size."""
+        """Formats a summary of a few lines for models of any size."""
         step = self.step_network
         return "\n".join(
             [
@@ -165,7 +165,7 @@ class LanguageModel:
             tokens: (n,) of the vocabulary, at least one and at most `longest`.
 
         Returns:
-            Logits of what follows, (vocabulary,).
+            Logits of the next token, (vocabulary,).
 
         Raises:
             ModelError: other tokens.
@@ -182,7 +182,7 @@ class LanguageModel:
         return logits
 
     def step(self, token: int) -> Array:
-        """Adds a token to the sequence; logits of what follows it, (vocabulary,).
+        """Adds a token to the sequence, and returns logits of the next one, (vocabulary,).
 
         Raises:
             ModelError: no sequence has begun, it is as long as it may be, or the token is not of the vocabulary.

@@ -1,7 +1,7 @@
 """Graphs of a decoder: of a prompt read at once, and of one token after those whose keys and values are there.
 
-Both give keys and values of what they read as rows (m, heads, d), and logits of one position. The step has keys and
-values of all positions up to its own as states (n, heads, d), whose last row it computes.
+Both return keys and values of the tokens that they read as rows (m, heads, d), and logits of one position. The step has
+keys and values of all positions up to its own as states (n, heads, d), whose last row it computes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Decoder:
 
     Args:
         model: model; its weights are constants of the graphs, the same arrays in all of them.
-        longest: positions that there are at most.
+        longest: most positions.
     """
 
     def __init__(self, model: Model, longest: int) -> None:

@@ -27,7 +27,7 @@ class Sizes:
     """Sizes of a decoder.
 
     Attributes:
-        vocabulary: tokens that there are.
+        vocabulary: number of tokens.
         hidden: features of a position.
         layers: number of layers.
         heads: heads of queries; `kv_heads` divides them: each head of keys and values serves a group of queries.
@@ -157,7 +157,7 @@ class Layer:
     """Attention and two products after it.
 
     Attributes:
-        first, second: normalise what each half reads.
+        first, second: normalisations of the inputs of the two halves.
         query: scaled, so that products with keys are scores.
         gate: weight of SwiGLU's gate; None: GELU.
     """
@@ -184,7 +184,7 @@ class Model:
         positions: embeddings (positions, hidden); None: rotary ones.
         theta: base of the rotary positions' angles.
         layers: layers in order.
-        last: normalises what logits are made of.
+        last: normalisation before the logits.
         logits: (hidden, vocabulary).
     """
 

@@ -1,4 +1,4 @@
-"""The two executables of a decoder: what they are called, and how many rows a prompt has at least."""
+"""The two executables of a decoder: their names, and the least number of rows of a prompt."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
         compiled = torch.compile(model, backend="autotune")
         logits = compiled(image)
 
-Parameters and buffers are constants of the executables. Each call looks whether they are still what they were, and
-compiles anew where they are not; with the option `training` they are inputs. A graph that Dynamo traced for any shape
-is compiled for each shape that it comes in.
+Parameters and buffers are constants of the executables. Each call checks whether they have changed, and compiles anew
+then; with the option `training` they are inputs. A graph that Dynamo traced for any shape is compiled for each shape
+that it comes in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from autotune.pytorch.training import needs_gradients, trained_by
 __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
 
 TESTED = ("2.13", "2.14")
-"""Versions of PyTorch that this is tested with: what it hands to backends moves with each."""
+"""Versions of PyTorch that this is tested with: the graphs for backends change with each version."""
 
 
 def autotune_backend(

@@ -1,4 +1,4 @@
-"""One thread for what the process does in the background, one job after another; it ends with the process.
+"""One thread for the background jobs of the process, one after another; it ends with the process.
 
 The thread is made for the first job. At exit, before any thread of the process is gone, the running job is asked to
 stop. The process waits a few seconds for it, so that the job can end its own processes.
@@ -38,7 +38,7 @@ class Job(Protocol):
 class Background:
     """A thread with a queue of jobs.
 
-    A job that fails is told of in the log, with the reason, and the next one is taken up.
+    A failed job is logged with the reason, and the next one begins.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,8 @@ _CPU = torch.device("cpu")
 def callable_of(found: Split, calls: Sequence[Call]) -> Callable[..., Any]:
     """Makes a function that runs a split graph; nothing but the function refers to the calls.
 
-    Modules of FX lie in cycles, which are freed some time after nobody uses them: the function lets go at once.
+    Modules of FX are in reference cycles, which are freed some time after their last use: the function releases the
+    calls at once.
 
     Args:
         found: the graph; its module stays as it is.
@@ -65,7 +66,7 @@ def by_arrays(piece: Piece, run: Compiled) -> Call:
 
 
 class OutsideError(IndexError):
-    """Places of an axis that it does not have: PyTorch says in its own words where, or what they mean."""
+    """Indices outside of an axis: PyTorch reports them in its own words, or gives them a meaning."""
 
 
 def check_indices(

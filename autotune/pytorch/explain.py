@@ -127,7 +127,7 @@ def explain(
 
 @contextmanager
 def _unchanged(model: Callable[..., Any]) -> Iterator[None]:
-    """Puts back what a step of training changes besides parameters: buffers, and the state of the random generator."""
+    """Restores the state that a step of training changes besides parameters: buffers, and the random generator."""
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     values = [buffer.detach().clone() for buffer in buffers]
     with torch.random.fork_rng(devices=[]):
@@ -140,7 +140,7 @@ def _unchanged(model: Callable[..., Any]) -> Iterator[None]:
 
 
 def _backward(model: Callable[..., Any], outputs: Any, inputs: Sequence[Any]) -> None:
-    """Runs backward from all outputs that have gradients, without leaving any behind."""
+    """Runs backward from all outputs that have gradients, and keeps no gradient."""
     ends = [end for end in tree_leaves(outputs) if isinstance(end, torch.Tensor) and end.requires_grad]
     parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     leaves = [*parameters, *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]

@@ -1,6 +1,6 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
-The graph is made at several sizes (`graph.frontends.aten.sizes.specialised`), and what these have in common is one
+The graph is made at several sizes (`graph.frontends.aten.sizes.specialised`), and the common form of these is one
 executable (`autotune.compiler.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see
 `program.Programs`.
 """

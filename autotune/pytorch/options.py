@@ -24,13 +24,13 @@ class Options:
     Attributes:
         trials: candidates to measure, all kernels of a graph together; 0: none is measured, see docs/networks.md.
         threads: threads that kernels run on; None: those of `torch.get_num_threads()`.
-        precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
+        precision: float32: the model's precision; bfloat16 or float16: its float32 parts are lowered to that.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`.
         seed: seed of every random draw of a search.
         sizes: greatest sizes for which a graph of any shape is compiled at once, raised by calls with larger ones;
             0: one graph for each shape.
         shapes: most shapes for which a graph stays compiled that is compiled for each shape, the last used ones.
-        background: whether the trials are measured while the model runs, by what is chosen without any until then.
+        background: whether the trials are measured while the model runs, which uses choices without trials until then.
         training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.
     """
 

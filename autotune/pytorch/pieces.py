@@ -100,7 +100,7 @@ def _whole(module: GraphModule, known: Known, apart: Set[Node]) -> Split | None:
     Args:
         module: the graph.
         known: values of constants; learns more.
-        apart: views that PyTorch makes of what the piece gives.
+        apart: views that PyTorch makes of the piece's outputs.
     """
     inputs = module.graph.find_nodes(op="placeholder")
     computed = [node for node in module.graph.nodes if node.op == "call_function" and node not in apart]

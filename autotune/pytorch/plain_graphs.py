@@ -218,7 +218,7 @@ _COMPOSED: Mapping[str, Callable[[Any, Sequence[Node]], Any]] = {
 
 
 class _Values:
-    """Tensors without elements that stand for what nodes give; those of one kind are one."""
+    """Tensors without elements that represent the values of nodes; tensors of one kind are one object."""
 
     def __init__(self) -> None:
         self._mode = FakeTensorMode()

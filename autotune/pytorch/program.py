@@ -47,7 +47,7 @@ class _Made:
 
 
 Compile = Callable[[Sequence[Any]], Callable[..., Any]]
-"""Inputs of a call → what runs a graph, and takes all inputs."""
+"""Inputs of a call → function that runs a graph, and takes all inputs."""
 
 
 class Program:
@@ -109,7 +109,7 @@ class Program:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Has the graph compiled anew after a change of what compiles it, of which no compilation sees a half."""
+        """Changes the compile function and drops the compiled graph; no compilation sees half of the change."""
         with self._lock:
             yield
             self._made = None
@@ -145,8 +145,8 @@ class Programs:
         fixed: places of inputs that are constants.
         make: compiles the graph of a piece.
         most: shapes that are kept.
-        begin: makes what runs the graph at all sizes; None: each shape is compiled. It and what it makes raise
-            `NotOpen` where the graph is not one at all sizes.
+        begin: makes the function that runs the graph at all sizes; None: each shape is compiled. It and its result
+            raise `NotOpen` where the graph is not one at all sizes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tuning in the background: a compiled graph runs by what is chosen without trials while its kernels are searched.
+"""Tuning in the background: a compiled graph runs with choices made without trials while its kernels are searched.
 
 The faster executable takes the place of the first one between two calls. It does so only
 

@@ -75,7 +75,7 @@ class Trace:
         return untraced(found if tensors else run, reason="what is compiled is not traced")
 
     def keep(self, graph: GraphModule, fixed: Sequence[int]) -> None:
-        """Keeps what AOTAutograd has made of the graph, as long as it writes no code around it.
+        """Stores AOTAutograd's result for the graph, unless it writes code around it.
 
         Args:
             graph: graph of ATen's operators.

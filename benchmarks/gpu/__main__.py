@@ -2,7 +2,7 @@
 
 Each row is tuned, then its winner is timed beside PyTorch in a process of its own, which has a time limit. This process
 never touches the device, so neither a kernel that hangs nor one that faults takes more than its row along. Rows are
-begun until the time is up, in order of what they tell; the file is written after each.
+begun until the time is up, the most telling ones first; the file is written after each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> 
 
 
 class Beside:
-    """A process that times a winner beside PyTorch, begun while the search goes on."""
+    """A process that times a winner beside PyTorch, begun while the search is running."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", BESIDE]
@@ -78,7 +78,7 @@ class Beside:
         return dict(json.loads(out))
 
     def close(self) -> None:
-        """Kills it; one that the driver holds is left behind."""
+        """Kills it; a process that the driver holds is abandoned."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, 9)
 

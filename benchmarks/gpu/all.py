@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
 
 
 def stage(name: str, command: Sequence[str], folder: Path, seconds: float) -> int | None:
-    """Runs a command, what it says in a file and here; its exit code, None where its time was up."""
+    """Runs a command, its output in a file and here; returns its exit code, or None if its time was up."""
     sys.stdout.write(f"== {name}, at most {seconds:.0f} s\n")
     sys.stdout.flush()
     path, shown, end = folder / f"{name}.txt", 0, time.monotonic() + seconds
@@ -81,7 +81,7 @@ def stage(name: str, command: Sequence[str], folder: Path, seconds: float) -> in
 
 
 def _show(path: Path, start: int) -> int:
-    """Prints what a file holds from a byte on; where it ends now."""
+    """Prints a file's contents from a byte on; returns its present end."""
     with path.open("rb") as log:
         log.seek(start)
         data = log.read()

@@ -1,7 +1,7 @@
 """One winner beside PyTorch, in this process: a header and a module on standard input, a line of JSON as the answer.
 
-Both are timed in turns on one queue of the device, by the same marks. PyTorch is imported before anything is read, so
-that it costs no time where a search goes on meanwhile.
+Both are timed in turns on one queue of the device, by the same marks. PyTorch is imported before anything is read,
+while the search is still running.
 """
 
 from __future__ import annotations

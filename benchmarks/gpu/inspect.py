@@ -66,7 +66,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Inspected:
-    """One kernel of a workload's candidate: what it takes, how many blocks fit, and the bound of its code."""
+    """One kernel of a workload's candidate: its resources, the number of blocks that fit, and the bound of its code."""
 
     kernel: DeviceKernel
     registers: int
@@ -104,7 +104,7 @@ def inspected(target: CudaTarget, space: SearchSpace, candidate: Candidate, prog
 
 
 def launched(module: Module) -> list[dict[str, int]]:
-    """Returns what the module says of its kernels' launches."""
+    """Returns the module's facts about its kernels' launches."""
     found: list[dict[str, int]] = module.metadata["launches"]["kernels"]
     return found
 

@@ -1,4 +1,4 @@
-"""Machine code of GPU kernels read as text: which instructions run how often, and what that bounds their time by.
+"""Machine code of GPU kernels read as text: how often instructions run, and the bound of the time by that.
 
 A model, not a measurement: the greatest of the times for issuing instructions, reading shared memory, multiplying in
 tensor cores, and loading memory once. Latencies, bank conflicts and the start of a kernel are not in it.
@@ -55,7 +55,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Function:
-    """One kernel's instructions, operation first, predicates taken off; and its loops, outermost first."""
+    """One kernel's instructions, operation first, without predicates; and its loops, outermost first."""
 
     instructions: tuple[str, ...]
     loops: tuple[Loop, ...]

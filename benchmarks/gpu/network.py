@@ -39,7 +39,7 @@ KEPT = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
 
 
 def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
-    """Runs the configuration; what its summary says of the network, and how long it took.
+    """Runs the configuration; returns the summary's facts about the network, and the run's seconds.
 
     Raises:
         RuntimeError: it wrote no network.

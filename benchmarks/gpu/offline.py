@@ -42,7 +42,7 @@ TARGET = 15_000
 WITHIN = ("ptx", "together")
 """Stages that no candidate takes besides the others: NVRTC's part up to PTX, and NVRTC on all of a workload at once."""
 CANDIDATES = 6
-"""Compiled of each workload: what a search asks for first, by the roofline, one of them at random."""
+"""Candidates compiled of each workload: the first ones of a search by the roofline, one of them at random."""
 POPULATION = 2048
 
 
@@ -128,7 +128,7 @@ def timed(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
 
 
 def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> Compilation:
-    """Compiles what an evolutionary search asks for first."""
+    """Compiles the first candidates of an evolutionary search."""
     space = generate(workload, target.hardware)
     scorer = ModelScorer(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
     compilation = Compilation()

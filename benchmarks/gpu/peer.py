@@ -15,7 +15,7 @@ Call = Callable[[], Any]
 CHOICES = 3
 """Number of times that cuDNN chooses the algorithms of a call."""
 _CHOSE: list[ThreadPoolExecutor] = []
-"""Threads that chose: what they chose must outlive its graphs."""
+"""Threads that chose algorithms: their choices must outlive their graphs."""
 
 
 def torch_calls(workload: Workload, arrays: Sequence[NDArray[Any]], device: str) -> dict[str, Call]:

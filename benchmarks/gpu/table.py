@@ -29,7 +29,7 @@ def beside_torch(document: dict[str, Any]) -> str:
 
 
 def kinds(document: dict[str, Any]) -> str:
-    """Returns the geometric means of each kind of workload, and what is asked of them."""
+    """Returns the geometric means of each kind of workload, and the requirements on them."""
     rows, means = document["rows"], document["means"]
     return table(
         ["kind", "rows", *(f"ratio, {state}" for state in STATES), "target"],

@@ -38,7 +38,7 @@ def pinned() -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Downloads the wheels; 2 where they come to more than they may."""
+    """Downloads the wheels; returns 2 if they are larger than allowed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.wheels", description=__doc__)
     parser.add_argument("--python", default="3.12", help="version of the interpreter there")
     parser.add_argument("--arch", default="sm_90a", help="of the GPU there, for which the ladder is compiled")

@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 class PeerError(RuntimeError):
-    """A peer that cannot do what was asked, or is gone."""
+    """A peer that cannot do a request, or has ended."""
 
 
 class Refusal(PeerError):
@@ -46,7 +46,7 @@ class Peer(ABC):
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Makes everything ready; what it returns (JSON-able) goes into the results.
+        """Makes everything ready; the result (JSON-able) goes into the results.
 
         Raises:
             PeerError: the workload is not supported.
@@ -127,7 +127,7 @@ class PeerProcess:
         )
 
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
-        """Has the peer make ready; returns what it says about it."""
+        """Has the peer make ready; returns its facts."""
         request = {"op": "prepare", "workload": workload.to_json(), "threads": threads, "options": options}
         return self.ask(request)
 

@@ -1,4 +1,4 @@
-"""Timing of Python calls: warm-up, single executions, and what an empty call costs."""
+"""Timing of Python calls: warm-up, single executions, and the cost of an empty call."""
 
 from __future__ import annotations
 

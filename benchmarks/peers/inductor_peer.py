@@ -20,14 +20,14 @@ MODES: Mapping[str, dict[str, Any]] = {"default": {}, "max-autotune": {"mode": "
 
 
 class InductorPeer(Peer):
-    """A compiled module of one layer; the cost of calling a compiled module that computes nothing is taken off."""
+    """A compiled module of one layer; the cost of calling a compiled module that computes nothing is subtracted."""
 
     name = "inductor"
 
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Compiles the layer in every mode; keeps the fastest, or what `options["variant"]` names."""
+        """Compiles the layer in every mode; keeps the fastest, or the one that `options["variant"]` names."""
         import torch._inductor.config as config
 
         if workload.operator not in _MODULES or workload.dtypes != {"float32"}:

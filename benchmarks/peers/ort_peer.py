@@ -20,7 +20,7 @@ from search_space.workloads import Workload
 
 
 class OrtPeer(Peer):
-    """ONNX Runtime, sequential, inputs and outputs bound; the cost of an empty call is taken off."""
+    """ONNX Runtime, sequential, inputs and outputs bound; the cost of an empty call is subtracted."""
 
     name = "onnxruntime"
 

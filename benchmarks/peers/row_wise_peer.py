@@ -126,7 +126,7 @@ def model_of(kind: str, arrays: Sequence[Array], shape: Sequence[int]) -> bytes:
 
 
 class RowWisePeer(Peer):
-    """One of the runtimes, the cost of a call taken off."""
+    """One of the runtimes; the cost of a call is subtracted."""
 
     name = "row_wise"
 

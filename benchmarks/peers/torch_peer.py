@@ -18,14 +18,14 @@ Call = Callable[[], torch.Tensor]
 
 
 class TorchPeer(Peer):
-    """Eager PyTorch in inference mode; the cost of calling a trivial operator is taken off."""
+    """Eager PyTorch in inference mode; the cost of calling a trivial operator is subtracted."""
 
     name = "torch"
 
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Makes every variant of the operator; keeps the fastest, or what `options["variant"]` names."""
+        """Makes every variant of the operator; keeps the fastest, or the one that `options["variant"]` names."""
         torch.set_num_threads(threads)
         torch.inference_mode(True).__enter__()
         if workload.operator not in _VARIANTS or workload.dtypes != {"float32"}:

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-frozen] [--minutes M]` takes models of
 `models.yaml` with random weights; nothing is downloaded. It runs each in processes of their own, prints the table, and
-writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says what becomes of each and computes
-nothing.
+writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says which operators are compiled, and
+computes nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 
 def explained(models: Sequence[Model]) -> None:
-    """Prints what becomes of each model."""
+    """Prints the explanation of each model."""
     from autotune.pytorch.explain import explain
 
     for model in models:

@@ -14,7 +14,7 @@ from benchmarks.schedules import OWN, SURVEYED
 Row = Mapping[str, Any]
 
 RIGHT = 1e-4
-"""Largest error of a right output: sums in another order come to 1e-7 to 1e-5, a wrong operator to 1e-2 and more."""
+"""Largest error of a right output: sums in another order cause 1e-7 to 1e-5, a wrong operator 1e-2 and more."""
 
 SLOW = 0.9
 

@@ -44,7 +44,7 @@ CLOSE = 0.95
 CLOSE_TURNS = InterleavedTiming(rounds=60, group=128)
 MOST_CLOSE = 128
 SAMPLE = 24
-"""Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
+"""Number of candidates of a simulated task that the ordinary pool measures, too, which checks their output."""
 Found = tuple[float, float, str]
 """Seconds for searches and seconds for judging them, NaN for a failure, and the class of the failure, or `ok`.
 

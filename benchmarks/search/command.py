@@ -58,7 +58,7 @@ def _table(path: Path) -> ReplayTable:
 
 
 def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]]:
-    """Yields every job with what came of it, as they end; the same whatever the number of processes."""
+    """Yields every job with its result, as they end; results are independent of the number of processes."""
     if processes == 1:
         for job in jobs:
             yield job, run_job(job)

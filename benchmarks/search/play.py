@@ -44,8 +44,8 @@ class Method:
         knows: `both`, the roofline's estimate and measurements; `learned`, measurements alone: candidates are random
             until the model has learned, and features made of the estimate are 0. A model that learns nothing,
             `roofline`, shows the estimate alone.
-        pretrained: whether the pretrained model that comes along orders candidates in the roofline's place, as it does
-            by default, on targets that it has learned of.
+        pretrained: whether the shipped pretrained model orders candidates in place of the roofline, as by default, on
+            targets that it has learned of.
     """
 
     strategy: str

@@ -45,8 +45,8 @@ class ReplayTable:
         restriction: restriction of the workload's space.
         seconds: (candidates,), sketches in order, each in the order of `legal_rows`; NaN for a failure. Searches see
             them.
-        again: the same of a repeat that no search sees, by which searches are judged; simulated targets have none, as
-            theirs would say the same.
+        again: seconds of a repeat that no search sees, by which searches are judged; None for simulated targets, whose
+            repeat would be equal.
         errors: class of failure -> how many.
         made: host, date and command.
     """
@@ -161,7 +161,7 @@ class ReplayTable:
 
     @staticmethod
     def load(path: Path) -> ReplayTable:
-        """Reads what `save` wrote, and holds it against today's search space.
+        """Reads a file of `save`, and checks it against today's search space.
 
         Raises:
             TableError: another format, or a sketch rule that has changed since.

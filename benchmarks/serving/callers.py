@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Outputs = Sequence[NDArray[np.float32]]
 Call = Callable[[], Outputs]
-"""One request: inputs in, outputs out that nobody writes to any more."""
+"""One request: inputs in, outputs out, which are not written to any more."""
 
 
 class WrongAnswer(RuntimeError):
@@ -47,7 +47,7 @@ def served(calls: Sequence[Call], expected: Outputs, seconds: float) -> Window:
 
     Raises:
         WrongAnswer: the last answer of a caller is another.
-        Exception: whatever a call raises.
+        Exception: any error of a call.
     """
     latencies_of: list[list[float]] = [[] for _ in calls]
     last: list[Outputs] = [()] * len(calls)

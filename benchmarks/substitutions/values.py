@@ -22,7 +22,9 @@ ROLES = {
     **dict.fromkeys(("enlarge", "scale_in", "chain", "through"), "ww"),
 }
 """Roles of each operand: w for a weight, x for an activation, n for one read for its extent alone, a dot for any.
-Operations that are missing here take any."""
+
+Operations that are missing here take any.
+"""
 
 
 def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:

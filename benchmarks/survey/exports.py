@@ -22,7 +22,7 @@ from benchmarks.survey.process import Facts, within
 
 OPSET = 17
 STIR = 0.1
-"""Standard deviation of what is added to parameters of one value."""
+"""Standard deviation of the noise added to parameters of one value."""
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "dynamo": {"dynamo": True, "external_data": False, "verbose": False},
@@ -76,7 +76,7 @@ def written(module: Any, inputs: Mapping[str, Any], file: Path, exporters: list[
     """Writes the ONNX file with the first exporter that can, and gives its name.
 
     Raises:
-        RuntimeError: none can; says what each of them said.
+        RuntimeError: no exporter can; says why each failed.
     """
     import torch
 

@@ -46,7 +46,7 @@ WHERE = "survey"
 
 
 def main() -> None:
-    """Takes the model of the request through all stages; what each finds is noted at once."""
+    """Takes the model of the request through all stages; facts of each are noted at once."""
     request = json.loads(sys.argv[1])
     within(request["memory_bytes"])
     facts = Facts(Path(request["facts"]))

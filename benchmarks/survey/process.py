@@ -1,4 +1,4 @@
-"""Processes of the survey: limits of time and memory, and the facts that one leaves behind even if it crashes."""
+"""Processes of the survey: limits of time and memory, and facts that remain even after a crash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Facts:
         self._path = path
 
     def begin(self, stage: str) -> None:
-        """Says what is being done."""
+        """Notes the present stage."""
         self.add(stage=stage)
 
     def add(self, **facts: Any) -> None:
@@ -43,7 +43,7 @@ class Facts:
 
     @contextmanager
     def failures(self) -> Iterator[None]:
-        """Notes what is raised inside, by its first line; the traceback goes on to those who started the process."""
+        """Notes an exception raised inside, by its first line; the traceback goes on to the starting process."""
         try:
             yield
         except Exception as error:

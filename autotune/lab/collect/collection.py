@@ -1,4 +1,4 @@
-"""A session of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
+"""A session of collecting: rounds of all tasks in turn, so that an interrupted session leaves a balanced dataset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from search_space.extras import require
 from search_space.space import generate
 
 TASKS = "tasks.json"
-"""File beside the records: what is known of the tasks besides, and the hardware as it was taken at first."""
+"""File beside the records: further facts of the tasks, and the hardware of the first session."""
 RANDOM = "random"
 
 
@@ -45,7 +45,7 @@ class Session:
     Attributes:
         measured: times that it measured a program.
         trials: programs that are in the records now.
-        total: programs that there are to measure in all.
+        total: programs to measure in all.
         left: programs of those in the records that are to be timed again still.
         interrupted: whether Ctrl-C ended it.
         dataset: made of the records; None after Ctrl-C.

@@ -1,4 +1,4 @@
-"""Random tensor programs: operators of random sizes, fused with what may follow them, and chains of tensor expressions.
+"""Random tensor programs: operators of random sizes, fused with operators after them, and chains of tensor expressions.
 
 TenSet and the auto-schedulers of Halide train on random programs beside layers of networks. So a model sees more sizes
 than those of a few networks.
@@ -169,7 +169,7 @@ _STAGES = (_map, _with_other, _with_other, _neighbours, _transposed, _product_st
 
 
 def _followed(rng: np.random.Generator, layer: Workload) -> Workload:
-    """Fuses a bias, a residual or a curve, each at random, behind a layer."""
+    """Fuses a bias, a residual or a curve, each at random, with a layer."""
     out = layer.output
     value = first = te.placeholder(out.shape, out.dtype, "layer")
     more: list[te.Tensor] = []

@@ -1,4 +1,4 @@
-"""Spaces of parameters whose configurations were measured, by whomever: what searches can be played on."""
+"""Spaces of parameters whose configurations were measured by any tool: searches can be replayed on them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class MeasuredSpace:
     def seconds(self) -> NDArray[np.float64]:
         """The mean of each configuration's samples, (n,); NaN for a failure.
 
-        The mean, and not the median, as that is what the tuners that such spaces come from go by.
+        The mean, not the median, as the tuners that such spaces come from use it.
         """
         return np.array([np.mean(samples) if len(samples) else math.nan for samples in self.latencies])
 
@@ -161,10 +161,10 @@ class MeasuredSpace:
 
     @staticmethod
     def open(folder: Path) -> MeasuredSpace:
-        """Reads what `write` wrote.
+        """Reads files of `write`.
 
         Raises:
-            DatasetError: no such folder, another format, or what does not go together.
+            DatasetError: no such folder, another format, or parts that do not fit together.
         """
         try:
             table = pq.read_table(folder / RESULTS)

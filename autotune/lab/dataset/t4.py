@@ -1,4 +1,4 @@
-"""The community's format for results, T4: a JSON file with configurations, their samples and what measuring took.
+"""The community's format for results, T4: a JSON file with configurations, their samples and the costs of measuring.
 
 As Kernel Tuner writes it and the FAIR benchmark hub stores it, also compressed (`.gz`).
 """
@@ -154,7 +154,7 @@ def _samples(path: Path, result: Mapping[str, Any], unit: float) -> tuple[np.nda
 def _other_time(result: Mapping[str, Any], unit: float, runs: np.ndarray[Any, Any]) -> float:
     """Computes the seconds of measuring a configuration besides compilation and the listed runs.
 
-    Where the file says what all runs took (`benchmark`), warming up, launches and observers are among them.
+    If the file has the time of all runs (`benchmark`), warming up, launches and observers are included.
     """
     others = sum(_time(result, name) for name in TIMES[1:]) * unit
     whole = _time(result, "benchmark") * unit

@@ -130,7 +130,7 @@ def compare(
         models: names, see `costmodel.models.registry`.
         seed: seed of the models that take one.
         options: model → options of its constructor.
-        progress: called with a sentence on what is next.
+        progress: called with a sentence about the next step.
         speed: whether to take the speed of prediction, see `evaluate`.
     """
     of, held_back = samples(data, split.train(data), progress), split.test(data)

@@ -89,7 +89,7 @@ class Pools:
 
     @staticmethod
     def write(folder: Path, registered: Registered, measured: Dataset) -> None:
-        """Writes the pools of what a collection has measured, see `of`.
+        """Writes the pools of a collection's measurements, see `of`.
 
         Raises:
             DatasetError: it was not measured as registered.

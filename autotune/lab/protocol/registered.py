@@ -56,7 +56,7 @@ class Registered:
     rounds: int
 
     def __post_init__(self) -> None:
-        """Checks what holds for all tasks together.
+        """Checks the rules for all tasks together.
 
         Raises:
             DatasetError: a name, a workload or a network's role is there twice, or a number is out of range.
@@ -85,7 +85,7 @@ class Registered:
 
     @cached_property
     def networks(self) -> Mapping[str, Role]:
-        """Network → what its tasks are for."""
+        """Network → role of its tasks."""
         return {network: task.role for task in self.tasks for network in task.networks}
 
     @cached_property

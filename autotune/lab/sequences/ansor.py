@@ -32,7 +32,7 @@ class Logged:
         workload: the workload's key.
         target: target of the measurement.
         steps: steps of its schedule, each a code and its arguments.
-        seconds: mean of what was measured; NaN for a failure.
+        seconds: mean of the measured seconds; NaN for a failure.
     """
 
     workload: str

@@ -59,7 +59,7 @@ class SequenceModel:
         task: Callable[[int], tuple[NDArray[np.float16], NDArray[np.float64]]],
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Learns the order of programs within tasks, by pairs that weigh what they do to the top of the list.
+        """Learns the order of programs within tasks, by pairs weighted by their effect on the top of the list.
 
         Args:
             count: tasks.

@@ -201,7 +201,7 @@ def _inferred(
 
 
 class _Grown(Builder):
-    """A builder that goes on from a graph, and keeps its nodes as they are."""
+    """A builder that extends a graph, and keeps its nodes as they are."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.name, graph.inputs, graph.output_names)

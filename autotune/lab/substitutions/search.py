@@ -132,7 +132,7 @@ def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> 
 
 
 def _key(graph: Graph) -> Hashable:
-    """Computes a key that is equal for graphs of the same computation, whatever their nodes are called."""
+    """Computes a key that is equal for graphs of the same computation, independent of the nodes' names."""
     hashes: dict[str, int] = {name: hash(name) for name in (*graph.inputs, *graph.constants)}
     for node in graph.nodes:
         read = [hashes[name] for name in node.inputs]

@@ -1,4 +1,4 @@
-"""Graphs cut in a row of smaller ones, where one value alone goes from what is before to what is after."""
+"""Graphs cut into a row of smaller ones, each of which passes one value on to the next."""
 
 from __future__ import annotations
 

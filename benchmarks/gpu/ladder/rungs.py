@@ -37,7 +37,7 @@ class WrongResult(Exception):
 
 
 class NotHere(Exception):
-    """A device of this architecture does not have what a rung is about."""
+    """A device of this architecture lacks the feature of a rung."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _bound(device: CudaDevice, module: Module | None, inputs: Sequence[NDArray[A
 
 
 def _held(found: NDArray[Any], wanted: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
-    """Raises WrongResult where elements are not what they must be, with the first: it tells layouts from rounding."""
+    """Raises WrongResult if elements are wrong, with the first of them: it tells layouts from rounding."""
     found, wanted = found.astype(np.float64), np.asarray(wanted, np.float64).reshape(found.shape)
     apart = np.abs(found - wanted)
     wrong = ~(apart <= tolerance[1] + tolerance[0] * np.abs(wanted))
