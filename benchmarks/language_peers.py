@@ -27,6 +27,7 @@ from benchmarks.peers.nbits_peer import IN_BYTES
 
 Array = NDArray[Any]
 UNSEEN = -1e30
+"""Score added to positions that a token must not see: the exponential of the sum is 0."""
 GROUP = 32
 """Weights that share a scale."""
 

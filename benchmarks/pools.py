@@ -62,11 +62,15 @@ LAYERS = 5
 PROGRAMS: dict[Role, int] = {"train": 1000, "validation": 500, "test": 500}
 COLLECTIONS: dict[Role, int] = {"train": 1, "validation": 1, "test": 2}
 RANDOM = 30
+"""Random programs of any kind."""
 RANDOM_PROGRAMS = 250
+"""Schedules drawn for each random program."""
 MORE = {"depthwise": 20, "one_row": 6, "rows": 4, "pooling": 4}
 """Random programs of kinds that the layers to learn from have few of, which showed in validation."""
 ROUNDS = 8
+"""Bursts of each schedule in a collection."""
 SMALL = 0.02
+"""Most of the estimated time of a network that its left-out layers take together, as a share."""
 FLOPS, BYTES = 1e11, 1e10
 """A second of some processor: what is left out may not depend on the one at hand."""
 

@@ -19,6 +19,7 @@ from benchmarks.survey.process import limited
 
 EXPORT_SECONDS = 600.0
 EXPORT_BYTES = 24 << 30
+"""Limits of an export: seconds, and bytes of addresses."""
 
 
 @dataclass(frozen=True)

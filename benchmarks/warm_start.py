@@ -43,6 +43,7 @@ KNOWN: Mapping[str, tuple[str, str]] = {
 }
 """Knowledge → `cost_model.pretrained` and `search.database`."""
 BURSTS = 30
+"""Bursts of each schedule, in turns."""
 
 
 def _settings(known: str, threads: int) -> Settings:

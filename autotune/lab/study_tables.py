@@ -27,8 +27,8 @@ HEADS = {
 }
 """Metric → its name in the literature."""
 assert tuple(HEADS) == METRICS
-_SIGNIFICANT = 0.05
-_PANELS = 12
+_SIGNIFICANT = 0.05  # p of the paired bootstrap below which a difference is marked
+_PANELS = 12  # three rows of four
 
 
 def new_table(left: Sequence[str], right: Sequence[str]) -> Table:

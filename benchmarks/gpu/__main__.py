@@ -37,6 +37,7 @@ from targets.cuda.driver import devices, missing_device
 from targets.cuda.hardware import own_arch
 
 TRIAL_SECONDS = 2.0
+"""Time limit of the checks and timing of a trial, in seconds."""
 ROW_SECONDS = 60.0
 """Time limit of the process that times a winner."""
 BESIDE = "benchmarks.gpu.beside"

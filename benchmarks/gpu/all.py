@@ -25,11 +25,13 @@ from benchmarks.gpu.ladder.lines import FILE, read
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS, SITE = ROOT / ".gpu_wheels", ROOT / "build" / "gpu"
 SECONDS = 480.0
+"""Time limit of all stages together, in seconds."""
 LADDER, TESTS, TIMING = 120.0, 150.0, 30.0
 """Seconds after which a stage is ended; the benchmark gets what is left."""
 KEPT = 15.0
 """Seconds before the end in which nothing is begun."""
 TEST_SECONDS = 20
+"""Time limit of each test, in seconds."""
 _TESTS = "tests/gpu_device"
 _OUTCOME = re.compile(r"^\[gw\d+\].* (PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$", re.MULTILINE)
 _COLLECTED = re.compile(r"\[(\d+) items?\]")

@@ -34,6 +34,7 @@ from targets.cuda.stopwatch import Stopwatch
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "resnet50_cuda.yaml"
 TURNS, SAMPLES = 9, 16
 RUN_SECONDS = 400.0
+"""Time limit of `autotune run`, in seconds."""
 KEPT = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
 """Entries of the summary's network that a row has."""
 

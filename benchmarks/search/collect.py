@@ -43,6 +43,7 @@ CLOSE = 0.95
 """Candidates that reach this share of the best take turns once more, with each other."""
 CLOSE_TURNS = InterleavedTiming(rounds=60, group=128)
 MOST_CLOSE = 128
+"""Most candidates that take turns once more."""
 SAMPLE = 24
 """Number of candidates of a simulated task that the ordinary pool measures, too, which checks their output."""
 Found = tuple[float, float, str]

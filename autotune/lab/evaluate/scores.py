@@ -20,10 +20,12 @@ from costmodel import metrics
 TOP = (1, 5)
 """k of top-k and of Best@k."""
 RECALL = 30
+"""k of recall@k."""
 TASK_METRICS = ("pairwise", "tau", "recall", *(f"best{k}" for k in TOP))
 """Means over tasks: share of pairs in the right order, Kendall's τ-b, recall@30, Best@k."""
 METRICS = (*(f"top{k}" for k in TOP), *(f"normalised{k}" for k in TOP), *TASK_METRICS)
 DRAWS = 2000
+"""Resamples of the bootstrap."""
 
 Values = NDArray[np.float64]
 

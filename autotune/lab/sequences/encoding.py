@@ -35,7 +35,7 @@ GIVEN = 20
 WIDTH = len(KINDS) + GIVEN
 LENGTH = 48
 """Steps of a schedule that are kept."""
-_NAMES = 251
+_NAMES = 251  # hash values of names; by CRC-32, which is the same in every process, unlike `hash`
 
 
 def encode(steps: Sequence[Sequence[Any]]) -> NDArray[np.float16]:

@@ -21,6 +21,7 @@ from benchmarks.gpu.ladder.lines import FILE, append, read
 from targets.cuda.driver import driver_version, missing_device
 
 LIMIT = 15.0
+"""Time limit of a rung, in seconds."""
 PACKAGES = ("cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "numpy", "torch", "triton", "pytest", "pytest-xdist")
 MODULES = Path(".gpu_wheels/modules")
 NO_GPU = 2

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 ENCODED, REPLAYS = 50, 10
+"""Arrays that tensor maps are made of, and sets of inputs of a replayed rung."""
 STREAM_BYTES = 256 << 20
+"""Bytes of the largest array that is timed: more than caches hold."""
 LARGER = 64
 """Times as much as one kernel does another does, and takes longer; of the arrays that are timed."""
 ROOT = Path(__file__).resolve().parents[3]
