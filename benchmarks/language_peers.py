@@ -1,7 +1,7 @@
 """Peers of `benchmarks.language`, each in a process of its own that answers lines of JSON.
 
 `python -m benchmarks.language_peers PEER THREADS SIZES`: the first line has the seconds of construction. A request is a
-case (`prefill` or `step`, and a number of tokens) and a number of samples; the answer has their seconds and the last
+case (`prefill` or `step`, and a number of tokens) and a number of samples. The answer has their seconds and the last
 logits.
 """
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.vta_calibration
 
-Three constants are fitted: bytes of weights a cycle, cycles that each row of a transfer adds, and cycles that the host
-adds to every run. The first two come from a grid, the third is the least-squares solution for each point of it. The sum
+Three constants are fitted: bytes of weights a cycle, added cycles of each row of a transfer, and added cycles of every
+run on the host. The first two come from a grid, the third is the least-squares solution for each point of it. The sum
 of squared relative errors is minimised. With one layer left out at a time, that layer's error is of a fit that has not
 seen it.
 """

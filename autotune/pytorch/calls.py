@@ -1,7 +1,7 @@
 """Compiled pieces called on tensors: inputs are read where they lie, outputs written where they stay.
 
 Tensors are not converted to NumPy arrays. Only two kinds are copied: inputs that are not dense or lie at an odd
-address, and outputs that PyTorch would lay out in another order.
+address, and outputs that PyTorch would order otherwise.
 """
 
 from __future__ import annotations

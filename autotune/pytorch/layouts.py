@@ -26,9 +26,9 @@ def is_view(node: Node) -> bool:
 def with_views_apart(module: GraphModule) -> tuple[GraphModule, Set[Node]]:
     """Gives nodes of their own to views that only callers read.
 
-    PyTorch makes these of the value that they look at. So outputs share memory as they do without compiling, and no
-    kernel writes a value in the order or as often as its view shows it. Other views are computed with the rest: those
-    that are dense and look at a value that no other output does.
+    PyTorch makes these of the value that they look at. So outputs share memory as they do without compiling. No kernel
+    writes a value in the order or as often as its view shows it. Other views are computed with the rest: those that are
+    dense and look at a value that no other output does.
 
     Args:
         module: stays as it is.

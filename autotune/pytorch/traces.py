@@ -1,8 +1,8 @@
 """Cache of graphs that AOTAutograd derived from Dynamo's, which would take most of a second start.
 
 Entries are graphs of ATen's operators alone, as JSON, without values of parameters. Everything after such a graph is
-made anew of the current parameters. The key is a digest of everything that the graph depends on: Dynamo's graph, facts
-about its inputs, PyTorch's state that decides how operators are decomposed, and both versions.
+made anew of the current parameters. The key is a digest of everything that the graph depends on. These are Dynamo's
+graph, facts about its inputs, PyTorch's state that decides how operators are decomposed, and both versions.
 
 AOTAutograd also writes code around a graph for inputs that it changes and outputs that are views of inputs. Only graphs
 that need none are kept.

@@ -38,8 +38,8 @@ def _is_for_winograd(workload: Workload) -> bool:
 def _winograd(workload: Workload) -> list[te.Tensor]:
     """Defines F(4x4, 3x3) with transformed weights: 6, 6, out channels, in channels.
 
-    TOPI's own no longer takes such weights. The names of schedule rules and the stages before them are those expected
-    by MetaSchedule's rules for a CPU: they inline the padding and the tiles.
+    TOPI's own no longer takes such weights. MetaSchedule's rules for a CPU expect these names of schedule rules and of
+    the stages before them: they inline the padding and the tiles.
     """
     tile, side = 4, 6  # what is no plain convolution the direct definition has refused
     batch, _, _, deep = workload.inputs[0].shape

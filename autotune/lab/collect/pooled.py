@@ -4,8 +4,8 @@ Here nothing is searched for, and no program is timed more carefully than anothe
 rounds. A later collection repeats all of it at another time, from building each program on. The difference between the
 two is the noise of the labels.
 
-For training tasks, programs that a model likes are worth more than as many random ones: it is wrong about some of them,
-and searches meet such programs. `collect.pools_by: model` measures such, beside the pools.
+For training tasks, programs that a model likes are worth more than as many random ones. The model is wrong about some
+of them, and searches meet such programs. `collect.pools_by: model` measures such, beside the pools.
 """
 
 from __future__ import annotations

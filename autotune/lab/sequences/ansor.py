@@ -18,8 +18,10 @@ from costmodel.dataset.errors import DatasetError
 from search_space import strict_json
 
 CODES = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
-"""Codes of the steps: annotation, fuse, pragma, reorder, split, follow split, follow fused split, storage align,
-compute at, compute inline, compute root, cache read, cache write, rfactor.
+"""Codes of the steps.
+
+They are annotation, fuse, pragma, reorder, split, follow split, follow fused split, storage align, compute at, compute
+inline, compute root, cache read, cache write, rfactor.
 """
 _NO_ERROR = 0
 
