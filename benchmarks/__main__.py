@@ -1,9 +1,9 @@
-"""All that the pages claim, measured: `python -m benchmarks [--minutes M] [--only NAMES] [--results FOLDER] [--list]`.
+"""Results on the pages, measured: `python -m benchmarks [--minutes M] [--only NAMES] [--results FOLDER] [--list]`.
 
-Each table has a program of this package, one at a time, nothing beside it. What is finished at the newest commit that
-changed a package is passed over, so that the same command goes on where it was stopped; at the end the tables and
-pictures of the pages are made anew. All of it takes two working days on two cores. A second processor has a folder of
-its own, `--results benchmarks/results/PROCESSOR`, whose tables are marked PROCESSOR/NAME in the pages.
+Each table has a program of this package; they run one at a time, nothing beside them. Stages that are finished at the
+newest commit that changed a package are skipped, so the same command resumes an interrupted run. At the end the tables
+and pictures of the pages are rewritten. All of it takes two working days on two cores. A second processor has a folder
+of its own, `--results benchmarks/results/PROCESSOR`, whose tables are marked PROCESSOR/NAME in the pages.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from benchmarks.provenance import ROOT, commit_of, is_whole
 from benchmarks.stages import STAGES, Stage
 
 PAGES = ("table", "pictures")
-"""Programs that write what was measured into the pages."""
+"""Programs that write measured results into the pages."""
 
 
 def run(stages: Sequence[Stage], minutes: float, folder: Path = results.FOLDER) -> int:
-    """Runs those that are not finished until the time is over; 0 where all are, 1 where one failed or is left."""
+    """Runs the unfinished stages until the time is over; returns 0 if all are finished then, and 1 otherwise."""
     end = time.monotonic() + 60 * minutes
     left = [stage for stage in stages if not stage.is_finished(folder)]
-    for place, stage in enumerate(left, 1):
+    for number, stage in enumerate(left, 1):
         rest = (end - time.monotonic()) / 60
         if rest <= 0:
             break
         command = stage.command(rest, folder)
-        sys.stderr.write(f"[{place}/{len(left)}] {stage.table}: {' '.join(command[1:])}\n")
+        sys.stderr.write(f"[{number}/{len(left)}] {stage.table}: {' '.join(command[1:])}\n")
         start = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT)
         try:

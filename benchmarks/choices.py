@@ -1,7 +1,7 @@
-"""How far the roofline's choice lies behind other candidates.
+"""Comparison of the roofline's choice with other candidates of a layer.
 
-`python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers, those that the
-estimate puts first and others near them, times all of them in turns, prints the table, and writes
+`python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers: the estimate's
+first ones and others near them. It times all of them in turns, prints the table, and writes
 `benchmarks/results/choices.json` once all rows are there. A processor is given by its name as long as this machine runs
 its code.
 """
@@ -80,9 +80,9 @@ class Candidates:
     """Candidates of a layer: those that the estimate puts first, and others near them.
 
     Args:
-        space: of the layer.
-        count: of candidates, at most.
-        seed: of every random draw.
+        space: search space of the layer.
+        count: most candidates.
+        seed: seed of every random draw.
 
     Attributes:
         estimates: seconds that the roofline expects (count,).
@@ -99,7 +99,7 @@ class Candidates:
         self._space, self._found = space, frame.candidates(drawn.take(np.array(chosen)))
 
     def timed(self, workload: Workload, target: str, rounds: int) -> NDArray[np.float64]:
-        """Least seconds of each in rounds, in each of which all take their turn: (count,)."""
+        """Times all candidates in turns, and returns the least seconds of each: (count,)."""
         built = [registry.get(target).build(self._space.program(found)) for found in self._found]
         inputs, took = workload.make_inputs(seed=0), np.full(len(built), np.inf)
         with alone():
@@ -112,22 +112,22 @@ class Candidates:
 
 
 def measured(name: str, target: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The row of a layer on a target."""
+    """Measures the row of a layer on a target."""
     workload = ROWS[name]
-    found = Candidates(generate(workload, registry.get(target).hardware), options.candidates, options.seed)
-    took = found.timed(workload, target, options.rounds)
+    candidates = Candidates(generate(workload, registry.get(target).hardware), options.candidates, options.seed)
+    took = candidates.timed(workload, target, options.rounds)
     return {
         "name": name,
         "target": target,
         "candidates": len(took),
         "choice_seconds": float(took[0]),
         "best_seconds": float(took.min()),
-        "spearman": float(spearman(-found.estimates, -took)),
+        "spearman": float(spearman(-candidates.estimates, -took)),
     }
 
 
 def choices(document: Mapping[str, Any]) -> str:
-    """The table: a line a layer, and the geometric mean of each target."""
+    """Formats the table: a line for each layer, and the geometric mean of each target."""
     rows = list(document["rows"].values())
     lines = [
         (

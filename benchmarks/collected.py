@@ -1,9 +1,9 @@
-"""A table that is being measured: rows of one state of the code, one machine and the same settings, or no table.
+"""Tables under measurement: all rows of a table share one state of the code, one machine and the same settings.
 
-Hours may lie between its first row and its last, so rows wait in `results/unfinished/NAME.json` until all that the
-table must have are there; then they take the place of those before. What was measured in another state is not mixed in:
-it is measured anew. Rows of changed files make no table: they lie in `unfinished/NAME+.json`, to be looked at. Rows of
-another processor are kept: tables of a second one have a folder of their own. Those of `LONG` take rows of any.
+Hours may lie between the first row and the last, so rows wait in `results/unfinished/NAME.json` until the table is
+complete. Then they replace the previous table. Rows of another state are not mixed in: they are measured anew. Rows of
+changed files make no table: they are in `unfinished/NAME+.json`, for inspection. Rows of another processor are kept:
+tables of a second one have a folder of their own. Tables of `LONG` take rows of any processor.
 """
 
 from __future__ import annotations
@@ -25,33 +25,35 @@ from benchmarks.rows import pick
 from search_space.files import replace_file
 
 LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tvm_threads", "pytorch")
-"""Tables that take longer than a machine may be had for: their rows may be of several processors, and say of which.
-What a ratio compares is of one row, and so of one processor."""
+"""Tables that take longer than a machine may be available for.
+
+Their rows may be of several processors, and name theirs. A ratio compares times of one row, and so of one processor.
+"""
 MACHINE = ("cpu", "cores")
 UNFINISHED = "unfinished"
 """Folder beside the results."""
 
 
 def _common(name: str) -> tuple[str, ...]:
-    """What all rows of a table, which may be of a second processor's folder, must have in common of their origin."""
+    """Lists parts of the origin that all rows of a table, which may be of a second processor's folder, must share."""
     return ("commit",) if name.rpartition("/")[2] in LONG else ("commit", *MACHINE)
 
 
 class MixedTable(ValueError):
-    """Rows that must not stand in one table."""
+    """Rows that must not be in one table."""
 
 
 class Collected:
-    """The rows of a table in the state in which this process measures.
+    """Rows of a table that are measured in the current state of code, machine and settings.
 
     Args:
-        name: of the result file.
-        settings: what must be the same of all rows: trials, turns, threads, seed; plain data.
-        rows: names of all that the table must have, in its order.
-        folder: of the result files.
+        name: name of the result file.
+        settings: settings common to all rows: trials, turns, threads, seed; plain data.
+        rows: names of all rows of the table, in its order.
+        folder: folder of the result files.
 
     Raises:
-        MixedTable: rows wait there that are of another processor, or differ by their settings alone, and would be lost.
+        MixedTable: waiting rows of another processor, or of other settings alone, would be lost.
     """
 
     def __init__(
@@ -63,15 +65,15 @@ class Collected:
         self._file = folder / UNFINISHED / (f"{name}.json" if self._whole else f"{name}+.json")
         self.rows: dict[str, Any] = {}
         for path in (folder / f"{name}.json", self._file) if self._whole else ():
-            found = json.loads(path.read_text()) if path.exists() else {}
-            if self._shared(found.get("state", {})) == self.state:
-                self.rows |= {name: row for name, row in found["rows"].items() if name in self.wanted}
-            elif path == self._file and found:
-                self._refuse_to_lose(found)
-                sys.stderr.write(f"{len(found['rows'])} rows in {path.name} are of another state: measured anew\n")
+            stored = json.loads(path.read_text()) if path.exists() else {}
+            if self._shared(stored.get("state", {})) == self.state:
+                self.rows |= {name: row for name, row in stored["rows"].items() if name in self.wanted}
+            elif path == self._file and stored:
+                self._refuse_to_lose(stored)
+                sys.stderr.write(f"{len(stored['rows'])} rows in {path.name} are of another state: measured anew\n")
 
     def _shared(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """What rows must have in common of a state."""
+        """Returns the parts of a state that all rows must share."""
         return {key: value for key, value in state.items() if key not in MACHINE or key in _common(self.name)}
 
     def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
@@ -143,7 +145,7 @@ class Collected:
         self._file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any]:
-        """State and rows, as far as there are any, and `at`: the commit at which the table's command gives them."""
+        """Returns state, rows so far, and `at`: the commit at which the table's command gives these rows."""
         return {"state": self.state, "at": commit_of(measured=(*MEASURED, *MEASURING)), "rows": self.rows}
 
     def _write(self, path: Path) -> None:
@@ -152,7 +154,7 @@ class Collected:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every table: which rows, for how long, and where to."""
+    """Adds the options of every table: which rows, for how long, and the folder of results."""
     parser.add_argument("--rows", help="comma-separated names; default: all")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the result files")
@@ -167,13 +169,13 @@ def collect(
     shown: Callable[[Mapping[str, Any]], str],
     table: Callable[[Mapping[str, Any]], str],
 ) -> int:
-    """What the command of a table does: measures rows that are chosen and missing, and prints all that there are.
+    """Runs the command of a table: measures rows that are chosen and missing, and prints all rows.
 
     Args:
-        options: those of `add_options`.
-        name, settings, rows: as `Collected` takes them.
-        measure, shown: as `Collected.fill` takes them.
-        table: of a document, in Markdown.
+        options: options, with the ones of `add_options`.
+        name, settings, rows: arguments of `Collected`.
+        measure, shown: arguments of `Collected.fill`.
+        table: document → its table in Markdown.
 
     Returns:
         The exit status: 2 where an option is wrong, said in a sentence.
@@ -190,7 +192,7 @@ def collect(
 
 
 def check(name: str, document: Mapping[str, Any]) -> None:
-    """Refuses a document whose rows must not stand in one table; one without a state is older than states are.
+    """Refuses a document whose rows must not be in one table; a document without a state is older than states are.
 
     Raises:
         MixedTable: rows of several commits, processors or settings, or of files that were changed.
@@ -216,7 +218,7 @@ def _shown(value: Any) -> str:
 
 
 def said_of(document: Mapping[str, Any]) -> str:
-    """A line for the head of a table: where its rows come from."""
+    """Formats the line above a table that says where its rows come from."""
     state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
     busiest = max(row["made"]["load"] for row in document["rows"].values())
     settings = ", ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in state["settings"].items())

@@ -1,4 +1,4 @@
-"""Figures of what took turns: seconds, how steady they were, and ratios that say when they are within the noise."""
+"""Figures of timings in turns: seconds, how steady they were, and ratios that say when they are within the noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measure.steadiness import disagreement, halves_of, spread_of, steady_second
 
 
 def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Seconds of each runtime by those of its turns, and how steady they were.
+    """Computes seconds of each runtime from its turns, and how steady they were.
 
     Args:
         took: seconds of each turn, in order of time, by runtime.
@@ -26,36 +26,36 @@ def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 
 def figures_in_turns(processes: Sequence[NetworkProcess], turns: int) -> dict[str, Any]:
-    """Figures of networks in processes of their own, which take turns."""
+    """Times networks in processes of their own, in turns, and returns their figures."""
     return figures({label: timing.latencies for label, timing in time_in_turns(processes, turns).items()})
 
 
 def milliseconds(row: Mapping[str, Any]) -> str:
-    """What took turns, briefly."""
+    """Formats the seconds of each runtime briefly."""
     return ", ".join(f"{label} {seconds * 1e3:.3f} ms" for label, seconds in row["seconds"].items())
 
 
 def noise_of(row: Mapping[str, Any], *labels: str) -> float:
-    """By how much the two halves of the turns of some runtimes differ at most, as a share; 0 where it is not known."""
+    """Returns the largest difference between the halves of some runtimes' turns, as a share; 0 if it is unknown."""
     halves = row.get("halves", {})
     return max((disagreement(tuple(halves[label])) for label in labels if label in halves), default=0.0)
 
 
 def is_known(row: Mapping[str, Any], label: str) -> bool:
-    """Whether the quartiles of a runtime's turns differ by no more than their median.
+    """Tells whether the quartiles of a runtime's turns differ by at most their median.
 
-    They may where most of a call was taken off as that of an empty one.
+    They may differ by more if most of a call was subtracted as the time of an empty one.
     """
     return bool(row.get("spread", {}).get(label, 0.0) <= 1)
 
 
 def beside(row: Mapping[str, Any], ours: str, peer: str) -> str:
-    """Seconds of a peer over ours, both of which took turns, as text."""
+    """Formats seconds of a peer over ours, both timed in turns."""
     return ratio_text(row["seconds"][peer] / row["seconds"][ours], noise_of(row, ours, peer))
 
 
 def ratio_text(ratio: float | None, noise: float = 0.0) -> str:
-    """A ratio of times; with ≈ before it where it is as near to 1 as the two halves of the turns are to each other."""
+    """Formats a ratio of times; with ≈ if it is as near to 1 as the two halves of the turns are to each other."""
     if ratio is None:
         return ""
     return f"{'≈' if max(ratio, 1 / ratio) <= 1 + noise else ''}{ratio:.2f}x"
@@ -70,12 +70,12 @@ def mean_and_ends(ratios: Sequence[tuple[float, float]]) -> list[object]:
 def with_processors(
     header: Sequence[str], lines: Sequence[Sequence[object]], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str], list[list[object]]]:
-    """A table with a last column of the processors that its rows are of, where those are several.
+    """Adds a last column with the processor of each row, if rows are of several processors.
 
     Args:
-        header: of the table.
+        header: header of the table.
         lines: its cells.
-        rows: of each line.
+        rows: row of each line.
     """
     processors = [row.get("made", {}).get("cpu", "") for row in rows]
     if len(set(processors)) < 2:

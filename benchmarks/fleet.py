@@ -1,7 +1,7 @@
-"""Keeps simulated devices busy through the scheduler of a fleet: what share of their time they work, what it costs.
+"""Load of a fleet's scheduler by simulated devices: the share of time that they work, and the driver's cost.
 
-`python -m benchmarks.fleet --devices 1000 --seconds 1 --trials 60000` has trials at hand. With `--search` they come
-from a search over many tasks, and their records go to a file: what the driver of a real run does.
+`python -m benchmarks.fleet --devices 1000 --seconds 1 --trials 60000` has trials ready. With `--search` they come from
+a search over many tasks, and their records go to a file, as in the driver of a real run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from search_space import workloads
 
 @dataclass(frozen=True)
 class Load:
-    """What a load came to.
+    """Result of a load.
 
     Attributes:
-        trials: that were measured.
+        trials: number of measured trials.
         seconds: wall time, from the first trial submitted to the last result.
-        busy_share: of the devices' time, in [0, 1], over all of it.
-        steady_share: the same without start and end: each device's first trial and its last one are left out.
-        driver_share: of one core that this process used meanwhile; 1 is a whole core.
+        busy_share: share of the devices' time that they were busy, in [0, 1].
+        steady_share: busy share without start and end: each device's first and last trial are left out.
+        driver_share: share of one core that this process used meanwhile; 1 is a complete core.
     """
 
     trials: int
@@ -48,7 +48,7 @@ class Load:
 
 
 def trial_of(number: int) -> Trial:
-    """A made-up trial, the size of a real one."""
+    """Makes an artificial trial of the size of a real one."""
     steps = [
         {"step": "split", "stage": "C", "axis": f"i{place}", "factors": [number % 7, 2, 4], "tail": "exact"}
         for place in range(24)
@@ -61,9 +61,9 @@ def load(devices: int, seconds: float, trials: int) -> Load:
     """Measures trials on simulated devices, always as many outstanding as the pool wants.
 
     Args:
-        devices: how many.
+        devices: number of devices.
         seconds: wall time of a trial.
-        trials: how many in all; at least six for each device.
+        trials: number of trials; at least six for each device.
     """
     if trials < 6 * devices:
         raise ValueError(f"`trials` must be at least 6 for each device, but got trials={trials}, devices={devices}")
@@ -94,11 +94,12 @@ def load(devices: int, seconds: float, trials: int) -> Load:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search on a fleet came to.
+    """Result of a search on a fleet.
 
     Attributes:
-        load: as without a search; `steady_share` is that of the middle half of the records.
-        megabytes: of the process after a tenth, a quarter, a half, three quarters of the records and all of them.
+        load: load of the search; `steady_share` is that of the middle half of the records.
+        megabytes: memory of the process after a tenth, a quarter, a half, three quarters of the records and all of
+            them.
     """
 
     load: Load
@@ -124,11 +125,11 @@ def search(devices: int, seconds: float, trials: int, tasks: int, file: Path) ->
     """Searches at random for products of matrices on simulated devices.
 
     Args:
-        devices: how many.
+        devices: number of devices.
         seconds: wall time of a trial.
-        trials: of all tasks together.
-        tasks: how many.
-        file: for the records.
+        trials: trials of all tasks together.
+        tasks: number of tasks.
+        file: file of the records.
     """
     settings = Settings(
         trials=trials // tasks,
@@ -140,8 +141,8 @@ def search(devices: int, seconds: float, trials: int, tasks: int, file: Path) ->
     tunings = [prepare_task(Task(f"matmul{place}", shape), settings) for place, shape in enumerate(shapes)]
     total = trials // tasks * tasks
     quarter = total // 4
-    places = (total // 10, quarter, total // 2, 3 * quarter, total)
-    marks = _Marks(*places)
+    counts = (total // 10, quarter, total // 2, 3 * quarter, total)
+    marks = _Marks(*counts)
     provider = SimulatedProvider(devices, _latency, seconds, build_seconds=0.05 * seconds)
     with FleetPool([provider]) as pool, Database(file) as database:
         pool.warm_up(1)
@@ -152,7 +153,7 @@ def search(devices: int, seconds: float, trials: int, tasks: int, file: Path) ->
         wall, used = time.perf_counter() - start, time.process_time() - cpu
     busy = sum(device.busy_seconds for device in provider.devices) / (devices * wall)
     steady = 2 * quarter * seconds / (devices * (marks.seconds[3 * quarter] - marks.seconds[quarter]))
-    return Search(Load(total, wall, busy, steady, used / wall), tuple(marks.bytes[at] * 1e-6 for at in places))
+    return Search(Load(total, wall, busy, steady, used / wall), tuple(marks.bytes[at] * 1e-6 for at in counts))
 
 
 def _latency(trial: Trial) -> float:
@@ -160,12 +161,12 @@ def _latency(trial: Trial) -> float:
 
 
 def resident_bytes() -> int:
-    """Memory of this process."""
+    """Reads the memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
 
 
 def main() -> None:
-    """Prints the shares, and what a record takes."""
+    """Prints the shares, and the memory of a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0, help="wall time of a trial")
@@ -177,14 +178,14 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             records = Path(folder) / "records.jsonl"
             searched = search(options.devices, options.seconds, options.trials, options.tasks, records)
-        found = searched.load
+        result = searched.load
         print(f"memory at 10, 25, 50, 75, 100 %: {', '.join(f'{size:.0f}' for size in searched.megabytes)} MB")
     else:
-        found = load(options.devices, options.seconds, options.trials)
-    print(f"{options.devices} devices, {options.seconds:g} s a trial: {found.trials} trials in {found.seconds:.1f} s")
-    print(f"busy share of the devices: {found.busy_share:.1%}, {found.steady_share:.1%} without start and end")
-    cost = found.driver_share * found.seconds / found.trials
-    print(f"driver: {found.driver_share:.2f} cores, {cost * 1e3:.2f} ms a trial")
+        result = load(options.devices, options.seconds, options.trials)
+    print(f"{options.devices} devices, {options.seconds:g} s a trial: {result.trials} trials in {result.seconds:.1f} s")
+    print(f"busy share of the devices: {result.busy_share:.1%}, {result.steady_share:.1%} without start and end")
+    cost = result.driver_share * result.seconds / result.trials
+    print(f"driver: {result.driver_share:.2f} cores, {cost * 1e3:.2f} ms a trial")
 
 
 if __name__ == "__main__":

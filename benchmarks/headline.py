@@ -30,14 +30,14 @@ HEADER = ["what", "processor", "threads", "trials", "speed-up", "held out", "row
 
 @dataclass(frozen=True)
 class Claim:
-    """A line.
+    """A line of the table.
 
     Attributes:
-        what: is compared.
-        peers: with whom.
-        ratio: of a row.
-        of: whether a row counts.
-        trials: of it; None: as the table's settings say.
+        what: compared quantity.
+        peers: peers of the comparison.
+        ratio: ratio of a row.
+        of: condition for a row to count.
+        trials: trials of the row; None: the number in the table's settings.
     """
 
     what: str
@@ -93,34 +93,34 @@ CLAIMS: dict[str, Callable[[Document], Iterator[Claim]]] = {
     "tvm": _tvm,
     "tvm_long": _tvm,
 }
-"""Table → what it claims."""
+"""Table → its claims."""
 
 
 def headline(folder: Path = results.FOLDER) -> str:
-    """The table, of all results in a folder and in those of second processors in it."""
+    """Formats the table of all results in a folder and in the folders of second processors in it."""
     others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != UNFINISHED)
     lines: list[list[object]] = []
     for name, claims in CLAIMS.items():
-        for place in (name, *(f"{other}/{name}" for other in others)):
-            document = results.load(place, folder)
+        for table_name in (name, *(f"{other}/{name}" for other in others)):
+            document = results.load(table_name, folder)
             if document is None or "state" not in document:
                 continue
-            check(place, document)
+            check(table_name, document)
             lines += [line for claim in claims(document) if (line := _line(claim, document)) is not None]
     return table(HEADER, lines)
 
 
 def _line(claim: Claim, document: Document) -> list[object] | None:
     rows = [row for row in document["rows"].values() if claim.of(row)]
-    found = [(ratio, noise, row) for row in rows for ratio, noise in [claim.ratio(row)] if ratio is not None]
-    if not found:
+    ratios_of_rows = [(ratio, noise, row) for row in rows for ratio, noise in [claim.ratio(row)] if ratio is not None]
+    if not ratios_of_rows:
         return None
-    ratios = [ratio for ratio, _, _ in found]
-    ends = [ratio_text(*end(found, key=itemgetter(0))[:2]) for end in (min, max)]
-    held_out = [ratio for ratio, _, row in found if row.get("held_out")]
+    ratios = [ratio for ratio, _, _ in ratios_of_rows]
+    ends = [ratio_text(*end(ratios_of_rows, key=itemgetter(0))[:2]) for end in (min, max)]
+    held_out = [ratio for ratio, _, row in ratios_of_rows if row.get("held_out")]
     settings = document["state"]["settings"]
     trials = settings.get("trials", 0) if claim.trials is None else claim.trials
-    apart = [noise_of(row, *row["halves"]) for _, _, row in found]
+    apart = [noise_of(row, *row["halves"]) for _, _, row in ratios_of_rows]
     return [
         claim.what,
         " and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows)),
@@ -128,7 +128,7 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
         (f"{trials:,}" if trials else "none") + (" a kernel" if settings.get("each_task") else ""),
         f"{geometric_mean(ratios):.2f}x ({' to '.join(ends)})",
         f"{geometric_mean(held_out):.2f}x" if held_out else "",
-        len(found),
+        len(ratios_of_rows),
         ", ".join(claim.peers),
         f"{median(apart) * 100:.0f} %, at most {max(apart) * 100:.0f} %",
     ]

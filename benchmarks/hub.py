@@ -1,4 +1,4 @@
-"""Searches of spaces that others measured, beside Kernel Tuner's own strategies: `python -m benchmarks.hub FOLDER`.
+"""Searches of spaces that others measured, and Kernel Tuner's own strategies: `python -m benchmarks.hub FOLDER`.
 
 FOLDER has results in the T4 format (`NAME_DEVICE_T4.json.gz`) and spaces in T1 (`NAME.T1.json`), as the FAIR benchmark
 hub has them. Every strategy plays each space from `--seeds` seeds in simulation; all are scored by
@@ -40,26 +40,26 @@ than the median's time."""
 
 
 def spaces(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """Name of a space → its T4 and T1 files.
+    """Finds the T4 and T1 files of each space, by name.
 
     Raises:
         ValueError: no space, or one without its T1 file.
     """
-    found = {}
+    by_name = {}
     for t4 in sorted(folder.glob(f"*{ENDING}")):
         name = t4.name.removesuffix(ENDING)
         kernel = name.rpartition("_")[0]
         t1 = folder / f"{kernel}.T1.json"
         if not t1.exists():
             raise ValueError(f"`folder` must have a space for each file of results, but {t1.name} is missing")
-        found[name] = (t4, t1)
-    if not found:
+        by_name[name] = (t4, t1)
+    if not by_name:
         raise ValueError(f"`folder` must have results (*{ENDING}), but {folder} has none")
-    return found
+    return by_name
 
 
 def our_scores(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> list[float]:
-    """Of one of `OURS` from some seeds."""
+    """Computes scores of one of `OURS` from some seeds."""
     measured = read_t4(*files)
     yardstick = Yardstick(measured)
     with one_thread():
@@ -68,21 +68,21 @@ def our_scores(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> lis
 
 
 def peer_scores(files: tuple[Path, Path], strategy: str, seeds: Sequence[int]) -> list[float]:
-    """Of one of Kernel Tuner's strategies from some seeds."""
+    """Computes scores of one of Kernel Tuner's strategies from some seeds."""
     measured = read_t4(*files)
     yardstick = Yardstick(measured)
     trials = min(len(measured), max(2, round(yardstick.trials * BEYOND)))
     with one_thread():
         every = searches(measured, strategy, seeds, trials)
-    found = []
+    played = []
     for asked in every:
         places = measured.places(measured.space.choices(asked))
-        found.append((measured.seconds[places], np.cumsum(measured.cost_seconds[places])))
-    return list(map(float, yardstick.score(found)))
+        played.append((measured.seconds[places], np.cumsum(measured.cost_seconds[places])))
+    return list(map(float, yardstick.score(played)))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hub", description=__doc__)
     parser.add_argument("folder", type=Path)
     add_options(parser)
@@ -92,7 +92,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def compare(files: tuple[Path, Path], seeds: int, peers: Sequence[str]) -> dict[str, Any]:
-    """The row of a space: scores of every strategy, one a seed; processes share the seeds, a thread each."""
+    """Computes the row of a space: scores of every strategy, one for each seed; processes share the seeds."""
     yardstick, jobs = Yardstick(read_t4(*files)), len(allowed_cores())
     parts = [list(range(first, seeds, jobs)) for first in range(min(jobs, seeds))]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
@@ -108,7 +108,7 @@ def compare(files: tuple[Path, Path], seeds: int, peers: Sequence[str]) -> dict[
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """A row, briefly."""
+    """Formats a row briefly."""
     scores = row["scores"]
     best = max((one for one in scores if one.startswith("Kernel")), key=lambda one: np.mean(scores[one]), default="")
     beside = f", {best} {np.mean(scores[best]):.3f}" if best else ""
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Plays everything."""
     options = parse(arguments)
     try:
-        known = spaces(options.folder)
+        files_of = spaces(options.folder)
         if options.seeds < 1:
             raise ValueError(f"`seeds` must be at least 1, but got seeds={options.seeds}")
     except ValueError as error:
@@ -129,9 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {"seeds": options.seeds, "peers": peers}
 
     def measure(name: str) -> dict[str, Any]:
-        return compare(known[name], options.seeds, peers)
+        return compare(files_of[name], options.seeds, peers)
 
-    return collect(options, NAME, settings, list(known), measure, sentence, hub)
+    return collect(options, NAME, settings, list(files_of), measure, sentence, hub)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ DEFAULT = "listing + matern"
 
 
 def interval(scores: Sequence[float]) -> tuple[float, float]:
-    """Of 95 %, of the mean over seeds, by bootstrap."""
+    """Computes the interval of 95 % of the mean over seeds, by bootstrap."""
     draws = np.random.default_rng(0).integers(0, len(scores), (2000, len(scores)))
     low, high = np.quantile(np.asarray(scores)[draws].mean(axis=1), (0.025, 0.975))
     return float(low), float(high)
 
 
 def hub(document: Mapping[str, Any]) -> str:
-    """A row for each method, by its mean over the spaces; a column for each space, mean and half the interval."""
+    """Formats a row for each method, ordered by its mean over spaces; each column has a mean and half the interval."""
     rows: Mapping[str, Any] = document["rows"]
     methods = dict.fromkeys(name for row in rows.values() for name in row["scores"])
     lines = []

@@ -1,5 +1,4 @@
-"""Why kernels take longer in a network than alone: each of its kernels in the network, and alone with weights that are
-cached and with weights from memory, in turns.
+"""Comparison of kernels in a network and alone: alone with cached weights and with weights from memory, in turns.
 
 `python -m benchmarks.in_network [--rows resnet18,...] [--repeat 20]` compiles models of the zoo without trials, prints
 the table, and writes `benchmarks/results/in_network.json` once all rows are there. `--models` takes others, and files.
@@ -60,13 +59,13 @@ class Alone:
     cold: Bound | None
 
     def seconds(self) -> tuple[float, float]:
-        """Of one execution with cached weights, and with weights from memory."""
+        """Times one execution with cached weights, and one with weights from memory."""
         warm = float(self.warm.time(WARM_TIMES)[-1])
         return warm, warm if self.cold is None else float(self.cold.time(1)[0])
 
 
 def bound_alone(workload: Workload, schedules: Schedules, settings: Settings) -> Alone:
-    """The kernel that a network has for a workload, with random inputs."""
+    """Loads the kernel that a network has for a workload, with random inputs."""
     target, schedule = settings.target, schedules(workload)
     kernel = target.load(target.build(program_of(workload, schedule.algorithm, schedule.trace)))
     inputs = workload.make_inputs(seed=0)
@@ -76,7 +75,7 @@ def bound_alone(workload: Workload, schedules: Schedules, settings: Settings) ->
 
 
 def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The row of a model: seconds of its kernels in it and alone, each (rounds,) of sums over the network."""
+    """Measures the row of a model: seconds of its kernels in it and alone, each (rounds,) of sums over the network."""
     document = {
         "model": name,
         "name": NAME,
@@ -101,34 +100,34 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
         bound = {key: bound_alone(workloads[key], schedules, settings) for key in kernels}
         rounds = []
         for _ in range(options.repeat):
-            within, whole = executable.profile(2)[-1], executable.time(2)[-1]
+            within, total = executable.profile(2)[-1], executable.time(2)[-1]
             took = {key: each.seconds() for key, each in bound.items()}
-            rounds.append([whole, within.sum(), *_sums(steps, within, took)])
-    whole, profiled, shown, warm, cold = np.median(rounds, axis=0).tolist()
-    return {"whole": whole, "steps": profiled, "shown": shown, "warm": warm, "cold": cold, "kernels": len(bound)}
+            rounds.append([total, within.sum(), *_sums(steps, within, took)])
+    total, profiled, shown, warm, cold = np.median(rounds, axis=0).tolist()
+    return {"whole": total, "steps": profiled, "shown": shown, "warm": warm, "cold": cold, "kernels": len(bound)}
 
 
 def _longest(steps: Sequence[str], profiled: np.ndarray[Any, Any]) -> list[str]:
-    """The kernels that take `WORTH` of the time together."""
+    """Selects the kernels that together take `WORTH` of the time."""
     took: Counter[str] = Counter()
     for key, seconds in zip(steps, np.median(profiled, axis=0).tolist(), strict=True):
         took[key] += seconds
-    found, left = [], (1 - WORTH) * sum(took.values())
+    longest, left = [], (1 - WORTH) * sum(took.values())
     for key, seconds in sorted(took.items(), key=lambda item: item[1]):
         left -= seconds
         if left < 0:
-            found.append(key)
-    return found
+            longest.append(key)
+    return longest
 
 
 def _sums(steps: Sequence[str], within: Sequence[float], took: Mapping[str, tuple[float, float]]) -> list[float]:
-    """Seconds of the kernels that are timed alone: in the network, alone with cached and with cold weights."""
+    """Sums seconds of the kernels that are timed alone: in the network, alone with cached and with cold weights."""
     kept = [(float(seconds), *took[key]) for key, seconds in zip(steps, within, strict=True) if key in took]
     return np.sum(kept, axis=0).tolist()
 
 
 def in_network(document: Mapping[str, Any]) -> str:
-    """The table: a line a model."""
+    """Formats the table: a line for each model."""
     rows = list(document["rows"].values())
     lines = [
         [
@@ -148,7 +147,7 @@ def in_network(document: Mapping[str, Any]) -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_network", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--models", default=",".join(MODELS), help="names of the zoo or files, with commas between")

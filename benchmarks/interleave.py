@@ -1,4 +1,4 @@
-"""Interleaved comparison: peers take turns, so that whatever disturbs the machine disturbs them alike."""
+"""Interleaved comparison: peers take turns, so that disturbances of the machine affect them alike."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from statistics import median
 from typing import Protocol
 
 FEWEST_ROUNDS = 20
-"""Of which the faster half counts: a shared host has slow seconds, 1.4 times slower, and no peer is to pay for them."""
+"""Least number of rounds, whose faster half counts: seconds of a shared host may be 1.4 times slower."""
 _LOOK = 0.03
-"""Seconds at the end of a pause in which nobody may be at work: three ticks of the system's clock."""
+"""Seconds at the end of a pause in which the machine must be idle: three ticks of the system's clock."""
 _LONGEST = 2.0
-"""Seconds that are waited for whoever never rests."""
+"""Most seconds to wait for a peer that never rests."""
 
 
 class Timed(Protocol):
-    """Something that times itself when asked."""
+    """A peer that times itself when asked."""
 
     def warm(self, seconds: float) -> None:
         """Executes for so long without timing."""
 
     def time(self, samples: int) -> list[float]:
-        """Seconds of each of `samples` executions."""
+        """Times each of `samples` executions in seconds."""
 
 
 def turns_of(
@@ -35,14 +35,14 @@ def turns_of(
     pause: float = 0.12,
     warm_seconds: float = 0.12,
 ) -> dict[str, list[float]]:
-    """Median seconds of each turn of each peer, in order of time.
+    """Times peers in turns, and returns the median seconds of each turn of each peer, in order of time.
 
     Args:
-        peers: what takes turns, in this order: A/B/A/B.
+        peers: peers in the order of turns: A/B/A/B.
         repeat: rounds, at least 20.
         turn_seconds: time of a turn, by which the samples in it are chosen: 5 to 200.
-        pause: seconds between turns, in which idle threads of the last peer stop spinning; longer where they have not:
-            how long they spin is theirs and the processor's (TVM's a fifth of a second, on Zen 4).
+        pause: seconds between turns, in which idle threads of the last peer stop spinning; longer if they spin on.
+            TVM's threads spin a fifth of a second, on Zen 4.
         warm_seconds: execution before the samples of a turn: a processor that was idle takes a while to come back
             to its full clock.
     """
@@ -59,7 +59,7 @@ def turns_of(
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Geometric mean of positive values; nan of none."""
+    """Computes the geometric mean of positive values; nan of none."""
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else math.nan
 
 
@@ -77,7 +77,7 @@ def _rest(pause: float) -> None:
 
 
 def _seconds_used() -> float:
-    """Seconds of all cores that this process and all that it started have used so far; 0 where `/proc` is not."""
+    """Reads the seconds of all cores used so far by this process and its descendants; 0 without `/proc`."""
     parents, ticks = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -32,29 +32,31 @@ STRATEGIES = (
     "bayes_opt",
 )
 PREFIXES = {"bayes_opt": (256,)}
-"""Strategies that ask for the same at first however many they may ask for, and take a time that goes with the cube of
-that: so many are enough where the best is among them."""
+"""Numbers of trials to ask for first, for strategies whose first configurations do not depend on that number.
+
+Their time grows with its cube, so a smaller number is better if the best is among them.
+"""
 FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
 SOURCE = "__global__ void kernel(float *x) { }"
 
 
 def cache_of(measured: MeasuredSpace) -> dict[str, Any]:
-    """A measured space as Kernel Tuner's cache of results, milliseconds."""
+    """Converts a measured space to Kernel Tuner's cache of results, in milliseconds."""
     parameters = {p.name: list(p.values) for p in measured.space.parameters}
     cache = {}
-    for place in range(len(measured)):
-        values = dict(measured.values(place))
-        ok = measured.errors[place] == "ok"
-        samples = [float(s) * 1e3 for s in measured.latencies[place]]
-        failure = FAILED.get(measured.errors[place], "InvalidConfig")
+    for row in range(len(measured)):
+        values = dict(measured.values(row))
+        ok = measured.errors[row] == "ok"
+        samples = [float(s) * 1e3 for s in measured.latencies[row]]
+        failure = FAILED.get(measured.errors[row], "InvalidConfig")
         entry: dict[str, Any] = {**values, "time": float(np.mean(samples)) if ok else failure, "times": samples}
         entry |= {} if ok else {"__error__": failure}
         entry |= {
-            "compile_time": float(measured.compile_seconds[place]) * 1e3,
+            "compile_time": float(measured.compile_seconds[row]) * 1e3,
             "verification_time": 0.0,
             "benchmark_time": float(np.sum(samples)),
             "strategy_time": 0.0,
-            "framework_time": float(measured.other_seconds[place]) * 1e3,
+            "framework_time": float(measured.other_seconds[row]) * 1e3,
             "timestamp": "2024-01-01 00:00:00.000000+00:00",
         }
         cache[",".join(str(value) for value in values.values())] = entry
@@ -70,17 +72,17 @@ def cache_of(measured: MeasuredSpace) -> dict[str, Any]:
 
 
 def searches(measured: MeasuredSpace, strategy: str, seeds: Sequence[int], trials: int) -> list[list[dict[str, Any]]]:
-    """Configurations that each search asks for, in order, each once: what it has seen costs it nothing.
+    """Lists the distinct configurations that each search asks for, in order; seen ones cost a search nothing.
 
-    It draws from the generators of `random` and of NumPy that a process has, so it is given a process of its own.
+    It draws from the process-wide generators of `random` and NumPy, so it needs a process of its own.
 
     Args:
         measured: the space.
         strategy: one of `STRATEGIES`.
-        seeds: of the searches.
+        seeds: seeds of the searches.
         trials: most configurations that each may ask for.
     """
-    found = []
+    configurations = []
     with tempfile.TemporaryDirectory(prefix="autotune-kernel-tuner-") as folder:
         file = Path(folder) / "cache.json"
         file.write_text(json.dumps(cache_of(measured)))
@@ -89,8 +91,8 @@ def searches(measured: MeasuredSpace, strategy: str, seeds: Sequence[int], trial
                 asked = _search(measured, strategy, seed, most, file)
                 if any(measured.seconds[measured.places(measured.space.choices(asked))] <= measured.best):
                     break
-            found.append(asked)
-    return found
+            configurations.append(asked)
+    return configurations
 
 
 def _search(measured: MeasuredSpace, strategy: str, seed: int, trials: int, cache: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""A decoder beside ONNX Runtime and PyTorch: prompts, and steps behind as many tokens.
+"""Comparison of a decoder with ONNX Runtime and PyTorch: prompts, and steps after as many tokens.
 
-`python -m benchmarks.language [--rows "llama step 65",...] [--layers 12] [--repeat 20]` has GPT-2 small and a model of
-Llama's kind (random weights) take turns with the peers, in processes of their own, prints the table, and writes
-`benchmarks/results/language_THREADS.json` once all rows are there.
+`python -m benchmarks.language [--rows "llama step 65",...] [--layers 12] [--repeat 20]` compares GPT-2 small and a
+model of Llama's architecture (random weights) with the peers. All take turns in processes of their own. It prints the
+table, and writes `benchmarks/results/language_THREADS.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from benchmarks.peers.base import PeerProcess as Other
 
 PEERS = ("onnxruntime", "torch")
 FEW_BITS = {8: ("weights8", "bytes8"), 4: ("weights4", "bytes4")}
-"""Ours with weights in groups of 32, what they multiply in floats and in bytes, by bits."""
+"""Our runtimes with weights in groups of 32, with factors in floats and in bytes, by bits."""
 FEW_BITS_PEERS = {bits: (f"onnxruntime{bits}", f"llama_cpp{bits}") for bits in FEW_BITS}
-"""Others with such weights, what these multiply in bytes. llama.cpp has models of Llama's kind, and may be missing."""
+"""Peers with such weights, with factors in bytes. llama.cpp has models of Llama's architecture, and may be missing."""
 READS = {"read": 1.0, "read8": 9 / 32, "read4": 4.5 / 32}
-"""Plain reads of what a step of ours reads in floats, 8 and 4 bits, as parts of the floats' bytes: 32 weights of 8 bits
-have a float that scales them, of 4 bits half a float."""
+"""Plain reads of the bytes of our step in floats, 8 and 4 bits, as shares of the floats' bytes.
+
+32 weights of 8 bits have a scale of one float, of 4 bits half a float.
+"""
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024
@@ -40,20 +42,20 @@ SIZES: dict[str, dict[str, int]] = {
     "gpt2": {"vocabulary": 50257, "hidden": 768, "layers": 12, "heads": 12},
     "llama": {"vocabulary": 32000, "hidden": 1024, "layers": 12, "heads": 16, "kv_heads": 4, "inner": 2816},
 }
-"""Of each model: 124 million weights, and 167 million, embeddings shared with the logits."""
+"""Sizes of each model: 124 million weights, and 167 million, embeddings shared with the logits."""
 
 
 class PeerProcess:
     """One of `benchmarks.language_peers`.
 
     Args:
-        name: of it.
-        threads: that it runs on.
+        name: name of the peer.
+        threads: threads that it runs on.
         sizes: `model` and its sizes, and `longest`, as plain data.
 
     Attributes:
-        seconds: that making it took.
-        case: that takes turns.
+        seconds: seconds of its construction.
+        case: case to time.
     """
 
     def __init__(self, name: str, threads: int, sizes: Mapping[str, int | str]) -> None:
@@ -69,7 +71,7 @@ class PeerProcess:
         self._process.communicate()
 
     def logits(self) -> np.ndarray[Any, Any]:
-        """Of the case, as last computed."""
+        """Returns logits of the case, of its last run."""
         return np.array(self._asked(1, True)["logits"])
 
     def warm(self, seconds: float) -> None:
@@ -79,7 +81,7 @@ class PeerProcess:
             self.time(1)
 
     def time(self, samples: int) -> list[float]:
-        """Seconds of each of so many runs."""
+        """Times each of `samples` runs in seconds."""
         found: list[float] = self._asked(samples, False)["seconds"]
         return found
 
@@ -103,18 +105,18 @@ class Model:
 
     Args:
         model: one of `SIZES`.
-        options: of the command line.
+        options: options of the command line.
     """
 
     def __init__(self, model: str, options: argparse.Namespace) -> None:
         self._stack, self._repeat = ExitStack(), options.repeat
         self.sizes = sizes_of(model, options)
         positions = {"positions": LONGEST} if model == "gpt2" else {}
-        given = {"model": model, **self.sizes, **positions, "longest": LONGEST}
+        settings = {"model": model, **self.sizes, **positions, "longest": LONGEST}
         few = [name for bits in FEW_BITS for name in (*FEW_BITS[bits], *FEW_BITS_PEERS[bits])]
         others = [name for name in few if not name.startswith("llama_cpp") or (model == "llama" and installed())]
         names = ("ours", *PEERS, *others)
-        self._running = {n: self._stack.enter_context(PeerProcess(n, options.threads, given)) for n in names}
+        self._running = {n: self._stack.enter_context(PeerProcess(n, options.threads, settings)) for n in names}
         self._reads = {name: self._stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}
         self._facts = {"model": model, "sizes": self.sizes, "read_bytes": weights_bytes(**self.sizes)}
         for name, process in self._reads.items():
@@ -122,7 +124,7 @@ class Model:
             process.ask({"op": "prepare", "runtime": "read", "threads": options.threads, "nbytes": nbytes})
 
     def row(self, case: tuple[str, int]) -> dict[str, Any]:
-        """Of a case."""
+        """Measures the row of a case."""
         facts = {**self._facts, "seconds_to_compile": self._running["ours"].seconds}
         return {**facts, **compared(case, self._running, self._reads, self._repeat)}
 
@@ -132,16 +134,16 @@ class Model:
 
 
 def sizes_of(model: str, options: argparse.Namespace) -> dict[str, int]:
-    """What a model is measured with: its sizes, where no other is given."""
+    """Returns the sizes of a model, with the ones given as options."""
     return {n: size if getattr(options, n) is None else getattr(options, n) for n, size in SIZES[model].items()}
 
 
 def weights_bytes(
     vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int | None = None, inner: int | None = None
 ) -> int:
-    """Of the products that every step has, in float32; of embeddings a step reads a row.
+    """Counts bytes of the products of every step, in float32; a step reads only one row of embeddings.
 
-    With `kv_heads` and `inner` those of a model of Llama's kind, else of GPT-2's.
+    `kv_heads` and `inner` are given for a model of Llama's architecture, and None for GPT-2's.
     """
     if kv_heads is None or inner is None:
         return 4 * hidden * (12 * hidden * layers + vocabulary)
@@ -155,7 +157,7 @@ def compared(
     reads: Mapping[str, Timed],
     repeat: int,
 ) -> dict[str, Any]:
-    """Seconds of all in turns, plain reads among them where the case is a step, and how far logits differ."""
+    """Times all runtimes in turns, for a step plain reads too, and computes how far logits differ."""
     for process in running.values():
         process.case = case
     logits = {who: process.logits() for who, process in running.items()}
@@ -166,7 +168,7 @@ def compared(
 
 
 def language(document: Mapping[str, Any]) -> str:
-    """The tables: floats, and weights of each number of bits; a line for each case."""
+    """Formats the tables: floats, and weights of each number of bits; a line for each case."""
     rows = sorted(document["rows"].values(), key=lambda row: (row["model"], *row["case"]))
     several = len({row["model"] for row in rows}) > 1
     facts = "; ".join(
@@ -236,7 +238,7 @@ def _part(rows: Sequence[Mapping[str, Any]], several: bool, kind: str) -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.language", description=__doc__.partition("\n")[0])
     add_options(parser)
     for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "inner"):

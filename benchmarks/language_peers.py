@@ -1,7 +1,8 @@
-"""What takes turns in `benchmarks.language`, each in a process of its own that answers lines of JSON.
+"""Peers of `benchmarks.language`, each in a process of its own that answers lines of JSON.
 
-`python -m benchmarks.language_peers PEER THREADS SIZES`: the first line says what making it took. A request is a case
-(`prefill` or `step`, and how many tokens) and a number of samples; the answer has their seconds and the last logits.
+`python -m benchmarks.language_peers PEER THREADS SIZES`: the first line has the seconds of construction. A request is a
+case (`prefill` or `step`, and a number of tokens) and a number of samples. The answer has their seconds and the last
+logits.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from benchmarks.peers.nbits_peer import IN_BYTES
 
 Array = NDArray[Any]
 UNSEEN = -1e30
+"""Score added to positions that a token must not see: the exponential of the sum is 0."""
 GROUP = 32
 """Weights that share a scale."""
 
@@ -34,14 +36,14 @@ class Peer(Protocol):
     """A decoder that runs cases."""
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """A call that reads these tokens (`prefill`), or the last one behind the others (`step`), and gives logits."""
+        """Makes a call that reads these tokens (`prefill`), or the last one after the others (`step`)."""
 
 
 class Ours:
-    """By this project.
+    """A decoder compiled by this project.
 
     Attributes:
-        seconds: that compiling took, without a cache.
+        seconds: seconds of compiling without a cache.
     """
 
     def __init__(
@@ -57,7 +59,6 @@ class Ours:
         )
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """See `Peer`."""
         if what == "prefill":
             return lambda: self._network.prefill(tokens)
         self._network.prefill(tokens[:-1])
@@ -70,7 +71,7 @@ class Ours:
 
 
 class Torch:
-    """By PyTorch, eagerly, keys and values written to arrays of the greatest length."""
+    """A decoder in eager PyTorch, with keys and values in arrays of the greatest length."""
 
     def __init__(self, model: Model, longest: int, threads: int) -> None:
         import torch
@@ -83,7 +84,6 @@ class Torch:
         self._given: dict[tuple[int, tuple[int, ...]], Any] = {}
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """See `Peer`."""
         if what == "prefill":
             return lambda: self._run(tokens, 0)
         self._run(tokens[:-1], 0)
@@ -145,9 +145,9 @@ class Torch:
 
 
 class OnnxRuntime:
-    """By ONNX Runtime, with keys and values before the tokens as inputs and those up to the last one as outputs.
+    """A decoder in ONNX Runtime: earlier keys and values are inputs, and all up to the last token outputs.
 
-    With `bits` the weights of products are of so many, in groups of 32, and what they multiply is rounded to bytes.
+    With `bits` the weights of products have so many bits, in groups of 32, and their factors are rounded to bytes.
     """
 
     def __init__(self, model: Model, longest: int, threads: int, bits: int | None = None) -> None:
@@ -160,7 +160,6 @@ class OnnxRuntime:
         self._sizes = model.sizes
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """See `Peer`."""
         s, states = self._sizes, {}
         empty = np.zeros((s.kv_heads, 0, s.head_width), np.float32)
         names = [f"{kind}_{layer}" for layer in range(s.layers) for kind in ("keys", "values")]
@@ -179,13 +178,13 @@ class OnnxRuntime:
 
 
 def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelProto:
-    """A decoder in ONNX: tokens (m,), positions (m,), a mask (m, n) and states (kv_heads, past, d).
+    """Builds a decoder in ONNX: tokens (m,), positions (m,), a mask (m, n) and states (kv_heads, past, d).
 
-    Logits are those of the last token.
+    It has the logits of the last token.
 
     Args:
         longest: positions at most.
-        bits: of the weights of products, in groups of 32 by `MatMulNBits`; None: floats.
+        bits: bits of the weights of products, in groups of 32 by `MatMulNBits`; None: floats.
     """
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
@@ -249,7 +248,7 @@ def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelP
         return add("Concat", left, right, axis=-1)
 
     def attended(query: str, keys: str, values: str) -> str:
-        """Rows (heads, m, d); queries of a group share keys."""
+        """Computes attention, (heads, m, d); queries of a group share keys."""
         if s.group > 1:
             one = constant(np.array([1]))
             query, keys, values = (
@@ -330,12 +329,12 @@ def main(arguments: Sequence[str]) -> int:
         if (what, count) not in calls:
             calls = {(what, count): peer.case(what, tokens)}  # one sequence at a time
         call = calls[what, count]
-        taken = []
+        durations = []
         for _ in range(request["samples"]):
             start = time.perf_counter()
             logits = call()
-            taken.append(time.perf_counter() - start)
-        _say({"seconds": taken, "logits": logits.tolist()} if request.get("logits") else {"seconds": taken})
+            durations.append(time.perf_counter() - start)
+        _say({"seconds": durations, "logits": logits.tolist()} if request.get("logits") else {"seconds": durations})
     return 0
 
 

@@ -1,8 +1,8 @@
-"""A network for all lengths beside the same compiled for each, ONNX Runtime and OpenVINO, which take all lengths, too.
+"""Comparison of a network for all lengths with the same compiled for each, and with ONNX Runtime and OpenVINO.
 
 `python -m benchmarks.lengths [--layers 12] [--rows 1,2,...] [--repeat 20]` compiles BERT (random weights) once for
-lengths of 1 to 512 and once for each that is timed, without trials, has all take turns in processes of their own,
-prints the table, and writes `benchmarks/results/lengths.json` once all rows are there.
+lengths of 1 to 512 and once for each timed length, without trials. All take turns in processes of their own. It prints
+the table, and writes `benchmarks/results/lengths.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from benchmarks.markdown import table
 NAME = "lengths"
 LONGEST = 512
 LENGTHS = (1, 2, 3, 5, 8, 12, 16, 24, 32, 48, 64, 100, 128, 197, 256, 384, 512)
-"""That are timed."""
+"""Lengths that are timed."""
 WORDS = 30522
-"""Of the vocabulary."""
+"""Size of the vocabulary."""
 PEERS = ("onnxruntime", "openvino")
 MOST_ERROR = 1e-3
-"""Of an output, as a share of its largest element, by which it is still the same in float32."""
+"""Greatest error of an output in float32, as a share of its largest element."""
 
 
 class Turns:
@@ -52,7 +52,7 @@ class Turns:
             self._process.time(1)
 
     def time(self, samples: int) -> list[float]:
-        """Seconds of each of so many runs."""
+        """Times each of `samples` runs in seconds."""
         return self._process.time(samples)
 
 
@@ -60,8 +60,8 @@ class Bert:
     """The network for all lengths, and the peers, each in a process of its own.
 
     Args:
-        options: of the command line.
-        stack: that ends the processes.
+        options: options of the command line.
+        stack: stack that ends the processes.
     """
 
     def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
@@ -77,7 +77,7 @@ class Bert:
         self._facts = {"layers": options.layers, "seconds_to_compile": seconds, "missing": missing}
 
     def row(self, n: int) -> dict[str, Any]:
-        """Of a length."""
+        """Measures the row of a length."""
         alone, folder = self._compiled(str(n), {"shapes": {"tokens": (1, n)}})
         with NetworkProcess("autotune", self._options.threads, folder=folder) as each:
             found = compared(n, {**self._running, "each": each}, self._options)
@@ -91,7 +91,7 @@ class Bert:
 
 
 def compared(n: int, running: Mapping[str, NetworkProcess], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of all at a length, in turns, and how far outputs differ."""
+    """Times all runtimes at a length in turns, and computes how far outputs differ."""
     tokens = np.random.default_rng([options.seed, n]).integers(0, WORDS, (1, n))
     outputs = {who: next(iter(process.infer({"tokens": tokens}).values())) for who, process in running.items()}
     errors = {who: float(relative_error(found, outputs["all"])) for who, found in outputs.items()}
@@ -100,19 +100,19 @@ def compared(n: int, running: Mapping[str, NetworkProcess], options: argparse.Na
 
 
 def _peers(stack: ExitStack, threads: int, model: Path) -> tuple[dict[str, NetworkProcess], dict[str, str]]:
-    """Those that take the model, and why others do not."""
-    found: dict[str, NetworkProcess] = {}
+    """Opens the peers that take the model; returns them, and why others do not."""
+    processes: dict[str, NetworkProcess] = {}
     missing: dict[str, str] = {}
     for peer in PEERS:
         try:
-            found[peer] = stack.enter_context(NetworkProcess(peer, threads, model=str(model)))
+            processes[peer] = stack.enter_context(NetworkProcess(peer, threads, model=str(model)))
         except RuntimeFailure as error:
             missing[peer] = str(error)[:200]
-    return found, missing
+    return processes, missing
 
 
 def lengths(document: Mapping[str, Any]) -> str:
-    """The table: a line for each length, and geometric means."""
+    """Formats the table: a line for each length, and geometric means."""
     rows = sorted(document["rows"].values(), key=lambda row: int(row["n"]))
     lines: list[list[object]] = []
     for row in rows:
@@ -137,19 +137,19 @@ def lengths(document: Mapping[str, Any]) -> str:
 
 
 def _to_best(row: Mapping[str, Any]) -> float:
-    """Of the fastest peer's seconds to ours for all lengths, be its output right or not; nan without peers."""
+    """Computes the ratio of the fastest peer's seconds to ours for all lengths, right or not; nan without peers."""
     found = [row["seconds"][peer] for peer in PEERS if peer in row["seconds"]]
     return min(found) / row["seconds"]["all"] if found else float("nan")
 
 
 def _is_right(row: Mapping[str, Any], who: str) -> bool:
-    """Whether a runtime computes what most do; where most do not what ours does, all count, and errors are shown."""
+    """Tells whether a runtime's output is that of most; if most differ from ours, all count, and errors are shown."""
     near = [error for error in row["errors"].values() if error <= MOST_ERROR]
     return row["errors"][who] <= MOST_ERROR or len(near) <= len(row["errors"]) // 2
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lengths", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--layers", type=int, default=12, help="of the encoder")

@@ -1,4 +1,4 @@
-"""llama.cpp as a peer of `benchmarks.language`: a decoder of Llama's kind, written as a GGUF file of 4 or 8 bits.
+"""Peer llama.cpp of `benchmarks.language`: a decoder of Llama's architecture in a GGUF file of 4 or 8 bits.
 
 It needs `pip install '.[llama-cpp]'`, which compiles it on this machine.
 """
@@ -23,7 +23,7 @@ AT_ONCE = 512
 
 
 def installed() -> str | None:
-    """Version of what calls it, by which its own is fixed; None where there is not all that it needs."""
+    """Returns the version of llama-cpp-python, which fixes that of llama.cpp; None if a package is missing."""
     try:
         importlib.metadata.version("gguf")
         return importlib.metadata.version("llama-cpp-python")
@@ -32,7 +32,7 @@ def installed() -> str | None:
 
 
 def write(model: Model, longest: int, bits: int, path: Path) -> None:
-    """A GGUF file of a model of Llama's kind, its products in blocks of 32 weights of so many bits; 32: in floats."""
+    """Writes a GGUF file of a model of Llama's architecture, with products in blocks of 32 weights; 32 bits: floats."""
     import gguf
 
     kinds = {4: gguf.GGMLQuantizationType.Q4_0, 8: gguf.GGMLQuantizationType.Q8_0}
@@ -51,7 +51,7 @@ def write(model: Model, longest: int, bits: int, path: Path) -> None:
     writer.add_tokenizer_model("no_vocab")
 
     def product(name: str, weight: Array) -> None:
-        """A weight (inputs, outputs), which the file has the other way round."""
+        """Writes a weight (inputs, outputs), which the file has transposed."""
         turned = np.ascontiguousarray(weight.T, np.float32)
         if bits in kinds:
             writer.add_tensor(name, gguf.quants.quantize(turned, kinds[bits]), raw_dtype=kinds[bits])
@@ -59,7 +59,7 @@ def write(model: Model, longest: int, bits: int, path: Path) -> None:
             writer.add_tensor(name, turned)
 
     def neighbours(weight: Array, heads: int) -> Array:
-        """Weights whose outputs in the halves of a head, which rotary positions turn together, are neighbours."""
+        """Permutes weights so that outputs which rotary positions rotate together are neighbours."""
         split = weight.reshape(len(weight), heads, 2, sizes.head_width // 2)
         return split.transpose(0, 1, 3, 2).reshape(weight.shape)
 
@@ -95,12 +95,12 @@ class LlamaCpp:
         self._log = llama_cpp.llama_log_callback(lambda *_: None)
         llama_cpp.llama_log_set(self._log, ctypes.c_void_p())
         llama_cpp.llama_backend_init()
-        given = llama_cpp.llama_model_default_params()
-        given.use_mmap = False  # so that it may lay weights out anew
+        parameters = llama_cpp.llama_model_default_params()
+        parameters.use_mmap = False  # so that it may lay weights out anew
         with tempfile.TemporaryDirectory(prefix="autotune-gguf-") as place:
             path = Path(place) / "model.gguf"
             write(model, longest, bits, path)
-            self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), given)
+            self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         options = llama_cpp.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = longest, AT_ONCE, AT_ONCE
         options.n_threads = options.n_threads_batch = threads
@@ -109,7 +109,6 @@ class LlamaCpp:
             raise RuntimeError("llama.cpp must load the model that was written for it, but did not")
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """See `benchmarks.language_peers.Peer`."""
         if what == "prefill":
             return lambda: self._run(tokens, 0)
         self._run(tokens[:-1], 0)

@@ -1,4 +1,4 @@
-"""Cost models by the protocol of docs/evaluation.md: on the networks to validate with, and on those to test with.
+"""Scores of cost models by the protocol of docs/evaluation.md, on the validation and the test networks.
 
 `python -m benchmarks.models [--rows validation,test] [--pools FOLDER] [--models A,B] [--seeds N]` teaches every model
 the programs to learn from, scores it on both, and writes `models.json` among the results once both rows are there.
@@ -26,13 +26,13 @@ MODELS = (
     "ridge",
     "roofline",
 )
-"""The others are held against the first."""
+"""Cost models of the comparison; the first is the reference."""
 NAME = "models"
 ROLES = ("validation", "test")
 
 
 def row_of(found: Study) -> dict[str, Any]:
-    """A study as a row of the results, with the processor that its programs were measured on."""
+    """Converts a study to a row of the results, with the processor that its programs were measured on."""
     machines = {part.task.machine for part in found.held.parts}
     document = found.to_json()
     if "roofline" in document["models"]:
@@ -41,28 +41,28 @@ def row_of(found: Study) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
     add_options(parser)
     parser.add_argument("--pools", default=POOLS, help="folder; by default those that come along")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", type=int, default=5)
-    given = parser.parse_args(arguments)
-    names = [name for name in given.models.split(",") if name]
-    settings = {"models": names, "seeds": given.seeds, "pools": Pools.open(given.pools).registered.fingerprint}
+    options = parser.parse_args(arguments)
+    names = [name for name in options.models.split(",") if name]
+    settings = {"models": names, "seeds": options.seeds, "pools": Pools.open(options.pools).registered.fingerprint}
 
     def say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
     def measure(role: str) -> dict[str, Any]:
         if role == "test":
-            return row_of(test(names, given.pools, given.seeds, progress=say))
-        return row_of(study(Pools.open(given.pools), role, names, given.seeds, progress=say))
+            return row_of(test(names, options.pools, options.seeds, progress=say))
+        return row_of(study(Pools.open(options.pools), role, names, options.seeds, progress=say))
 
     def shown(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {model['normalised1'][0]:.3f}" for name, model in row["models"].items())
 
-    return collect(given, NAME, settings, ROLES, measure, shown, tables.models)
+    return collect(options, NAME, settings, ROLES, measure, shown, tables.models)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Twenty whole networks beside ONNX Runtime, OpenVINO and PyTorch, by a budget of trials and a number of threads.
+"""Comparison of twenty networks with ONNX Runtime, OpenVINO and PyTorch, by trials and number of threads.
 
 `python -m benchmarks.networks [--budget 0|10|1000] [--threads 2] [--rows NAME,...] [--minutes M]` prints the table, and
-writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are there; the same command goes on.
+writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are there; the same command resumes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,23 @@ HELD_OUT = (
     "deeplabv3_mobilenet_v3_large", "beit_base_patch16_224", "cspdarknet53", "eva02_tiny_patch14_224", "levit_128s",
     "nasnetalarge", "sequencer2d_s", "vit_relpos_small_patch16_224", "dinov2_small", "squeezebert",
 )  # fmt: skip
-"""Networks that were not used to fill the database or to train the models: every tenth model of the survey's list, from
-the fifth on, that is in none of these. All of the survey's models were used to test the compiler."""
+"""Networks that were not used to fill the database or to train the models.
+
+They are every tenth model of the survey's list, from the fifth on, unless it was used. All of the survey's models were
+used to test the compiler.
+"""
 NETWORKS = LEARNED_FROM + HELD_OUT
 BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
-"""Budget → trials, and whether of each task: none; ten for each kernel; what the configuration of ResNet-50 has."""
+"""Budget → trials, and whether of each task: none; ten for each kernel; the number in ResNet-50's configuration."""
 
 
 def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
-    """What is measured of each network. PyTorch's compiler is a peer where there are no trials: it has no budget, and
-    one comparison of it says all. bfloat16 is measured there, too, as a search would begin anew for it, and not on
-    processors that have no products of it, where OpenVINO as installed computes in float32."""
+    """Plans the measurements of each network.
+
+    PyTorch's compiler is a peer without trials only: it has no budget, so one comparison is enough. The same holds for
+    bfloat16, as a search would begin anew for it. It is skipped on processors without bfloat16 products, where
+    OpenVINO's default computes in float32.
+    """
     trials, each_task = BUDGETS[budget]
     has_products = "avx512bf16" in registry.get("cpu").hardware.features
     precisions = ("float32", "bfloat16") if not trials and has_products else ("float32",)

@@ -1,4 +1,4 @@
-"""Table of whole networks: ours beside every peer in float32, in bfloat16 beside all, and what it costs."""
+"""Table of networks: our time and every peer's in float32, in bfloat16, and the costs of compiling."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SAID_OF_NARROW = (
 
 
 def best_of(row: Row, peers: Sequence[str]) -> str | None:
-    """The fastest of some peers; None where none was timed."""
+    """Returns the fastest of some peers; None where none was timed."""
     return min((peer for peer in peers if peer in row["seconds"]), key=row["seconds"].__getitem__, default=None)
 
 
 def ratio(row: Row, ours: str, peers: Sequence[str]) -> tuple[float | None, float]:
-    """Seconds of the fastest of some peers over ours, and the noise of the two; None where either was not timed."""
+    """Computes seconds of the fastest of some peers over ours, and their noise; None if either was not timed."""
     best = best_of(row, peers)
     if best is None or ours not in row["seconds"]:
         return None, 0.0
@@ -48,13 +48,13 @@ def ratio(row: Row, ours: str, peers: Sequence[str]) -> tuple[float | None, floa
 
 
 def peers_of(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Peers that were timed: in float32, and those that round to 16 bits, or may."""
+    """Lists peers that were timed: in float32, and the ones that round to 16 bits, or may."""
     timed = {label for row in document["rows"].values() for label in row["seconds"]}
     return [peer for peer in PEERS if peer in timed], [peer for peer in NARROW_PEERS if peer in timed]
 
 
 def networks(document: Mapping[str, Any]) -> str:
-    """Every network, then geometric means over those that this package was made with and the others."""
+    """Formats every network, then geometric means over held-out networks and the others."""
     rows = list(document["rows"].values())
     peers, narrow = peers_of(document)
     both = any(NARROW in row["seconds"] for row in rows)
@@ -64,12 +64,12 @@ def networks(document: Mapping[str, Any]) -> str:
     lines: list[list[object]] = []
     for row in rows:
         built = row["built"].get(OURS)
-        found, noise = ratio(row, OURS, peers)
+        speed_up, noise = ratio(row, OURS, peers)
         cells: list[object] = [row["title"], "yes" if row["held_out"] else "", _ms(row, OURS)]
-        cells += [*(_ms(row, peer) for peer in peers), ratio_text(found, noise)]
+        cells += [*(_ms(row, peer) for peer in peers), ratio_text(speed_up, noise)]
         if both:
-            found, noise = ratio(row, NARROW, [*peers, *narrow])
-            cells += [_ms(row, NARROW), *(_ms(row, peer) for peer in narrow), ratio_text(found, noise)]
+            speed_up, noise = ratio(row, NARROW, [*peers, *narrow])
+            cells += [_ms(row, NARROW), *(_ms(row, peer) for peer in narrow), ratio_text(speed_up, noise)]
         resident = row["resident_bytes"]
         cells += [row["tasks"], f"{built['seconds']:.0f}" if built else "", _mib(built and built["bytes"])]
         lines.append([*cells, _mib(resident.get(OURS)), _mib(resident.get("onnxruntime"))])
@@ -80,22 +80,22 @@ def networks(document: Mapping[str, Any]) -> str:
 def means(document: Mapping[str, Any]) -> str:
     """Returns geometric means in each precision: of all networks, of those that are held out, and of the others."""
     wide, narrow = peers_of(document)
-    found: dict[tuple[str, str], list[float]] = {}
+    ratios: dict[tuple[str, str], list[float]] = {}
     for row in document["rows"].values():
         for kind, ours, peers in (("float32", OURS, wide), ("bfloat16", NARROW, [*wide, *narrow])):
             value, _ = ratio(row, ours, peers)
             if value is not None:
                 for group in ("all", "held out" if row["held_out"] else "learned from"):
-                    found.setdefault((kind, group), []).append(value)
+                    ratios.setdefault((kind, group), []).append(value)
     lines = [
         [kind, group, f"{geometric_mean(of):.2f}x", f"{min(of):.2f}x", f"{max(of):.2f}x", len(of)]
-        for (kind, group), of in sorted(found.items(), key=lambda item: (item[0][0] != "float32", item[0][1] != "all"))
+        for (kind, group), of in sorted(ratios.items(), key=lambda item: (item[0][0] != "float32", item[0][1] != "all"))
     ]
     return table(["ours in", "networks", "geometric mean", "lowest", "highest", "rows"], lines)
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
-    """Why columns are missing."""
+    """Explains why columns are missing."""
     told = [f"{peer} of {row['title']}: {why}" for row in rows for peer, why in row["missing"].items()]
     return [f"Missing: {'; '.join(told)}."] if told else []
 

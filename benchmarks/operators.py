@@ -1,7 +1,7 @@
 """Our generated kernels against PyTorch (oneDNN, Inductor), ONNX Runtime and OpenVINO, an operator at a time, in turns.
 
 `python -m benchmarks.operators [--rows NAME,...] [--trials 128] [--minutes M]` prints the table, and writes
-`benchmarks/results/operators.json` once all rows of it are there; the same command goes on.
+`benchmarks/results/operators.json` once all rows of it are there; the same command resumes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
-    """Tunes one row and times it beside the peers; seconds by peer, and what is needed to read them."""
+    """Tunes one row and times it beside the peers; returns seconds by peer, and facts to read them."""
     workload = row.make()
-    found: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": workload.flops}
-    found["peak_flops"] = registry.get("cpu").hardware.peak_flops
-    found["constant_weight"] = any(spec.constant for spec in workload.inputs)
+    figures_of_row: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": workload.flops}
+    figures_of_row["peak_flops"] = registry.get("cpu").hardware.peak_flops
+    figures_of_row["constant_weight"] = any(spec.constant for spec in workload.inputs)
     result = tuned(workload, options.trials, options.seed, options.threads)
-    found["tuning"] = result.took
+    figures_of_row["tuning"] = result.took
     informed = tuned(workload, options.trials, options.seed, options.threads, SHIPPED)
-    found["tuning_shipped"] = informed.took
+    figures_of_row["tuning_shipped"] = informed.took
     own = {"ours": result.generated, "shipped": informed.generated} | (
         {"library": result.library} if result.library else {}
     )
@@ -50,17 +50,17 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     settings = {**own, **{name: extra for name, (_, extra) in PEERS.items()}}
     with ExitStack() as stack:
         processes = {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
-        running, found["peers"] = prepared(processes, workload, settings, options.threads)
-        return {**found, **figures(turns_of(running, options.repeat))}
+        running, figures_of_row["peers"] = prepared(processes, workload, settings, options.threads)
+        return {**figures_of_row, **figures(turns_of(running, options.repeat))}
 
 
 def prepared(
     processes: Mapping[str, PeerProcess], workload: Workload, settings: Mapping[str, Mapping[str, Any]], threads: int
 ) -> tuple[dict[str, PeerProcess], dict[str, Any]]:
-    """Those of the processes that have the operator, ready to take turns, and what each said of itself.
+    """Selects the processes that have the operator, ready to take turns, and returns their self-descriptions.
 
     Raises:
-        PeerError: ours has not, or one fails without saying so.
+        PeerError: our process has not, or a process fails without an answer.
     """
     running, said = {}, {}
     for name, process in processes.items():
@@ -75,7 +75,7 @@ def prepared(
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operators", description=__doc__)
     add_options(parser)
     parser.add_argument("--trials", type=int, default=128, help="measured candidates a row")
@@ -89,12 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
     settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
-    known = {row.name: row for row in ROWS}
+    rows_by_name = {row.name: row for row in ROWS}
 
     def measure(name: str) -> dict[str, Any]:
-        return compare(known[name], options)
+        return compare(rows_by_name[name], options)
 
-    return collect(options, NAME, settings, list(known), measure, milliseconds, operators)
+    return collect(options, NAME, settings, list(rows_by_name), measure, milliseconds, operators)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Table of operators: ours beside every peer, and the ratio to the best of all that are shown."""
+"""Table of operators: our time and every peer's, and the ratio to the best peer."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ DIRECT = (
 
 
 def best_of(row: Mapping[str, Any]) -> str | None:
-    """The fastest peer of a row; None where no peer has the operator."""
+    """Returns the fastest peer of a row; None where no peer has the operator."""
     return min((name for name in PEERS if name in row["seconds"]), key=row["seconds"].__getitem__, default=None)
 
 
 def ratio_to_best(row: Mapping[str, Any]) -> tuple[float | None, float]:
-    """Seconds of the fastest peer over ours, and the noise of the two; None where no peer has the operator."""
+    """Computes seconds of the fastest peer over ours, and their noise; None where no peer has the operator."""
     best, seconds = best_of(row), row["seconds"]
     return (None, 0.0) if best is None else (seconds[best] / seconds["ours"], noise_of(row, "ours", best))
 
 
 def operators(document: Mapping[str, Any]) -> str:
-    """Ours against every peer, and the geometric mean of the ratios in each class."""
+    """Formats our kernels against every peer, and the geometric mean of the ratios in each class."""
     informed = any("shipped" in row["seconds"] for row in document["rows"].values())
     header = [
         "operator",

@@ -1,4 +1,4 @@
-"""The pictures of README and docs/benchmarks.md, from the result files: `python -m benchmarks.pictures`.
+"""Pictures of README and docs/benchmarks.md, from the result files: `python -m benchmarks.pictures`.
 
 The speed-ups of README's table, searches, networks beside every peer, more trials, and cost models with their
 intervals. A picture whose results are missing is not drawn.
@@ -21,9 +21,9 @@ from benchmarks.search.statistics import kinds_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
-"""Metric of a cost model → what its panel is called."""
+"""Metric of a cost model → title of its panel."""
 Documents = Mapping[str, Mapping[str, Any] | None]
-"""Results by name; None: not measured. Those of a second processor are `FOLDER/NAME`."""
+"""Results by name; None: not measured. A second processor's results are `FOLDER/NAME`."""
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -37,17 +37,17 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def ratios(document: Mapping[str, Any], peer: str) -> dict[str, float]:
-    """Network → seconds of a peer over ours, of those that both were timed on."""
+    """Computes, by network, seconds of a peer over ours, where both were timed."""
     rows = document["rows"].values()
     return {r["title"]: r["seconds"][peer] / r["seconds"][OURS] for r in rows if {peer, OURS} <= r["seconds"].keys()}
 
 
 def draw_networks(documents: Documents) -> Any | None:
-    """Bars: how many times as long each peer takes as ours, after no trial; networks by the best peer's."""
+    """Draws bars: each peer's time over ours, after no trial; networks in order of the best peer's ratio."""
     document = documents["networks_0_2"]
     if document is None:
         return None
-    by_peer = {title: found for peer, title in PEERS.items() if (found := ratios(document, peer))}
+    by_peer = {title: longer_by for peer, title in PEERS.items() if (longer_by := ratios(document, peer))}
     least = {row["title"]: min((f[row["title"]] for f in by_peer.values() if row["title"] in f), default=0.0) for row in
              document["rows"].values()}  # fmt: skip
     names = sorted(least, key=least.__getitem__)
@@ -55,10 +55,10 @@ def draw_networks(documents: Documents) -> Any | None:
     figure = new_figure(8.0, 0.42 * len(names) + 1.2)
     axes = figure.subplots()
     high = 0.8 / max(1, len(by_peer))
-    for place, (title, found) in enumerate(by_peer.items()):
-        at = [y + (place - (len(by_peer) - 1) / 2) * high for y, name in enumerate(names) if name in found]
-        longer = [found[name] - 1.0 for name in names if name in found]  # bars begin where both take as long
-        axes.barh(at, longer, high, left=1.0, color=f"C{place}", label=title)
+    for number, (title, longer_by) in enumerate(by_peer.items()):
+        at = [y + (number - (len(by_peer) - 1) / 2) * high for y, name in enumerate(names) if name in longer_by]
+        longer = [longer_by[name] - 1.0 for name in names if name in longer_by]  # bars begin where both take as long
+        axes.barh(at, longer, high, left=1.0, color=f"C{number}", label=title)
     axes.axvline(1.0, color="0.2", linewidth=1.0)
     axes.set(
         yticks=range(len(names)),
@@ -99,7 +99,7 @@ def draw_trials(documents: Documents) -> Any | None:
 
 
 def _over_trials(documents: Documents) -> dict[tuple[str, str], list[float]]:
-    """Of a network on a processor that timed it after every number of trials: times over that after none."""
+    """Computes times after every number of trials over the time after none, by network and processor."""
     seconds: dict[str, dict[tuple[str, str], float]] = {
         label: {
             (row["title"], row["made"]["cpu"]): row["seconds"][OURS]
@@ -132,7 +132,7 @@ def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[f
 def _with_values(
     panel: Any, places: Sequence[int], values: Sequence[float], color: str, label: str, under: bool = False
 ) -> None:
-    """A line of points, each with its value over it, or `under` it."""
+    """Draws a line of points, each with its value over it, or `under` it."""
     panel.plot(places, values, "o-", color=color, label=label)
     for place, value in zip(places, values, strict=True):
         beside = {"xytext": (0, -14 if under else 6), "textcoords": "offset points", "ha": "center", "fontsize": 8}
@@ -140,7 +140,7 @@ def _with_values(
 
 
 def _counts(document: Mapping[str, Any]) -> list[int]:
-    """Trials after which ours and TVM's were timed of every operator that TVM takes."""
+    """Lists trials after which our kernels and TVM's were timed for every operator that TVM takes."""
     rows = [row for row in document["rows"].values() if "seconds" in row]
     return [n for n in tvm_table.counts_of(rows) if all(tvm_table.ratio(row, n)[0] is not None for row in rows)]
 
@@ -160,7 +160,7 @@ def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
 
 
 def draw_models(documents: Documents) -> Any | None:
-    """Points with intervals: every cost model by every metric, on networks that nobody has seen."""
+    """Points with intervals: every cost model by every metric, on unseen networks."""
     document = documents["models"]
     if document is None or "test" not in document["rows"]:
         return None
@@ -191,7 +191,7 @@ MOST_TRIALS = 1000
 
 
 def draw_search(documents: Documents) -> Any | None:
-    """Lines: speed of the best schedule so far over trials, a mean of all spaces, on each kind of machine."""
+    """Draws lines: speed of the best schedule so far over trials, a mean of all spaces, on each kind of machine."""
     document = documents["search"]
     if document is None:
         return None
@@ -201,13 +201,13 @@ def draw_search(documents: Documents) -> Any | None:
     titles = {"CPU": "measured on a CPU", "VTA": "on the simulated VTA"}
     for panel, (kind, names) in zip(panels, kinds.items(), strict=True):
         rows = [document["rows"][name] for name in names]
-        for place, (method, title) in enumerate(SEARCHES.items()):
+        for number, (method, title) in enumerate(SEARCHES.items()):
             curves = [row["methods"][method]["curve"] for row in rows if method in row["methods"]]
             if not curves:
                 continue
             at = sorted({trials for curve in curves for trials in curve["trials"] if trials <= MOST_TRIALS})
             lines = [np.interp(at, curve["trials"], curve["mean"]) for curve in curves]
-            panel.plot(at, np.mean(lines, axis=0), color=f"C{place}", label=title)
+            panel.plot(at, np.mean(lines, axis=0), color=f"C{number}", label=title)
         panel.set_xscale("log")
         panel.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
         panel.set(xlabel="trials", title=f"{len(rows)} search spaces, {titles.get(kind, kind)}", ylim=(0.3, 1.02))
@@ -222,25 +222,25 @@ def draw_search(documents: Documents) -> Any | None:
 
 
 def draw_speedups(documents: Documents) -> Any | None:
-    """Points: every case of README's table, and the speed-up over all cases of a line."""
-    found = readme_table.lines_from({name: document for name, document in documents.items() if document is not None})
-    if not found:
+    """Draws points: every case of README's table, and the speed-up over all cases of a line."""
+    lines = readme_table.lines_from({name: document for name, document in documents.items() if document is not None})
+    if not lines:
         return None
-    figure = new_figure(8.0, 0.42 * len(found) + 1.0)
+    figure = new_figure(8.0, 0.42 * len(lines) + 1.0)
     axes = figure.subplots()
-    for place, (_, _, cases) in enumerate(reversed(found)):
+    for height, (_, _, cases) in enumerate(reversed(lines)):
         ratios = [ratio for ratio, _ in cases.ratios]
-        axes.plot(ratios, [place] * len(ratios), "o", color="C0", alpha=0.35, markersize=5, markeredgewidth=0)
+        axes.plot(ratios, [height] * len(ratios), "o", color="C0", alpha=0.35, markersize=5, markeredgewidth=0)
         mean = readme_table.speed_up(cases)
-        axes.plot([mean], [place], "|", color="C3", markersize=18, markeredgewidth=2.5)
+        axes.plot([mean], [height], "|", color="C3", markersize=18, markeredgewidth=2.5)
     axes.axvline(1.0, color="0.2", linewidth=1.0)
     axes.set_xscale("log")
     ticks = [0.5, 1, 2, 4, 8, 16, 32, 64, 128]
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.set(
-        yticks=range(len(found)),
-        yticklabels=[line.title.replace("`", "") for line, _, _ in reversed(found)],
+        yticks=range(len(lines)),
+        yticklabels=[line.title.replace("`", "") for line, _, _ in reversed(lines)],
         xlabel="speed-up of each case (points) and of all (bar); left of 1x autotune is slower",
         xlim=(0.6, 140),
     )
@@ -257,18 +257,18 @@ PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] 
     "trials.png": (draw_trials, (*BUDGETS.values(), "tvm", "tvm_long")),
     "models.png": (draw_models, ("models",)),
 }
-"""File among the pages → what draws it, and from which results."""
+"""File among the pages → function that draws it, and names of its results."""
 
 
 def draw(folder: Path = DOCS, measured: Path = results.FOLDER) -> list[Path]:
-    """Draws all that was measured; the files."""
-    made = []
+    """Draws all that was measured; returns the files."""
+    files = []
     for name, (picture, wanted) in PICTURES.items():
         figure = picture(_documents(wanted, measured))
         if figure is not None:
             figure.savefig(folder / name, dpi=110)
-            made.append(folder / name)
-    return made
+            files.append(folder / name)
+    return files
 
 
 def _documents(wanted: Sequence[str], measured: Path) -> Documents:

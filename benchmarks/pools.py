@@ -1,14 +1,16 @@
-"""Registers the pools of the shipped dataset: `python -m benchmarks.pools FILE --exports FOLDER`.
+"""Registration of the shipped dataset's pools: `python -m benchmarks.pools FILE --exports FOLDER`.
 
-Run once, before anything is measured; `autotune collect configs/collect_pools.yaml` measures what it wrote. Networks of
-torchvision and timm are exported as the survey does (`pip install '.[bench,survey]'`), weights play no part.
+Run once, before anything is measured; `autotune collect configs/collect_pools.yaml` measures the registered programs.
+Networks of torchvision and timm are exported as the survey does (`pip install '.[bench,survey]'`), weights play no
+part.
 
-What is chosen depends on shapes alone:
+The choice depends on shapes alone:
 
-- Networks to validate and to test are whole. Layers that differ by what is fused behind them count as one, the most
-  frequent of them; the smallest, which together make up at most `SMALL` of the network's estimated time, are left out.
-- Of networks to learn from, so many layers are taken, spread evenly over the network, none of which has the anchor of a
-  layer that is validated or tested with.
+- Networks to validate and to test are whole. Layers that differ only by the fused operators after them count as one,
+  the most frequent of them. The smallest layers, at most `SMALL` of the network's estimated time together, are left
+  out.
+- Training networks contribute so many layers, spread evenly over the network. No layer has the anchor of a validation
+  or test layer.
 - Random programs are drawn from a seed.
 """
 
@@ -52,48 +54,54 @@ NETWORKS: dict[str, Role] = {
     "efficientnet_b0": "train",
     "regnet_y_800mf": "train",
 }
-"""What the layers of each network are for. Those to test with were in no dataset before."""
+"""Roles of the layers of each network. Test networks were in no dataset before."""
 EXPORTED = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224", "efficientnet_b0", "regnet_y_800mf")
 """Networks that come from a library; the others are those of the package."""
 LAYERS = 5
-"""Of each network to learn from."""
+"""Layers of each network to learn from."""
 PROGRAMS: dict[Role, int] = {"train": 1000, "validation": 500, "test": 500}
 COLLECTIONS: dict[Role, int] = {"train": 1, "validation": 1, "test": 2}
 RANDOM = 30
+"""Random programs of any kind."""
 RANDOM_PROGRAMS = 250
+"""Schedules drawn for each random program."""
 MORE = {"depthwise": 20, "one_row": 6, "rows": 4, "pooling": 4}
 """Random programs of kinds that the layers to learn from have few of, which showed in validation."""
 ROUNDS = 8
+"""Bursts of each schedule in a collection."""
 SMALL = 0.02
+"""Most of the estimated time of a network that its left-out layers take together, as a share."""
 FLOPS, BYTES = 1e11, 1e10
 """A second of some processor: what is left out may not depend on the one at hand."""
 
 
 def anchor_of(workload: Workload) -> str:
-    """What a layer computes, less what is fused around it."""
+    """Returns a layer's anchor: its computation less the operators fused around it."""
     return json.dumps(workload.anchor.to_json(), sort_keys=True)
 
 
 def seconds_of(workload: Workload) -> float:
-    """A rough estimate, of operations and bytes."""
+    """Estimates seconds roughly, by operations and bytes."""
     arrays = (*workload.inputs, workload.output)
     return workload.flops / FLOPS + sum(4 * math.prod(spec.shape) for spec in arrays) / BYTES
 
 
 def whole(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
-    """Layers of a network that count, each with the times that it and those like it occur."""
+    """Lists layers of a network that count, each with the number of its and similar layers' occurrences."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(anchor_of(task.workload), []).append(task)
-    kept = [(max(group, key=lambda task: task.weight), sum(task.weight for task in group)) for group in groups.values()]
-    shares = np.array([seconds_of(task.workload) * times for task, times in kept])
+    layers = [
+        (max(group, key=lambda task: task.weight), sum(task.weight for task in group)) for group in groups.values()
+    ]
+    shares = np.array([seconds_of(task.workload) * times for task, times in layers])
     order = np.argsort(shares, kind="stable")
     small = set(order[np.cumsum(shares[order]) <= SMALL * shares.sum()].tolist())
-    return [layer for place, layer in enumerate(kept) if place not in small]
+    return [layer for place, layer in enumerate(layers) if place not in small]
 
 
 def spread(tasks: Sequence[Task], taken: set[str], layers: int) -> list[tuple[Task, int]]:
-    """So many layers of a network, none of which has an anchor that is taken; theirs are, afterwards."""
+    """Selects so many layers of a network, none of which has an anchor in `taken`, and adds their anchors to it."""
     left = [task for task in tasks if anchor_of(task.workload) not in taken and seconds_of(task.workload) > 2e-5]
     chosen = [left[len(left) * place // layers] for place in range(layers)] if len(left) > layers else left
     apart = {anchor_of(task.workload): task for task in chosen}
@@ -102,7 +110,7 @@ def spread(tasks: Sequence[Task], taken: set[str], layers: int) -> list[tuple[Ta
 
 
 def tasks_of(name: str, exports: Path) -> Sequence[Task]:
-    """Layers of a network by name: of the package, or of a library by way of ONNX."""
+    """Lists layers of a network by name: of the package, or of a library by way of ONNX."""
     model = name
     if name in EXPORTED:
         listed = next(one for one in load_models(LISTED) if one.name == name)
@@ -116,16 +124,16 @@ def tasks_of(name: str, exports: Path) -> Sequence[Task]:
 
 
 def register(exports: Path, seed: int = 0) -> Registered:
-    """The pools: roles in turns, so that whatever ends a collection leaves some of each."""
-    found = {name: tasks_of(name, exports) for name in NETWORKS}
+    """Registers the pools: roles in turns, so that an interrupted collection has some of each."""
+    tasks_by_network = {name: tasks_of(name, exports) for name in NETWORKS}
     pools: dict[str, PoolTask] = {}
-    taken: set[str] = set()
+    anchors: set[str] = set()
     for name, role in NETWORKS.items():  # a layer that is tested with is nothing else
         if role == "train":
-            layers = spread(found[name], taken, LAYERS)
+            layers = spread(tasks_by_network[name], anchors, LAYERS)
         else:
-            layers = whole(found[name])
-            taken.update(anchor_of(task.workload) for task in found[name])
+            layers = whole(tasks_by_network[name])
+            anchors.update(anchor_of(task.workload) for task in tasks_by_network[name])
         for task, times in layers:
             key = task.workload.key
             pool = pools.setdefault(key, PoolTask(task.name, task.workload, role, PROGRAMS[role], COLLECTIONS[role]))
@@ -140,7 +148,7 @@ def register(exports: Path, seed: int = 0) -> Registered:
     for kind, count in MORE.items():
         for number in range(count):
             workload = random_workload(rng, kind)
-            if anchor_of(workload) not in taken:
+            if anchor_of(workload) not in anchors:
                 name = file_name(f"random_{kind}_{number}")
                 pools.setdefault(workload.key, PoolTask(name, workload, "train", RANDOM_PROGRAMS))
     by_role = [[pool for pool in pools.values() if pool.role == role] for role in ROLES]
@@ -153,13 +161,13 @@ def register(exports: Path, seed: int = 0) -> Registered:
 
 
 def _in_turns(lists: Sequence[Sequence[PoolTask]]) -> list[PoolTask]:
-    """All of several lists, each spread evenly over the whole."""
+    """Merges several lists, each spread evenly over the result."""
     placed = [(place / len(of), number, task) for number, of in enumerate(lists) for place, task in enumerate(of)]
     return [task for _, _, task in sorted(placed, key=lambda item: item[:2])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pools", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--exports", type=Path, required=True, help="folder of exported models, see benchmarks.survey")

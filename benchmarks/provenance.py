@@ -1,4 +1,4 @@
-"""Where a figure comes from: the state of the packages, the machine, the settings, the peers, the day."""
+"""Provenance of a figure: the state of the packages, the machine, the settings, the peers, the day."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from measure.host import describe_host
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYWHERE = ("autotune", "search_space", "costmodel", "measure", "targets", "pyproject.toml")
-"""What rows of a GPU measure: a commit that changes none of these leaves what was measured before true."""
+"""Paths measured by rows of a GPU: a commit that changes none of these leaves earlier results valid."""
 MEASURED = (*EVERYWHERE, ":(exclude)targets/cuda")
-"""What rows of a CPU or a simulator measure. Of a GPU's code they import what asks for its name, and nothing else."""
+"""Paths measured by rows of a CPU or a simulator. They import no GPU code except the lookup of its target names."""
 MEASURING = ("benchmarks/*.py",)
-"""What measures them. Rows say by their settings how; what differs from every commit, nobody can run again."""
+"""Paths of the measuring programs. A row's settings say how it was measured; changed files cannot be reproduced."""
 PACKAGES = (
     "llvmlite", "numpy", "scikit-learn", "lightgbm", "onnx", "onnxruntime", "openvino", "timm", "torch", "torchvision",
     "transformers",
@@ -26,8 +26,10 @@ PACKAGES = (
 
 
 def commit_of(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring: Sequence[str] = MEASURING) -> str:
-    """The newest commit that changed what is measured, with a `+` where that or what measures it differs from what is
-    committed; "" where there is no repository, or none that has it."""
+    """Returns the newest commit that changed measured paths; "" if no repository has them.
+
+    A `+` follows it if measured or measuring paths differ from the committed ones.
+    """
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
@@ -40,23 +42,23 @@ def commit_of(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring
 
 
 def is_whole(commit: str) -> bool:
-    """Whether what was run is that commit, as `commit_of` names it."""
+    """Tells whether the code was exactly that commit, as `commit_of` names it."""
     return bool(commit) and not commit.endswith("+")
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Versions of packages, those that rows depend on, as far as they are installed."""
-    found = {}
+    """Returns versions of packages that rows depend on, of installed ones."""
+    by_package = {}
     for name in packages:
         try:
-            found[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def state_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What rows of one table have in common: commit, processor, settings, and versions of what it ran beside."""
+    """Returns the common state of a table's rows: commit, processor, settings, and versions of packages."""
     host = describe_host()
     return {
         "commit": commit_of(),
@@ -68,5 +70,5 @@ def state_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def moment() -> dict[str, Any]:
-    """The day, and how busy the machine was: its load of the last minute, to which what measures adds its own."""
+    """Returns the day, and the machine's load of the last minute, which includes the measuring process."""
     return {"date": time.strftime("%Y-%m-%d", time.gmtime()), "load": round(os.getloadavg()[0], 2)}

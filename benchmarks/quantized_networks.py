@@ -1,10 +1,10 @@
 """Networks and layers in int8 beside ONNX Runtime's and OpenVINO's: accuracy and time, calibrated on the same inputs.
 
 `python -m benchmarks.quantized_networks [--rows NAME,...] [--files A.onnx,...] [--trials 0] [--turns 20]` exports
-networks of the survey's list with random weights (or takes files), quantises each, and stacks of equal layers, by ours
-and by `quantize_static`, prints the table, and writes `benchmarks/results/quantized_networks.json` once all rows are
-there. Accuracy is the signal to quantisation noise of the outputs against the network in float32 on ONNX Runtime, on
-inputs that no calibration saw. `--turns 0` measures accuracy alone.
+networks of the survey's list with random weights, or takes files. It quantises each, and stacks of equal layers, by
+ours and by `quantize_static`. It prints the table, and writes `benchmarks/results/quantized_networks.json` once all
+rows are there. Accuracy is the signal to quantisation noise of the outputs against the network in float32 on ONNX
+Runtime, on inputs that no calibration saw. `--turns 0` measures accuracy alone.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "all": {},
     "layers": {"op_types_to_quantize": ["Conv", "MatMul", "Gemm"], "extra_options": {"MatMulConstBOnly": True}},
 }
-"""What `quantize_static` quantises: all that it can, as it does by default, or layers with constant weights alone."""
+"""Settings of `quantize_static`: its default, which quantises all it can, or only layers with constant weights."""
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
-"""The last computes what is not quantised as it does unless it is asked for float32."""
+"""The last computes unquantised layers in its default precision, the others in float32."""
 NAME = "quantized_networks"
 
 
 def peer_model(file: Path, recipe: str, feeds: Sequence[Feeds], folder: Path) -> Path:
-    """The network as `quantize_static` gives it: operators between QuantizeLinear and DequantizeLinear.
+    """Quantises the network by `quantize_static`: operators between QuantizeLinear and DequantizeLinear.
 
     Activations are unsigned, between the least and the largest value; weights signed, with a scale a channel.
     """
@@ -68,19 +68,19 @@ def peer_model(file: Path, recipe: str, feeds: Sequence[Feeds], folder: Path) ->
             feed = next(self._feeds, None)
             return None if feed is None else dict(feed)
 
-    prepared, found = folder / "prepared.onnx", folder / f"{recipe}.onnx"
+    prepared, quantised = folder / "prepared.onnx", folder / f"{recipe}.onnx"
     types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
     options = {"per_channel": True, "quant_format": QuantFormat.QDQ, **types, **RECIPES[recipe]}
     with quiet():
         if not prepared.exists():
             quant_pre_process(str(file), str(prepared))
-        quantize_static(str(prepared), str(found), Reader(), **options)
-    return found
+        quantize_static(str(prepared), str(quantised), Reader(), **options)
+    return quantised
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without warnings, of which the peer has one for each tensor."""
+    """Disables warnings, of which the peer has one for each tensor."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -90,7 +90,7 @@ def quiet() -> Iterator[None]:
 
 
 def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one network: decibels and seconds of ours and of each peer with each recipe."""
+    """Measures the row of one network: decibels and seconds of ours and of each peer with each recipe."""
     document = {
         "model": str(file),
         "name": name,
@@ -104,7 +104,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     config = check_config(document, NAME)
     network = load_network(load_model(str(file)), name, CompileOptions(seed=options.seed, quantise="int8"))
     assert network.accuracy is not None
-    place = compiled(network, config, settings_of(config), folder)
+    executable_folder = compiled(network, config, settings_of(config), folder)
     train = random_feeds(network.graph.inputs, options.seed, Quantisation().inputs)
     test = random_feeds(network.graph.inputs, options.seed + 1, TEST_INPUTS)
     row: dict[str, Any] = {"title": name, "threads": options.threads, "trials": options.trials}
@@ -112,7 +112,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     row |= {"decibels": {}, "seconds": {}, "spread": {}, "halves": {}}
     with NetworkProcess("onnxruntime", options.threads, model=str(file)) as process:
         exact = outputs(process, test)
-    opened = [("autotune", "autotune", {"folder": str(place)})]
+    opened = [("autotune", "autotune", {"folder": str(executable_folder)})]
     for recipe in RECIPES:
         quantised = {"model": str(peer_model(file, recipe, train, folder))}
         opened += [(_label(peer, recipe), peer, quantised) for peer in PEERS]
@@ -134,7 +134,7 @@ def _label(runtime: str, recipe: str) -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantized_networks", description=__doc__)
     add_options(parser)
     return parser.parse_args(arguments)

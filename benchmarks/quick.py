@@ -1,10 +1,10 @@
-"""What has become slower: this tree beside a release, in turns, in ten minutes.
+"""Check for slower networks: this tree and a release in turns, in ten minutes.
 
 `python -m benchmarks.quick [--base REVISION] [--networks NAME,...] [--turns 12]` compiles networks without trials by
 the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest tag by default,
-and in a repository without tags the commit of the networks' table.
-What a revision has compiled is kept in `~/.cache/autotune-bench/quick`, and runs by its own code. The exit status is 1
-where a network takes longer than before by more than `--slower` and by more than the two halves of its turns differ.
+and in a repository without tags the commit of the networks' table. Executables of a revision are kept in
+`~/.cache/autotune-bench/quick`, and run by its own code. The exit status is 1 if a network is slower than before by
+more than `--slower` and the difference of its turns' two halves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ import autotune
 file, folder, threads = sys.argv[1:]
 autotune.compile(file, threads=int(threads)).save(folder)
 """
-"""Compiles a model without trials; run by the code of either tree, whose own `autotune` it imports."""
+"""Program that compiles a model without trials; run by the code of either tree, whose own `autotune` it imports."""
 
 
 class QuickError(RuntimeError):
@@ -58,7 +58,7 @@ class QuickError(RuntimeError):
 
 
 def git(*words: str, folder: Path = ROOT) -> str:
-    """What git says.
+    """Runs git, and returns its output.
 
     Raises:
         QuickError: it refuses.
@@ -91,7 +91,7 @@ def base_of(named: str | None, folder: Path = ROOT) -> str:
 
 
 def tree_of(commit: str, store: Path, repository: Path = ROOT) -> Path:
-    """The files of a commit, in a folder of the store."""
+    """Extracts the files of a commit into a folder of the store."""
     folder = store / commit / "tree"
     if not folder.exists():
         part = store / commit / "part"
@@ -106,10 +106,10 @@ def tree_of(commit: str, store: Path, repository: Path = ROOT) -> Path:
 
 
 def compiled(tree: Path, file: Path, folder: Path, threads: int) -> Path:
-    """Folder of a network's executable, made by the code of a tree where it is not there yet.
+    """Compiles a network by the code of a tree, unless it is there; returns the executable's folder.
 
     Raises:
-        QuickError: it cannot compile it.
+        QuickError: the tree's code cannot compile the network.
     """
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part")
@@ -125,14 +125,14 @@ def compiled(tree: Path, file: Path, folder: Path, threads: int) -> Path:
 
 
 def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], threads: int, turns: int) -> Row:
-    """Seconds of a network by each tree, in turns, and how steady they were.
+    """Times a network by each tree in turns, and how steady it was.
 
     Args:
-        file: of the network.
+        file: file of the network.
         trees: label → the code that compiles it and runs it.
         folders: label → where its executable is kept.
-        threads: that it runs on.
-        turns: of each.
+        threads: threads that it runs on.
+        turns: turns of each tree.
 
     Raises:
         QuickError: it cannot be compiled.
@@ -153,26 +153,26 @@ def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], 
 
 
 def lines_of(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]], list[str]]:
-    """Cells of the table, and the names of what has become slower.
+    """Formats the cells of the table, and lists the names of slower networks.
 
     Args:
-        rows: by network.
+        rows: rows by network.
         slower: share by which one must take longer to count.
     """
     lines: list[list[object]] = []
-    found = []
+    slow = []
     for name, row in rows.items():
         before, now = (row["seconds"][label] for label in LABELS)
         noise = noise_of(row, *LABELS)
         worse = now / before > 1 + max(slower, noise)
-        found += [name] if worse else []
+        slow += [name] if worse else []
         cells = [f"{before * 1e3:.3f}", f"{now * 1e3:.3f}", ratio_text(now / before, noise)]
         lines.append([name, *cells, "slower" if worse else ""])
-    return lines, found
+    return lines, slow
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quick", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--base", help="revision to compare with; default: the newest tag, else the commit of the networks' table"
@@ -186,7 +186,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compares, prints the table, and says what has become slower."""
+    """Compares, prints the table, and lists slower networks."""
     options = parse(arguments)
     store = options.store.expanduser()
     rows: dict[str, Row] = {}
@@ -212,16 +212,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def ratio_of(row: Row) -> float:
-    """Seconds now over those before."""
+    """Computes seconds now over seconds before."""
     before, now = (row["seconds"][label] for label in LABELS)
     return float(now / before)
 
 
 def exported(folder: Path, name: str) -> Path:
-    """The ONNX file of a model of the survey, exported where it is not there.
+    """Returns the ONNX file of a model of the survey, exported if it is missing.
 
     Raises:
-        QuickError: it cannot be.
+        QuickError: the model cannot be exported.
     """
     file = folder / f"{name}.onnx"
     if not file.exists():

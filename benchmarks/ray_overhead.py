@@ -1,4 +1,4 @@
-"""What Ray costs: start-up, and milliseconds a trial beyond the pool `local`, both pools in turns.
+"""Overhead of Ray: start-up, and milliseconds a trial beyond the pool `local`, both pools in turns.
 
 `python -m benchmarks.ray_overhead` prints them for a kernel that does nothing and for products of matrices.
 """
@@ -60,7 +60,7 @@ class Idle:
 
 
 class IdleExecutor:
-    """Builds and runs nothing."""
+    """An executor that builds and runs nothing."""
 
     def build(self, trial: Trial) -> bytes:
         return b""
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def compare(title: str, trials: Sequence[Trial], settings: LocalSettings) -> None:
-    """Prints what Ray costs for `trials`."""
+    """Prints Ray's overhead for `trials`."""
     start = time.perf_counter()
     with RayPool(settings=RaySettings(settings)) as on_ray, LocalPool(settings) as local:
         on_ray.run(trials[:1])
@@ -103,7 +103,7 @@ def compare(title: str, trials: Sequence[Trial], settings: LocalSettings) -> Non
 
 
 def milliseconds(pool: MeasurePool, trials: Sequence[Trial]) -> float:
-    """Of wall time a trial."""
+    """Measures milliseconds of wall time a trial."""
     start = time.perf_counter()
     results = pool.run(trials)
     assert all(result.ok for result in results), next(result.message for result in results if not result.ok)

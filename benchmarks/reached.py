@@ -1,4 +1,4 @@
-"""How soon a search was nearly where it ended."""
+"""Trials that a search needs to come close to its final result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 SHARE = 0.95
-"""Of the speed that a search ends with."""
+"""Share of the speed that a search ends with."""
 
 
 def trials_to(seconds: Sequence[float], share: float = SHARE) -> int:
-    """Trials until the best was within `share` of the speed of the best of all.
+    """Counts trials until the best was within `share` of the final speed.
 
     Args:
-        seconds: of each trial, in order; one that failed has inf or nan.
-        share: of the speed.
+        seconds: seconds of each trial, in order; inf or nan for a failed one.
+        share: share of the speed.
 
     Raises:
         ValueError: no trial worked.

@@ -21,11 +21,11 @@ HEADER = ["what", "compared with", "on", "trials", "speed-up", "lowest to highes
 
 @dataclass(frozen=True)
 class Cases:
-    """What a line of the table compares.
+    """Cases that a line of the table compares.
 
     Attributes:
         ratios: seconds of the fastest peer over ours and the noise of the two, one for each case.
-        noun: what cases are called.
+        noun: noun for cases.
         held_out: ratios of the cases that nothing was trained on.
         whole: the speed-up, if it is not the geometric mean of the ratios.
     """
@@ -41,12 +41,12 @@ class Line:
     """A line of the table.
 
     Attributes:
-        title: what is compared.
+        title: subject of the comparison.
         table: name of the result file.
-        page: under `docs` that has all cases.
-        peers: with whom.
-        trials: of each search.
-        cases: of the name and the document of the result file.
+        page: page under `docs` that has all cases.
+        peers: peers of the comparison.
+        trials: trials of each search.
+        cases: name and document of the result file → its cases.
     """
 
     title: str
@@ -136,14 +136,14 @@ LINES = (
 
 def lines_from(documents: Mapping[str, Document]) -> list[tuple[Line, Document, Cases]]:
     """Returns the lines whose results are there, from result files by name."""
-    found = []
+    lines = []
     for line in LINES:
         if (document := documents.get(line.table)) is not None:
             if "state" in document:
                 check(line.table, document)
             cases = line.cases(line.table, document)
-            found += [(line, document, cases)] if cases.ratios else []
-    return found
+            lines += [(line, document, cases)] if cases.ratios else []
+    return lines
 
 
 def speed_up(cases: Cases) -> float:

@@ -17,14 +17,15 @@ FOLDER = Path(__file__).resolve().parent / "results"
 
 
 def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured: Sequence[str] = MEASURED) -> Path:
-    """Writes `folder/name.json`, each row with where it comes from; rows measured before and not now are kept where the
-    host is the same. Of tables that one machine measures in one go, see `benchmarks.collected`.
+    """Writes `folder/name.json`, each row with its provenance; other rows of the same host are kept.
+
+    Tables that one machine measures without a break use `benchmarks.collected`.
 
     Args:
-        name: of the file.
-        document: with `rows`.
-        folder: of result files.
-        measured: what the rows measure, of which the newest commit is theirs.
+        name: name of the file.
+        document: document with `rows`.
+        folder: folder of result files.
+        measured: paths that the rows measure; the newest commit of these is theirs.
     """
     host = describe_host()
     path = folder / f"{name}.json"
@@ -41,16 +42,16 @@ def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured
 
 
 def load(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
-    """The document, or None where it has not been made."""
+    """Reads the document; None if there is no file."""
     path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def noise_of_host(samples: int = 200) -> float:
-    """Relative noise of timings on this machine now: (p90 - p10) / median of one short fixed kernel.
+    """Measures the relative noise of timings on this machine now: (p90 - p10) / median of one short fixed kernel.
 
-    The kernel is arithmetic on 16 KiB, about 100 microseconds, so that only the clock rate and other users of
-    the core can change its time.
+    The kernel is arithmetic on 16 KiB, about 100 microseconds: only the clock rate and other users of the core can
+    change its time.
     """
     values = np.full(4096, 1.0, np.float32)  # (elements,)
     seconds = np.empty(samples)  # (samples,)
@@ -65,12 +66,12 @@ def noise_of_host(samples: int = 200) -> float:
 
 
 def is_done(row: Mapping[str, Any] | None, same: Mapping[str, Any]) -> bool:
-    """Whether there is a row already, so that it need not be measured again.
+    """Tells whether there is a row already, so that it need not be measured again.
 
     Args:
-        row: that there is, or None.
-        same: what must be the same of it: options, processor, and where rows of other commits do not count, `commit`,
-            which must have no changes: the next run may be of others.
+        row: present row, or None.
+        same: required values of the row: options, processor, and, where only rows of one commit count, `commit`. That
+            commit must have no changes, as the next run may have others.
     """
     if row is None or ("commit" in same and not is_whole(same["commit"])):
         return False

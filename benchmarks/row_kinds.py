@@ -1,4 +1,4 @@
-"""What is made of rows: the workloads whose kernels `benchmarks.row_wise` compares, by kind."""
+"""Row-wise workloads whose kernels `benchmarks.row_wise` compares, by kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPSILON = 1e-5
 
 
 def log_softmax(rows: int, length: int) -> Workload:
-    """Of each row of data (rows, length), the logarithm of its softmax."""
+    """Defines the logarithm of each row's softmax, for data (rows, length)."""
     x = te.placeholder((rows, length), name="data")
     r, q = te.reduce_axis((0, length), "r"), te.reduce_axis((0, length), "q")
     largest = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="maximum")
@@ -29,7 +29,7 @@ def log_softmax(rows: int, length: int) -> Workload:
 
 
 def rms_norm(rows: int, length: int) -> Workload:
-    """Rows of data (rows, length) by the root of their mean square, times gamma (length,)."""
+    """Defines rows of data (rows, length) over the root of their mean square, times gamma (length,)."""
     x = te.placeholder((rows, length), name="data")
     gamma = te.placeholder((length,), name="gamma", constant=True)
     r = te.reduce_axis((0, length), "r")
@@ -40,7 +40,7 @@ def rms_norm(rows: int, length: int) -> Workload:
 
 
 def reduction(reducer: str, rows: int, length: int) -> Workload:
-    """One number of each row of data (rows, length)."""
+    """Defines a reduction of each row of data (rows, length) to one number."""
     return workloads.reduce((rows, length), 1, reducer)
 
 

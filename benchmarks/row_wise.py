@@ -1,4 +1,4 @@
-"""Kernels along rows of many lengths beside PyTorch, ONNX Runtime and OpenVINO, chosen without trials and with them.
+"""Comparison of row-wise kernels, with and without trials, with PyTorch, ONNX Runtime and OpenVINO, by length.
 
 `python -m benchmarks.row_wise [--rows "softmax 32",...] [--lengths 32,...] [--trials 64] [--repeat 20]` has ours
 without trials, ours with them and all peers take turns, prints the table, and writes `benchmarks/results/row_wise.json`
@@ -24,8 +24,9 @@ from benchmarks.row_wise_table import PEERS, row_wise
 
 NAME = "row_wise"
 ELEMENTS = 1 << 17
+"""Elements of each array: as many rows of a length as fit."""
 LENGTHS = (32, 33, 50, 64, 128, 197, 256, 384, 512, 768, 1000, 1024, 2048, 4096, 4097, 8192)
-"""Of rows: those of attention, of hidden layers and of classes, and odd ones, of which vectors leave a tail."""
+"""Lengths of rows: of attention, of hidden layers and of classes, and odd ones, which leave a tail of a vector."""
 
 
 PAUSE, WARM = 0.06, 0.06
@@ -33,14 +34,14 @@ PAUSE, WARM = 0.06, 0.06
 
 
 def processes(stack: ExitStack, trials: int) -> dict[str, PeerProcess]:
-    """Ours and the peers, each in a process that serves all rows."""
+    """Opens our runtimes and the peers, each in a process that serves all rows."""
     modules = dict.fromkeys(("untimed", *(["tuned"] if trials else [])), "benchmarks.peers.ours")
     modules |= dict.fromkeys(PEERS, "benchmarks.peers.row_wise_peer")
     return {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
 
 
 def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of ours and of every peer, in turns, and what is needed to read them."""
+    """Times our runtimes and every peer in turns, and returns the figures with the peers' facts."""
     from autotune.config import Measure
     from autotune.tuner.task import Task
     from autotune.tuner.tuner import settings_for
@@ -52,29 +53,29 @@ def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options:
     workload = KINDS[kind](rows, length)
     settings = settings_for(registry.get("cpu"), 1, options.seed, measure=Measure(threads=options.threads))
     first = by_roofline(Task(NAME, workload), settings)
-    given: dict[str, dict[str, Any]] = {
+    settings_of_peers: dict[str, dict[str, Any]] = {
         "untimed": {"algorithm": first.algorithm, "trace": first.trace.to_json(), "target": "cpu"}
     }
     if options.trials:
-        given["tuned"] = tuned(workload, options.trials, options.seed, options.threads).generated
-    given |= {runtime: {"runtime": runtime, "kind": kind} for runtime in PEERS}
-    able, said = prepared(running, workload, given, options.threads)
+        settings_of_peers["tuned"] = tuned(workload, options.trials, options.seed, options.threads).generated
+    settings_of_peers |= {runtime: {"runtime": runtime, "kind": kind} for runtime in PEERS}
+    able, said = prepared(running, workload, settings_of_peers, options.threads)
     took = turns_of(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
     return {"kind": kind, "rows": rows, "length": length, "peers": said, **figures(took)}
 
 
 def _lengths(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in text.split(","))
+        lengths = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be numbers with commas between them, but got {text!r}") from None
-    if wrong := [n for n in found if not 1 <= n <= ELEMENTS]:
+    if wrong := [n for n in lengths if not 1 <= n <= ELEMENTS]:
         raise argparse.ArgumentTypeError(f"must be 1 to {ELEMENTS}, but got {wrong[0]}")
-    return found
+    return lengths
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.row_wise", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--lengths", type=_lengths, default=LENGTHS, help="comma-separated lengths of rows")

@@ -1,4 +1,4 @@
-"""The table of `benchmarks.row_wise`: ours without trials and with them beside the best peer, length by length."""
+"""Table of `benchmarks.row_wise`: ours without trials, ours with trials and the best peer, by length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAID = (
 
 
 def row_wise(document: Mapping[str, Any]) -> str:
-    """The table: a line for each kind and length, then what is least and the geometric mean of each kind."""
+    """Formats a line for each kind and length, then the least and the geometric mean of each kind."""
     lines: list[list[object]] = []
     for row in _in_order(document):
         took = row["seconds"]
@@ -61,10 +61,10 @@ def _known(row: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
 
 
 def _us(seconds: float, known: bool) -> str:
-    """Microseconds, in parentheses where they are not known."""
+    """Formats microseconds, in parentheses if they are unknown."""
     return f"{seconds * 1e6:.1f}" if known else f"({seconds * 1e6:.1f})"
 
 
 def _summary(ratios: Sequence[float]) -> tuple[str, str]:
-    """The least and the geometric mean."""
+    """Formats the least ratio and the geometric mean."""
     return (f"{min(ratios):.2f}x", f"{geometric_mean(ratios):.2f}x") if ratios else ("", "")

@@ -1,4 +1,4 @@
-"""The operators that are compared, by class."""
+"""Operators of the comparison, by class."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Row:
     """One line of a comparison.
 
     Attributes:
-        name: as `--rows` takes it.
+        name: name in `--rows`.
         kind: class, over which geometric means are taken.
-        title: as tables show it.
+        title: title in tables.
         make: its workload.
     """
 
@@ -27,11 +27,11 @@ class Row:
 
 
 ENDING = {"bias": True, "activation": "relu"}
-"""Of a layer that ends with a bias and a rectifier."""
+"""Options of a layer that ends with a bias and a rectifier."""
 
 
 def convolution(size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, **others: object) -> Workload:
-    """Of a square image, padded as the window needs it; `others` go to `workloads.conv2d`."""
+    """Makes a convolution of a square image, padded for its window; `others` go to `workloads.conv2d`."""
     return workloads.conv2d(
         height=size,
         width=size,
@@ -121,7 +121,7 @@ ROWS = (
 
 
 def select(names: str | None) -> Sequence[Row]:
-    """Rows of a comma-separated list; all of them for None.
+    """Selects rows of a comma-separated list; all of them for None.
 
     Raises:
         ValueError: a name that is not in the list.
@@ -131,7 +131,7 @@ def select(names: str | None) -> Sequence[Row]:
 
 
 def pick(names: str | None, known: Iterable[str]) -> list[str]:
-    """Names of a comma-separated list; all that are known for None.
+    """Parses names of a comma-separated list; None selects all.
 
     Raises:
         ValueError: a name that is not known.

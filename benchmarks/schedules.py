@@ -1,9 +1,9 @@
-"""Fills the database of schedules that comes along: `python -m benchmarks.schedules FOLDER --minutes 60`.
+"""Search for the shipped database of schedules: `python -m benchmarks.schedules FOLDER --minutes 60`.
 
-Layers of the package's own networks and of those of the survey, but none of the networks that pools test with, are
-searched with a few trials each, where the database has no schedule of theirs yet; the fastest of each is merged into
-`autotune/tuner/database/shipped/cpu.jsonl`. FOLDER keeps exported models and records. A network at a time: what is
-interrupted loses that of one network, and the same command goes on.
+It searches layers of the package's own networks and the survey's, without networks that pools test with. Layers without
+a schedule in the database get a few trials each. The fastest schedule of each is merged into
+`autotune/tuner/database/shipped/cpu.jsonl`. FOLDER keeps exported models and records. It goes one network at a time: an
+interruption loses the work on one network, and the same command resumes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRIALS, STARTS, ROUNDS = 16, 4, 6
 
 
 def sources(folder: Path) -> Iterator[tuple[str, str]]:
-    """Name and `model` of each network; those of the survey are exported when it is their turn."""
+    """Lists name and `model` of each network; networks of the survey are exported at their turn."""
     yield from ((name, name) for name in OWN)
     for name in SURVEYED:
         try:
@@ -59,10 +59,10 @@ def sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def exported(folder: Path, name: str) -> Path:
-    """The ONNX file of a model of the survey, which a process of its own writes if it is not there.
+    """Returns the ONNX file of a model of the survey, which a process of its own writes if it is missing.
 
     Raises:
-        RuntimeError: it cannot.
+        RuntimeError: the export fails.
     """
     file = folder / "exports" / f"{name}.onnx"
     if not file.exists():
@@ -87,7 +87,7 @@ def export(folder: Path, name: str) -> None:
 def configuration(
     name: str, model: str, folder: Path, target: str, threads: int, database: Path, only: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Of collecting the layers of a network that are named."""
+    """Makes the configuration that collects the named layers of a network."""
     source: dict[str, Any] = {"network": model, **({} if only is None else {"only": list(only)})}
     return {
         "name": name,
@@ -100,12 +100,12 @@ def configuration(
 
 
 def output(folder: Path, target: str, threads: int) -> Path:
-    """Where records are kept: apart for what runs on other threads or as another processor."""
+    """Returns the folder of records: one for each number of threads and processor name."""
     return folder / "_".join([*target.split(":")[1:], f"threads{threads}"])
 
 
 def missing(config: RunConfig, database: ScheduleDatabase, threads: int) -> list[str]:
-    """Names of layers of a network that the database has no schedule of."""
+    """Lists names of a network's layers without a schedule in the database."""
     target = registry.get(config.target)
     lanes = lanes_of(target.hardware)
     return [

@@ -1,10 +1,10 @@
-"""Trials that the gradient scheduler needs to reach what round robin comes to.
+"""Trials that the gradient scheduler needs to reach round robin's result.
 
 `python -m benchmarks.scheduling [--rows NAME,...] [--trials 400]` prints the table, and writes
 `benchmarks/results/scheduling.json` once all rows are there. Every task is tuned in turn, with `DEPTH` times as many
 trials; then both schedulers give out these recorded rounds. So both see the same measurements: two runs of one
-scheduler differ more than the schedulers do. `--recorded` measures and writes nothing: it shows what schedulers of now
-make of the rounds that are recorded, as after a change of one.
+scheduler differ more than the schedulers do. `--recorded` measures and writes nothing: it shows today's schedulers on
+the recorded rounds, after a change of one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from benchmarks.schedules import exported
 NAME = "scheduling"
 NETWORKS = ("squeezenet", "resnet50", "mobilenet_v3_large", "vit_small_patch16_224", "inception_v1", "densenet121")
 DEPTH = 3
-"""How many times the trials of the comparison are recorded, so that a task may get more than its share."""
+"""Recorded trials over the trials of the comparison, so that a task may get more than its share."""
 BATCH = 4
 """Trials of a round: as many as a run gives its tasks that share few, see `autotune.tuner.tune_tasks.tune_kernels`."""
 FOLDER = Path("runs/scheduling")
-"""Of exports."""
+"""Folder of exports."""
 PARTS = (0.25, 0.5, 1.0, 1.5)
 """Budgets that are compared, as parts of the trials."""
 
@@ -46,32 +46,31 @@ PARTS = (0.25, 0.5, 1.0, 1.5)
 def simulated(
     scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int, first: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Weighted sum of the tasks' best seconds after each round that a scheduler gives out: (rounds,).
+    """Simulates a scheduler; returns the weighted sum of the tasks' best seconds after each round: (rounds,).
 
-    What a task comes to depends on its own rounds alone, so their order can be tried out on recorded ones.
+    The result of a task depends on its own rounds alone, so their order can be tested on recorded ones.
 
     Args:
         scheduler: chooses.
-        tasks: with all of their recorded rounds.
-        rounds: to give out.
-        first: seconds of the first trial of each task, which is what is chosen without trials: what a task that has
-            had no round runs by.
+        tasks: tasks with all of their recorded rounds.
+        rounds: number of rounds.
+        first: seconds of each task's first trial, the choice without trials, which counts for a task without a round.
     """
-    given = [0] * len(tasks)
+    counts = [0] * len(tasks)
     weights, out = np.array([task.weight for task in tasks]), []
     for _ in range(rounds):
         number = scheduler.choose(
             [
                 replace(task, history=task.history[:count], done=count == len(task.history))
-                for task, count in zip(tasks, given, strict=True)
+                for task, count in zip(tasks, counts, strict=True)
             ]
         )
         if number is None:
             break
-        given[number] += 1
+        counts[number] += 1
         best = [
             task.history[count - 1] if count else without
-            for task, count, without in zip(tasks, given, first, strict=True)
+            for task, count, without in zip(tasks, counts, first, strict=True)
         ]
         out.append(float(weights @ np.array(best)))
     return np.array(out)
@@ -84,12 +83,12 @@ def reached(sums: NDArray[np.float64], goal: float) -> int | None:
 
 
 def model_of(name: str) -> str:
-    """What a network is read from; those that the package has not itself are exported from the survey's."""
+    """Returns the source of a network; a network that the package lacks is exported from the survey's list."""
     return name if name in (*ZOO, *BUILDERS) else str(exported(FOLDER, name))
 
 
 def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[float]]:
-    """The network's tasks, tuned in turn, none of whose schedules is known, and seconds of the first trial of each."""
+    """Tunes the network's tasks in turn, without known schedules; returns them, and seconds of each first trial."""
     keys = {"name": name, "model": model_of(name), "trials": trials, "measure": {"cache": "network"}}
     keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
@@ -106,20 +105,20 @@ def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[
 def compared(
     tasks: Sequence[TaskState], trials: Sequence[int], batch: int, first: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """What both schedulers come to with each budget, and when gradient is where round robin ends, if by twice that."""
+    """Compares both schedulers with each budget; counts the trials that gradient needs to reach round robin's end."""
     curves = {name: simulated(make(), tasks, 2 * max(trials) // batch, first) for name, make in SCHEDULERS.items()}
-    found = []
+    comparisons = []
     for budget in trials:
         rounds = budget // batch
         after = reached(curves["gradient"][: 2 * rounds], float(curves["round_robin"][rounds - 1]))
         final = {name: float(sums[rounds - 1]) for name, sums in curves.items()}
         reached_after = None if after is None else after * batch
-        found.append({"trials": rounds * batch, "final_seconds": final, "reached_after": reached_after})
-    return found
+        comparisons.append({"trials": rounds * batch, "final_seconds": final, "reached_after": reached_after})
+    return comparisons
 
 
 def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
-    """Both schedulers on one network."""
+    """Measures both schedulers on one network."""
     tasks, first = recorded(name, DEPTH * trials, batch)
     return {
         "name": name,
@@ -141,7 +140,7 @@ def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
 
 
 def again(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with what schedulers of today make of its recorded rounds."""
+    """Updates a row by today's schedulers on its recorded rounds."""
     tasks = [TaskState(of["weight"], of["flops"], of["kind"], tuple(of["history"]), False) for of in row["recorded"]]
     first = [of["first"] for of in row["recorded"]]
     return {**row, "budgets": compared(tasks, [int(part * row["trials"]) for part in PARTS], row["batch"], first)}

@@ -1,4 +1,4 @@
-"""How much the result of tuning depends on the seed: the best kernels of several seeds, timed in turns.
+"""Dependence of tuning on the seed: the best kernels of several seeds, timed in turns.
 
 `python -m benchmarks.seeds [--rows NAME,...] [--seeds 5] [--trials 128] [--repeat 20]` prints the table, and writes
 `benchmarks/results/seeds.json` once all rows are there.
@@ -25,12 +25,12 @@ ROWS = ("conv3x3_56_64_64", "conv3x3_28_128_128", "conv3x3_14_256_256", "conv3x3
 
 
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
-    """Tunes one row with every seed and times what each found; seconds and tuning by seed."""
+    """Tunes one row with every seed and times the results; returns seconds and tuning by seed."""
     workload = row.make()
-    found = {str(seed): tuned(workload, options.trials, seed, options.threads) for seed in range(options.seeds)}
+    results = {str(seed): tuned(workload, options.trials, seed, options.threads) for seed in range(options.seeds)}
     with ExitStack() as stack:
         running = {}
-        for seed, result in found.items():
+        for seed, result in results.items():
             running[seed] = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
             running[seed].prepare(workload, options.threads, **result.generated)
         took = turns_of(running, options.repeat)
@@ -41,19 +41,19 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
         "threads": options.threads,
         "trials": options.trials,
         **figures(took),
-        "tuning": {seed: result.took for seed, result in found.items()},
+        "tuning": {seed: result.took for seed, result in results.items()},
     }
 
 
 def several(text: str) -> int:
-    """A number of seeds, of which there must be two to be compared."""
+    """Parses a number of seeds, at least two for a comparison."""
     if int(text) < 2:
         raise argparse.ArgumentTypeError(f"must be at least 2, but got {text}")
     return int(text)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.seeds", description=__doc__)
     add_options(parser)
     parser.add_argument("--seeds", type=several, default=5, help="how many: 0, 1, ...")

@@ -1,6 +1,6 @@
-"""A fleet of machines that are coroutines: they take their time and answer from a table.
+"""A fleet of simulated machines, which are coroutines: they wait as long as a real one and answer from a table.
 
-With it the scheduler, and whatever search runs over it, is tried at sizes for which there are no machines.
+It tests the scheduler, and any search above it, at sizes for which there are no machines.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Latency = Callable[[Trial], float]
 
 
 def replayed(records: Iterable[Record]) -> Latency:
-    """Latencies from records.
+    """Makes the latency function of some records.
 
     Raises:
-        PoolError: by the function, for a trial that the records do not know.
+        PoolError: raised by the function, for a trial without a record.
     """
     table = {(record.workload_key, record.target, record.trace_key): record.seconds for record in records}
 
@@ -44,7 +44,7 @@ def replayed(records: Iterable[Record]) -> Latency:
 
 @dataclass(eq=False)
 class SimulatedBuilder:
-    """Builds empty modules, `seconds` each; see `measure.fleet.endpoint.Builder` for the rest."""
+    """A builder of empty modules, `seconds` each; see `measure.fleet.endpoint.Builder` for the rest."""
 
     name: str
     targets: frozenset[str]
@@ -58,15 +58,15 @@ class SimulatedBuilder:
         return Answer({"span": (start, time.monotonic())})
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 @dataclass(eq=False)
 class SimulatedDevice:
-    """Takes `seconds` for a trial and answers what `latency` says; see `measure.fleet.endpoint.Device` for the rest.
+    """A device that takes `seconds` for a trial and answers by `latency`; see `measure.fleet.endpoint.Device`.
 
     Attributes:
-        busy_seconds: that it has worked.
+        busy_seconds: time that it has worked.
     """
 
     name: str
@@ -89,18 +89,18 @@ class SimulatedDevice:
         return Answer({**header, "latencies": (seconds,), "seconds": seconds, "spread": 0.0, "max_error": 0.0})
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 class SimulatedProvider:
-    """Brings simulated machines.
+    """A provider of simulated machines.
 
     Args:
-        devices: how many.
-        latency: of a trial's kernel.
+        devices: number of devices.
+        latency: latency function of a trial's kernel.
         seconds: wall time of a trial on a device.
         build_seconds: wall time of a build; there are enough builders for the devices.
-        targets: that all work for.
+        targets: targets of all machines.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Kernels tuned for a distribution of sizes, beside kernels tuned for each size, oneDNN and ONNX Runtime, in turns.
+"""Comparison of kernels tuned for a distribution of sizes with kernels tuned for each size, oneDNN and ONNX Runtime.
 
 `python -m benchmarks.sizes [--layers NAME,...] [--beside 1,4,...] [--trials 48] [--repeat 20]` tunes a layer once for
-all of its sizes, and at some of them once more for that size alone with as many trials as one of the searches had,
-prints the table, and writes `benchmarks/results/sizes.json` once all rows are there. Trials are kept in `--records`. A
-layer takes about five minutes.
+all of its sizes. At some sizes it tunes once more, for that size alone, with as many trials as one of the searches had.
+It prints the table, and writes `benchmarks/results/sizes.json` once all rows are there. Trials are kept in `--records`.
+A layer takes about five minutes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from targets.base import Bound
 
 NAME = "sizes"
 SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 197, 256, 384, 512)
-"""For which a layer is tuned, each as often as the others."""
+"""Sizes that a layer is tuned for, each equally often."""
 BESIDE = (1, 3, 6, 10, 16, 48, 197, 512)
-"""At which it is compared."""
+"""Sizes of the comparison."""
 PEERS = {"torch": "benchmarks.peers.torch_peer", "onnxruntime": "benchmarks.peers.ort_peer"}
 
 
@@ -49,7 +49,7 @@ class Layer:
 
 
 def dense(inputs: int, outputs: int, relu: bool = False) -> Layer:
-    """n rows times weights."""
+    """Defines a product of n rows and weights."""
 
     def define(n: Any) -> list[te.Tensor]:
         x = te.placeholder((n, inputs), name="X")
@@ -65,7 +65,7 @@ def dense(inputs: int, outputs: int, relu: bool = False) -> Layer:
 
 
 def convolution(height: int, inputs: int, outputs: int) -> Layer:
-    """3x3 on a batch of n square images."""
+    """Defines a 3x3 convolution of a batch of n square images."""
 
     def define(n: Any) -> list[te.Tensor]:
         x = te.placeholder((n, height, height, inputs), name="X")
@@ -93,7 +93,7 @@ def convolution(height: int, inputs: int, outputs: int) -> Layer:
 
 
 def softmax(columns: int) -> Layer:
-    """Of n rows."""
+    """Defines the softmax of n rows."""
 
     def define(n: Any) -> list[te.Tensor]:
         x = te.placeholder((n, columns), name="X")
@@ -107,7 +107,7 @@ def softmax(columns: int) -> Layer:
 
 
 def attention(width: int) -> Layer:
-    """Of n queries, keys and values."""
+    """Defines attention of n queries, keys and values."""
 
     def define(n: Any) -> list[te.Tensor]:
         q, k, v = (te.placeholder((n, width), name=name) for name in "QKV")
@@ -139,27 +139,25 @@ class Own:
 
     Args:
         bound: the kernel with its arrays.
-        threads: that it runs on.
+        threads: threads that it runs on.
     """
 
     def __init__(self, bound: Bound, threads: int) -> None:
         self._bound, self._threads = bound, threads
 
     def warm(self, seconds: float) -> None:
-        """See `Timed`."""
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             self._bound.time(5, self._threads)
 
     def time(self, samples: int) -> list[float]:
-        """See `Timed`."""
         self._bound.time(3, self._threads)
         found: list[float] = self._bound.time(samples, self._threads).tolist()
         return found
 
 
 def tuned_for_sizes(name: str, options: argparse.Namespace) -> SizesResult:
-    """One tuning for all sizes of a layer."""
+    """Tunes a layer once for all of its sizes."""
     layer = ROWS[name]
     return autotune.tune_for_sizes(
         layer.define,
@@ -174,7 +172,7 @@ def tuned_for_sizes(name: str, options: argparse.Namespace) -> SizesResult:
 
 
 def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds at one size of the kernel for all sizes, of one that is tuned for it alone, and of peers, in turns."""
+    """Times the kernel for all sizes, the one tuned for size `n` alone, and peers, at this size in turns."""
     layer, threads = ROWS[name], options.threads
     alone = autotune.tune(
         layer.define(n),
@@ -213,7 +211,7 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
 
 
 def sizes(document: Mapping[str, Any]) -> str:
-    """The table: a line for each layer and size, and the geometric means of each layer."""
+    """Formats a line for each layer and size, and the geometric means of each layer."""
     rows = sorted(document["rows"].values(), key=lambda row: (row["name"], row["n"]))
     lines: list[list[object]] = []
     for name in dict.fromkeys(row["name"] for row in rows):
@@ -232,7 +230,7 @@ def sizes(document: Mapping[str, Any]) -> str:
 
 
 def autotune_kernel(found: autotune.TuneResult) -> Any:
-    """The kernel of a search, loaded."""
+    """Loads the kernel of a search."""
     from targets import registry
 
     return registry.get(found.target).load(found.module)
@@ -248,23 +246,23 @@ def _to_best(row: Mapping[str, Any]) -> str:
 
 
 def _records(options: argparse.Namespace, kind: str) -> Path:
-    """A file for each, so that neither learns from the other."""
+    """Returns the file of records of a kind, so that neither kind learns from the other."""
     options.records.mkdir(parents=True, exist_ok=True)
     return Path(options.records) / f"{kind}-{options.seed}-{options.trials}.jsonl"
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in text.split(","))
+        sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be numbers with commas between them, but got {text!r}") from None
-    if unknown := [n for n in found if n not in SIZES]:
+    if unknown := [n for n in sizes if n not in SIZES]:
         raise argparse.ArgumentTypeError(f"must be among {', '.join(map(str, SIZES))}, but got {unknown[0]}")
-    return found
+    return sizes
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sizes", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--layers", default=FIRST, help=f"comma-separated, of {', '.join(ROWS)}")

@@ -1,4 +1,4 @@
-"""Layers of one kind, one after the other, as ONNX files: what a layer takes in a precision whose data stay in it."""
+"""Stacks of layers of one kind as ONNX files, to time a layer in a precision without conversions around it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from onnx import helper, numpy_helper
 from benchmarks.subjects import Subject
 
 LAYERS = 8
-"""Of a stack, each with a ReLU: the conversions at its ends are spread over them."""
+"""Layers of a stack, each with a ReLU: the conversions at its ends are spread over them."""
 
 
 def convolutions(size: int, channels: int, kernel: int = 3, groups: int = 1, seed: int = 0) -> onnx.ModelProto:
-    """Convolutions of square images that keep their size and channels."""
+    """Builds convolutions of square images that keep their size and channels."""
     weights = (channels, channels // groups, kernel, kernel)
     attrs = {"kernel_shape": [kernel] * 2, "pads": [kernel // 2] * 4, "group": groups}
     return _stack((1, channels, size, size), weights, channels, "Conv", attrs, seed)
 
 
 def products(rows: int, width: int, seed: int = 0) -> onnx.ModelProto:
-    """Products of rows by square weights."""
+    """Builds products of rows by square weights."""
     return _stack((rows, width), (width, width), width, "Gemm", {}, seed)
 
 
@@ -39,13 +39,13 @@ def _stack(
 ) -> onnx.ModelProto:
     rng, nodes, constants = np.random.default_rng(seed), [], []
     fan_in = weights[0] if operator == "Gemm" else int(np.prod(weights[1:]))
-    for place in range(LAYERS):
+    for index in range(LAYERS):
         weight = rng.standard_normal(weights) * np.sqrt(2 / fan_in)  # activations keep their size under ReLU
         for name, array in (("w", weight), ("b", 0.1 * rng.standard_normal(biases))):
-            constants.append(numpy_helper.from_array(array.astype(np.float32), f"{name}{place}"))
-        nodes.append(helper.make_node(operator, [f"x{place}", f"w{place}", f"b{place}"], [f"y{place}"], **attrs))
-        nodes.append(helper.make_node("Relu", [f"y{place}"], [f"x{place + 1}"]))
-    x, y = (helper.make_tensor_value_info(f"x{place}", onnx.TensorProto.FLOAT, shape) for place in (0, LAYERS))
+            constants.append(numpy_helper.from_array(array.astype(np.float32), f"{name}{index}"))
+        nodes.append(helper.make_node(operator, [f"x{index}", f"w{index}", f"b{index}"], [f"y{index}"], **attrs))
+        nodes.append(helper.make_node("Relu", [f"y{index}"], [f"x{index + 1}"]))
+    x, y = (helper.make_tensor_value_info(f"x{index}", onnx.TensorProto.FLOAT, shape) for index in (0, LAYERS))
     graph = helper.make_graph(nodes, "stack", [x], [y], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -67,7 +67,7 @@ class Stack(Subject):
     """One of `STACKS`."""
 
     def file(self, folder: Path, seed: int) -> Path:
-        """Its ONNX file, in the folder."""
+        """Writes its ONNX file into the folder."""
         path = folder / "stack.onnx"
         onnx.save(STACKS[self.name](seed=seed), path)
         return path

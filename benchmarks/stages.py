@@ -18,9 +18,9 @@ class Stage:
     """A program that collects a table, a row at a time.
 
     Attributes:
-        table: of the result file, by which `--only` takes it.
-        arguments: behind `python -m`.
-        minutes: that it takes on two cores, about.
+        table: name of the result file, and of the stage in `--only`.
+        arguments: arguments after `python -m`.
+        minutes: time that it takes on two cores, about.
     """
 
     table: str
@@ -28,7 +28,7 @@ class Stage:
     minutes: float
 
     def is_finished(self, folder: Path = results.FOLDER) -> bool:
-        """Whether its table is of this commit and processor, or takes rows of any."""
+        """Tells whether its table is of this commit and processor, or takes rows of any processor."""
         state = (results.load(self.table, folder) or {}).get("state", {})
         if not state or state["commit"] != commit_of():
             return False
@@ -40,7 +40,7 @@ class Stage:
         return " ".join(("python -m", *self.arguments))
 
     def command(self, minutes: float, folder: Path = results.FOLDER) -> list[str]:
-        """What runs it for at most so long, and writes its table there."""
+        """Makes the command that runs it for at most so many minutes, and writes its table into a folder."""
         bound = ["--minutes", f"{max(minutes, 0.1):.1f}"] if math.isfinite(minutes) else []
         place = ["--results", str(folder)] if folder != results.FOLDER else []
         return [sys.executable, "-m", *self.arguments, *bound, *place]
@@ -76,4 +76,4 @@ STAGES = (
     Stage("vta", ("benchmarks.vta",), 10),
     Stage("pytorch", ("benchmarks.pytorch",), 120),
 )
-"""Apart from what needs a GPU, files of others (`benchmarks.hub`), or a day (`benchmarks.survey`)."""
+"""Stages in order, but those that need a GPU, others' files (`benchmarks.hub`), or a day (`benchmarks.survey`)."""

@@ -1,4 +1,4 @@
-"""Networks that benchmarks of precision take: of the survey's list, exported with random weights, or ONNX files."""
+"""Networks of the benchmarks of precision: from the survey's list, exported with random weights, or ONNX files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from benchmarks.survey.process import limited
 
 EXPORT_SECONDS = 600.0
 EXPORT_BYTES = 24 << 30
+"""Limits of an export: seconds, and bytes of addresses."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Subject:
     """A network to measure.
 
     Attributes:
-        name: as `--rows` takes it, or of the file.
+        name: name in `--rows`, or of the file.
         given: the ONNX file that it was given as; None where it is of the survey's list.
     """
 
@@ -35,14 +36,14 @@ class Subject:
 
     @property
     def model(self) -> Model | None:
-        """What the list says of it; None of a file, of whose module nothing is known."""
+        """The list's entry of the network; None for a file, whose module is unknown."""
         if self.given is not None:
             return None
         (model,) = [model for model in load_models() if model.name == self.name]
         return model
 
     def file(self, folder: Path, seed: int) -> Path:
-        """Its ONNX file, which is exported to `folder` where none was given.
+        """Returns its ONNX file, exported to `folder` unless it was given.
 
         Raises:
             RuntimeError: its library is missing or cannot export it.
@@ -61,34 +62,34 @@ class Subject:
 
 
 def subjects(files: str | None, known: Sequence[str], folder: Path) -> dict[str, Subject]:
-    """Those that a table is to have, by name.
+    """Lists the networks of a table by name.
 
     Args:
-        files: comma-separated ONNX files, which stand in place of what is known.
+        files: comma-separated ONNX files, in place of the known networks.
         known: names of the survey's list.
-        folder: of the results.
+        folder: folder of the results.
 
     Raises:
-        ValueError: a file that is not there, two files of one name, or files whose rows would take the place of those
-            that the pages show.
+        ValueError: a missing file, two files of one name, or files whose rows would replace the rows that the pages
+            show.
     """
     if not files:
         return {name: Subject(name) for name in known}
     if folder == results.FOLDER:
         raise ValueError(f"`results` must be another folder where `files` are given, but got results={folder}")
-    found: dict[str, Subject] = {}
+    by_name: dict[str, Subject] = {}
     for file in map(Path, files.split(",")):
         if not file.is_file():
             raise ValueError(f"`files` must be ONNX files, but got {file}")
         name = file.stem.partition("-")[0]
-        if name in found:
-            raise ValueError(f"`files` must differ by name, but got {found[name].given} and {file}")
-        found[name] = Subject(name, file)
-    return found
+        if name in by_name:
+            raise ValueError(f"`files` must differ by name, but got {by_name[name].given} and {file}")
+        by_name[name] = Subject(name, file)
+    return by_name
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options that choose networks, and how they are compiled and timed."""
+    """Adds options that choose networks, and how they are compiled and timed."""
     collected.add_options(parser)
     parser.add_argument("--files", help="comma-separated ONNX files in place of the rows, each named by its file")
     parser.add_argument(
@@ -107,12 +108,12 @@ def _natural(text: str) -> int:
 
 
 def outputs(process: NetworkProcess, feeds: Sequence[Feeds]) -> list[dict[str, Array]]:
-    """Outputs of every set of inputs."""
+    """Computes the outputs of every set of inputs."""
     return [process.infer(feed) for feed in feeds]
 
 
 def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]) -> float:
-    """Of the worst output, over all sets of inputs, dB; outputs are in the same order, whatever their names."""
+    """Computes decibels of the worst output over all sets of inputs; outputs are matched by order, not by name."""
     ratios = []
     for place in range(len(exact[0])):
         powers = 0.0, 0.0

@@ -24,7 +24,7 @@ MODEL_METRICS = ("normalised1", "top1", "pairwise")
 
 
 def tvm(document: Document) -> str:
-    """Returns the geometric means over all operators, and what the searches cost."""
+    """Returns the geometric means over all operators, and the costs of the searches."""
     return "\n\n".join(part for part in (tvm_table.means(document, single=False), tvm_table.cost(document)) if part)
 
 
@@ -75,11 +75,11 @@ def search(document: Document) -> str:
     for kind, shares in speedups(document["rows"]).items():
         share, methods = next(iter(shares.items()))
         for method in filter(lambda name: name.startswith("evolution"), methods):
-            found = methods[method]
-            value, low, high = found["ratio"]
-            bound = "at least " if found["cut_off"] else ""
+            figures = methods[method]
+            value, low, high = figures["ratio"]
+            bound = "at least " if figures["cut_off"] else ""
             interval = f"{low:.1f}x to {high:.1f}x"
-            lines.append([kind, method, share, f"{bound}{value:.1f}x", interval, found["tasks"]])
+            lines.append([kind, method, share, f"{bound}{value:.1f}x", interval, figures["tasks"]])
     return table(["tasks", "search", "reach", "fewer trials than random", "95 % interval", "spaces"], lines)
 
 

@@ -1,7 +1,7 @@
-"""Puts tables of `benchmarks/results` into README and docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
+"""Generator of tables in README and docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
-`<!-- summary:NAME -->` to `<!-- /summary -->` takes the summary of a table. Tables of a second processor lie in a
-folder: `<!-- table:FOLDER/NAME -->`. `table:headline` and `table:readme` cover all result files.
+`<!-- summary:NAME -->` to `<!-- /summary -->` is replaced by the summary of a table. Tables of a second processor are
+in a folder: `<!-- table:FOLDER/NAME -->`. `table:headline` and `table:readme` cover all result files.
 
 `python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
@@ -34,11 +34,11 @@ _MARKED = re.compile(
 
 
 def regenerate(text: str, folder: Path = results.FOLDER) -> str:
-    """`text` with every marked table made anew; a table without results says so.
+    """Replaces every marked table of `text`; a table without results says so.
 
     Raises:
-        ValueError: a name there is no table of.
-        MixedTable: rows that must not stand in one.
+        ValueError: a name without a table.
+        MixedTable: rows that must not be in one table.
     """
 
     def filled(match: re.Match[str]) -> str:
@@ -72,7 +72,7 @@ def _brief(kind: str, document: dict[str, object]) -> str:
 
 
 def command_of(name: str) -> str:
-    """The command that measures a table: that of its stage, or else of the module that is called as it is."""
+    """Returns the command that measures a table: of its stage, or of the module of its name."""
     stages = {stage.table: stage for stage in STAGES}
     if name in stages:
         return stages[name].shown

@@ -1,4 +1,4 @@
-"""Markdown tables of result files."""
+"""Tables of result files in Markdown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ORDER = {row.name: place for place, row in enumerate(ROWS)}
 
 
 def throughput(document: Document) -> str:
-    """Candidates a second on one core, what they must be, and where the time of one goes."""
+    """Formats candidates a second on one core, the target, and where the time of one goes."""
     header = ["scorer", "candidates", "at a time", "a second", "target", "of target", "trees", "rows", "µs a candidate"]
     lines = []
     for row in document["rows"].values():
@@ -57,7 +57,7 @@ def throughput(document: Document) -> str:
 
 
 def seeds(document: Document) -> str:
-    """Best and worst of what several seeds find, and what bad luck costs."""
+    """Formats best and worst of the results of several seeds, and the ratio of the two."""
     header = ["operator", "trials", "seeds", "best ms", "worst ms", "worst over best"]
     lines = []
     for row in _in_order(document):
@@ -68,7 +68,7 @@ def seeds(document: Document) -> str:
 
 
 def weights_only(document: Document) -> str:
-    """Products with weights of a few bits beside peers, data in floats and in bytes, and beside a plain read."""
+    """Formats products with weights of a few bits: peers, data in floats and in bytes, and a plain read."""
     runtimes = {"autotune": "autotune", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
     columns = {**runtimes, **{f"{name}_bytes": f"{title}, data in bytes" for name, title in runtimes.items()}}
     header = ["product", "read us", *(f"{title} us" for title in columns.values())]
@@ -92,7 +92,7 @@ def weights_only(document: Document) -> str:
 
 
 def quantized_networks(document: Document) -> str:
-    """Networks in int8 beside the most accurate peer and the fastest one, calibrated on the same inputs."""
+    """Formats networks in int8 beside the most accurate peer and the fastest one, calibrated on the same inputs."""
     header = ["network", "int8 layers", "autotune int8 dB", "most accurate peer's dB", "of", "autotune int8 ms"]
     header += ["fastest peer's ms", "of", "ratio"]
     lines = []
@@ -111,13 +111,13 @@ def quantized_networks(document: Document) -> str:
 
 
 def _int8(label: str) -> str:
-    """A runtime with its precision, and the recipe that quantised its model."""
+    """Formats a runtime with its precision, and the recipe that quantised its model."""
     runtime, _, recipe = label.partition(", ")
     return ", ".join(part for part in (title_of(runtime, INT8), recipe) if part)
 
 
 def vta(document: Document) -> str:
-    """Layers on the simulated VTA: TVM's published schedules and tuned ones, and how busy the latter keep it."""
+    """Formats layers on the simulated VTA: TVM's published schedules and tuned ones, and how busy these keep it."""
     header = [
         "layer",
         "published cycles",
@@ -149,7 +149,7 @@ def vta(document: Document) -> str:
 
 
 def scheduling(document: Document) -> str:
-    """What both schedulers come to, and when gradient is where round robin ends."""
+    """Formats the results of both schedulers, and when gradient is where round robin ends."""
     header = [
         "network",
         "tasks",
@@ -177,7 +177,7 @@ def scheduling(document: Document) -> str:
 
 
 def search(document: Document) -> str:
-    """Trials that searches need, and how many times fewer they are than at random: what is measured first."""
+    """Formats the trials of searches, and how many times fewer they are than at random; measured spaces come first."""
     parts, faster = [], speedups(document["rows"])
     for kind, names in kinds_of(document["rows"]).items():
         rows = [document["rows"][name] for name in names]
@@ -203,7 +203,7 @@ def search(document: Document) -> str:
 
 
 def models(document: Document) -> str:
-    """Cost models on networks that they have not seen: figures with intervals, those to test with first."""
+    """Formats scores of cost models on unseen networks, with intervals; test networks come first."""
     parts = []
     for role in ("test", "validation"):
         if role not in document["rows"]:
@@ -246,7 +246,7 @@ STUDY_HEADS = {
 
 
 def with_ends(value: float, low: float | None, high: float | None) -> str:
-    """A figure and its interval, where there is one."""
+    """Formats a figure and its interval, if there is one."""
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f}–{high:.3f})"
 
 
@@ -258,7 +258,7 @@ def _behind(model: dict[str, Any]) -> dict[str, float] | None:
 
 
 def _trials(method: dict[str, Any] | None, share: str) -> str:
-    """Mean over seeds; a search that was cut off counts as its bound, see `benchmarks.search.statistics`."""
+    """Formats the mean over seeds; a cut-off search counts as its bound, see `benchmarks.search.statistics`."""
     if method is None:
         return ""
     trials = method["trials"][share]
@@ -268,7 +268,7 @@ def _trials(method: dict[str, Any] | None, share: str) -> str:
 
 
 def transfer(document: Document) -> str:
-    """How many times fewer trials searches with transfer from other tasks need."""
+    """Formats how many times fewer trials searches with transfer from other tasks need."""
     return transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
 
 

@@ -1,4 +1,4 @@
-"""How many candidates a second search makes, checks, tells apart, featurises and scores, on one core.
+"""Candidates a second that search makes, checks, compares, featurises and scores, on one core.
 
 `python -m benchmarks.throughput [--batches 1024,32768] [--repeat 15]` writes
 `benchmarks/results/throughput.json` and prints the table. Nothing is compiled or measured: the trees are
@@ -41,7 +41,7 @@ POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def workload() -> Workload:
-    """The convolution that candidates are of."""
+    """Makes the convolution whose candidates are measured."""
     return workloads.conv2d(
         height=56, width=56, in_channels=64, out_channels=64, kernel=3, padding=1, bias=True, activation="relu"
     )
@@ -74,8 +74,8 @@ class Bench:
     """Candidates of one space through the code that search strategies are made of.
 
     Args:
-        space: where the candidates are from.
-        seed: of every random draw.
+        space: space of the candidates.
+        seed: seed of every random draw.
     """
 
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
@@ -93,13 +93,13 @@ class Bench:
         self.scorer.refit()
 
     def draw(self, count: int, seen: Seen) -> Population:
-        """About `count` random candidates, evenly over the sketches: distinct, legal, not seen."""
+        """Draws about `count` random candidates, evenly over the sketches: distinct, legal, not seen."""
         sketches = len(self.space.sketches)
         sampler = LegalSampler(self.frame, seen, self.rng)
         return sampler.spread(np.full(sketches, max(1, count // sketches), np.int64))
 
     def sampled(self, count: int) -> dict[str, float]:
-        """Random candidates, as `LegalSampler` draws them: candidates, and seconds by stage."""
+        """Times random candidates of `LegalSampler`: number of candidates, and seconds by stage."""
         seen, clock = Seen(), _Clock()
         drawn = self.draw(count, seen)
         seen.add(self.frame.keys(drawn))
@@ -109,7 +109,7 @@ class Bench:
         return {"candidates": len(drawn), **clock.seconds}
 
     def mutated(self, parents: Population) -> dict[str, float]:
-        """Children of `parents`, in the order of a generation of `Evolution`: candidates, and seconds by stage.
+        """Times children of `parents`, in the order of a generation of `Evolution`: candidates, and seconds by stage.
 
         Only children that are new and legal are scored and counted.
         """
@@ -130,14 +130,14 @@ class Bench:
         return {"candidates": len(children), **clock.seconds}
 
     def trees(self) -> int:
-        """Trees of the fitted model, counted in the file that it saves."""
+        """Counts trees of the fitted model, in the file that it saves."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.txt"
             self.model.save(path)
             return path.read_text().count("\nTree=")
 
     def rows_of_features(self) -> float:
-        """Statements described a candidate, which the trees score one by one: the mean over sketches."""
+        """Counts statements of a candidate, which the trees score one by one: the mean over sketches."""
         counts = [
             len(FeatureExtractor(s.program, s.columns, self.space.hardware).statements) for s in self.space.sketches
         ]
@@ -157,7 +157,7 @@ class _Clock:
 
 
 def summed(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Median rate of several runs, and microseconds a candidate by stage."""
+    """Computes the median rate of several runs, and microseconds a candidate by stage."""
     totals = [sum(v for name, v in run.items() if name != "candidates") for run in runs]
     rates = [run["candidates"] / total for run, total in zip(runs, totals, strict=True)]
     stages = [name for name in runs[0] if name != "candidates"]
@@ -169,7 +169,7 @@ def summed(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def row_of(bench: Bench, scorer: str, kind: str, batch: int, repeat: int) -> dict[str, Any]:
-    """A row of the table: a scorer on random candidates or on mutated ones, so many at a time."""
+    """Measures a row of the table: a scorer on random candidates or on mutated ones, so many at a time."""
     row: dict[str, Any] = {"scorer": scorer, "target": TARGETS[scorer], "kind": kind, "batch": batch}
     if scorer == "lightgbm":
         bench.learn()
@@ -181,12 +181,12 @@ def row_of(bench: Bench, scorer: str, kind: str, batch: int, repeat: int) -> dic
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """A row, briefly."""
+    """Formats a row briefly."""
     return f"{row['per_second']:,.0f} candidates a second"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__)
     add_options(parser)
     parser.add_argument(
@@ -198,17 +198,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, on one core."""
+    """Measures on one core."""
     options = parse(arguments)
-    made = workload()
-    space = generate(made, registry.get("cpu").hardware)
+    layer = workload()
+    space = generate(layer, registry.get("cpu").hardware)
     kinds = {
         f"{scorer}_{kind}_{batch}": (scorer, kind, int(batch))
         for scorer in TARGETS
         for batch in options.batches.split(",")
         for kind in ("sampled", "mutated")
     }
-    settings = {"workload": made.key, "sketches": len(space.sketches), "repeat": options.repeat, "seed": options.seed}
+    settings = {
+        "workload": layer.key,
+        "sketches": len(space.sketches),
+        "repeat": options.repeat,
+        "seed": options.seed,
+    }
 
     def measure(name: str) -> dict[str, Any]:
         with one_core():

@@ -1,13 +1,13 @@
-"""Trials that a search needs with what is known from other tasks, and without.
+"""Trials of a search with records of other tasks, and without.
 
-`python -m benchmarks.transfer [--rows NAME,...]` searches all candidates of the spaces in `benchmarks/search/tables`:
-of each processor and number of threads with what is known of the same layers on another, and of this one with what is
-known of other layers; it prints a table, and writes `benchmarks/results/transfer.json` once all rows are there.
+`python -m benchmarks.transfer [--rows NAME,...]` searches all candidates of the spaces in `benchmarks/search/tables`.
+Sources are the same layers on another processor or number of threads, or other layers on this processor. It prints a
+table, and writes `benchmarks/results/transfer.json` once all rows are there.
 
-`python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` tries something
-else and prints a table alone: searches choose among the programs that were measured of a task; with `--tables` among
-all candidates of a space. What is learned from never has the workload that is searched (`workloads`), or never the
-target (`targets`, where the same workload on another target may be in it). Nothing is measured anew.
+`python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` compares on
+datasets and only prints a table. Searches choose among the measured programs of a task; with `--tables` among all
+candidates of a space. The source never has the searched workload (`workloads`), or never the target (`targets`, where
+the same workload on another target may be in it). Nothing is measured anew.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ from costmodel.transfer.tasks import Features, SourceTask, TargetTask
 
 NAME = "transfer"
 TOLERANCE = 0.01
-"""By how much a program may be slower and still count as of the quality that is to be reached: timings are no finer."""
+"""Share by which a program may be slower than the quality to reach and still count: timings are no finer."""
 SAMPLE = 256
 """Candidates of a whole space by which a task is compared with others, drawn at random: as many as the tuner draws."""
 KNOWN = 512
 """Candidates of a whole space that are known elsewhere: as many as a search has measured."""
 ENDS = {"two threads": "", "AVX2": "_avx2", "one thread": "_one"}
-"""Where tables were measured -> how the names of their files end; by AVX-512 and on two threads, if nothing is said."""
+"""Origin of tables -> ending of their files' names; by AVX-512 and on two threads, if nothing is said."""
 PAIRS = (("two threads", "AVX2"), ("AVX2", "two threads"), ("one thread", "two threads"), ("two threads", "one thread"))
-"""Where the source is known, and where is searched."""
+"""Origin of the source, and of the searched space."""
 MEASURED = Path(pretrained.__file__).parent / "measured" / "threads"
-"""Dataset of this processor that comes along, of other workloads than the tables'."""
+"""Shipped dataset of this processor, of other workloads than the tables'."""
 LEAST_COMMON = 16
 """Programs measured on two targets, below which their orders are not compared."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How searches are compared.
+    """Settings of a comparison of searches.
 
     Attributes:
-        trials: of each search.
+        trials: trials of each search.
         batch: trials of a round.
         seeds: searches of each task.
-        model: of the task alone.
-        estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
-            begin, as in a search with everything at its default. Else a search without transfer begins with
-            nothing: what the first systems that transferred (AutoTVM, 2018) were compared with.
+        model: model that learns from the task alone.
+        estimate: whether the roofline orders candidates until the model has learned, and the model's trees begin with
+            it, as by default. Else a search without transfer begins with nothing, as in the comparisons of the first
+            systems that transferred (AutoTVM, 2018).
     """
 
     trials: int = 64
@@ -77,19 +77,19 @@ class Plan:
     estimate: bool = True
 
     def search(self, pool: Pool, seed: int, transfer: Transfer | None = None) -> Replayed:
-        """One search of a pool."""
+        """Runs one search of a pool."""
         model = make(self.model, {} if self.estimate else {"prior": False}, seed)
         return replay(pool, model, seed, self.trials, self.batch, transfer, estimate=self.estimate)
 
 
 def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: list[Replayed] | None = None) -> Row:
-    """Searches of one task.
+    """Compares searches of one task.
 
     Args:
         pool: its programs.
-        source: what is known from other tasks.
-        options: how it is used.
-        plan: of the comparison.
+        source: measurements of other tasks.
+        options: options of the transfer.
+        plan: settings of the comparison.
         known: searches without transfer, by seed, those that say whether the task is hard last; filled where it is
             empty.
     """
@@ -120,7 +120,7 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
 
 
 def correlation(data: Dataset, task: TaskData, other: TaskData) -> float | None:
-    """Rank correlation of the seconds of the programs that were measured of both; None where there are few."""
+    """Computes the rank correlation of seconds of the programs measured of both tasks; None where there are few."""
     times: list[dict[int, float]] = []
     for of in (task, other):
         pairs = zip(data.programs(of), data.seconds(of).tolist(), strict=True)
@@ -132,7 +132,7 @@ def correlation(data: Dataset, task: TaskData, other: TaskData) -> float | None:
 
 
 def folds(tasks: Sequence[TaskData], count: int, seed: int = 0) -> list[list[TaskData]]:
-    """Tasks in `count` parts, those of one workload together."""
+    """Splits tasks into `count` parts, keeping tasks of one workload together."""
     workloads = sorted({task.workload.key for task in tasks})
     drawn = np.random.default_rng(seed).permutation(len(workloads)) % count
     place = dict(zip(workloads, drawn.tolist(), strict=True))
@@ -152,13 +152,13 @@ def run(
     """Compares on every task of a dataset that has more programs than a search has trials.
 
     Args:
-        data: what was measured.
+        data: measured programs.
         across: `workloads` or `targets`.
         options: a way of transfer each.
-        plan: of the comparison.
-        target: that is searched on; all by default.
-        parts: of the workloads: the source of a task are those of the other parts (`workloads`).
-        most_tasks: to be searched, spread evenly.
+        plan: settings of the comparison.
+        target: target to search on; all by default.
+        parts: number of parts of the workloads: tasks of the other parts are the source (`workloads`).
+        most_tasks: most tasks to search, spread evenly.
         say: called with each row.
     """
     sources = {task: SourceTask(data, task) for task in data.tasks}
@@ -187,13 +187,17 @@ def run(
                 ]
                 learned[task.target] = Source([sources[of] for of in others], name=f"other {across}")
             same = [of for of in data.tasks if of.workload == task.workload and of.target != task.target]
-            found = next((c for of in same if (c := correlation(data, task, of)) is not None), None)
+            rho = next((c for of in same if (c := correlation(data, task, of)) is not None), None)
             plain: list[Replayed] = []
             for way in options:
                 row = compare(Pool.of(data, task), learned[task.target], way, plan, plain)
                 rows.append(
                     replace(
-                        row, task=task.name, target=task.target, correlation=found, setting=setting_of(across, plan)
+                        row,
+                        task=task.name,
+                        target=task.target,
+                        correlation=rho,
+                        setting=setting_of(across, plan),
                     )
                 )
                 say(rows[-1])
@@ -202,17 +206,17 @@ def run(
 
 @dataclass(frozen=True, eq=False)
 class Tabled(TargetTask):
-    """A whole space as a task to learn from, of which `KNOWN` random candidates are known: it plays a `SourceTask`.
+    """A complete space as a task to learn from, of which `KNOWN` random candidates are known: it plays a `SourceTask`.
 
     Attributes:
-        throughput: of the sample, as a `SourceTask` has it.
+        throughput: throughput of the sample, like a `SourceTask`'s.
     """
 
     throughput: NDArray[np.float64]
 
     @staticmethod
     def of(pool: Pool) -> Tabled:
-        """What is known of a pool."""
+        """Samples the known candidates of a pool."""
         places = np.sort(np.random.default_rng(1).permutation(len(pool.seconds))[:KNOWN])
         seconds = pool.seconds[places]
         throughput = np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
@@ -230,15 +234,15 @@ class Tabled(TargetTask):
 
 
 class Spaces:
-    """Searches of spaces of which every candidate is known: with what is known of them elsewhere, or of others here.
+    """Searches of completely measured spaces, with measurements from elsewhere, or of other workloads here.
 
-    What is known elsewhere, on another processor or by as many threads, are `KNOWN` random candidates of each space,
-    the workload that is searched among them.
+    Measurements from elsewhere, from another processor or number of threads, are `KNOWN` random candidates of each
+    space, the searched workload included.
 
     Args:
         options: a way of transfer each.
-        plan: of the comparison.
-        folder: of tables.
+        plan: settings of the comparison.
+        folder: folder of tables.
     """
 
     def __init__(self, options: Sequence[Options], plan: Plan, folder: Path = FOLDER) -> None:
@@ -247,12 +251,12 @@ class Spaces:
         self._sources: dict[str, Source] = {}
 
     def elsewhere(self, known: str, here: str, task: str) -> list[Row]:
-        """Rows of a space, a way each.
+        """Compares on a space with its candidates from elsewhere, a row for each way.
 
         Args:
-            known: where its candidates are known, of `ENDS`.
-            here: where it is searched.
-            task: of the benchmark of search.
+            known: origin of the known candidates, of `ENDS`.
+            here: origin of the searched space.
+            task: task of the benchmark of search.
         """
         if known not in self._sources:
             pools = [self._pool(f"{of.name}{ENDS[known]}")[1] for of in CPU]
@@ -262,10 +266,10 @@ class Spaces:
         return _searched(*found, self._sources[known], self._options, self._plan, setting)
 
     def here(self, measured: Sequence[SourceTask], task: str) -> list[Row]:
-        """Rows of a space with what was measured of other workloads on its target, a way each.
+        """Compares on a space with measurements of other workloads on its target, a row for each way.
 
         Args:
-            measured: of which tasks of the space's own workload are left out, those of other targets too.
+            measured: measured tasks; tasks of the space's own workload are left out, of other targets, too.
             task: file of a table.
 
         Raises:
@@ -294,7 +298,7 @@ def _searched(
     plan: Plan,
     setting: str,
 ) -> list[Row]:
-    """Rows of a table, a way each."""
+    """Compares on a table, and returns a row for each way."""
     rows: list[Row] = []
     plain: list[Replayed] = []
     for way in options:
@@ -304,17 +308,17 @@ def _searched(
 
 
 def pool_of_table(table_: ReplayTable) -> Pool:
-    """All candidates of a replay table, in the order of the pretrained model where there is one of its target."""
+    """Makes a pool of all candidates of a replay table, with predictions of the target's pretrained model if any."""
     model = open_pretrained(SHIPPED, table_.target)
     features: list[Features] = [np.empty((0, 0), np.float32)] * len(table_.population)
     first = np.empty(len(features))
-    for number, places in table_.population.by_sketch():
+    for number, indices in table_.population.by_sketch():
         sketch = table_.frame.sketches[number]
-        columns = sketch.expand(table_.frame.choices(number, table_.population.rows[places]))
+        columns = sketch.expand(table_.frame.choices(number, table_.population.rows[indices]))
         made = table_.extractor(sketch.program, sketch.columns, table_.hardware)(columns)
         if model is not None:
-            first[places] = model.predict(made)
-        for place, of in zip(places.tolist(), np.ascontiguousarray(made), strict=True):
+            first[indices] = model.predict(made)
+        for place, of in zip(indices.tolist(), np.ascontiguousarray(made), strict=True):
             features[place] = of
     drawn = np.zeros(len(features), np.bool_)
     drawn[np.random.default_rng(0).permutation(len(features))[:SAMPLE]] = True
@@ -324,17 +328,17 @@ def pool_of_table(table_: ReplayTable) -> Pool:
 
 
 def setting_of(across: str, plan: Plan) -> str:
-    """How rows and tables call a comparison."""
+    """Returns the name of a comparison in rows and tables."""
     return across if plan.estimate else f"{across}, no estimate"
 
 
 def names_of(names: str) -> list[str]:
-    """Names of replay tables, separated by commas; for none all that the benchmark of search has."""
+    """Parses names of replay tables, separated by commas; empty: all tables of the benchmark of search."""
     return names.split(",") if names else [task.name for task in TASKS if (FOLDER / f"{task.name}.json").is_file()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.transfer", description=__doc__)
     parser.add_argument("datasets", nargs="*", type=Path, help="folders; several are merged")
     parser.add_argument("--across", choices=("workloads", "targets"), default="workloads")
@@ -351,22 +355,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", nargs="?", const="", help="search the replay tables of these names, or all of them")
     parser.add_argument("--no-estimate", action="store_true", help="searches that begin without the roofline")
     add_options(parser)
-    given = parser.parse_args(arguments)
-    plan = Plan(given.trials, given.batch, given.seeds, estimate=not given.no_estimate)
+    options = parser.parse_args(arguments)
+    plan = Plan(options.trials, options.batch, options.seeds, estimate=not options.no_estimate)
     ways = [
         Options(
             "",
             method=method,
-            model=given.source_model,
-            align=given.align,
-            tasks=given.source_tasks,
-            guard=not given.no_guard,
+            model=options.source_model,
+            align=options.align,
+            tasks=options.source_tasks,
+            guard=not options.no_guard,
         )
-        for method in given.methods.split(",")
+        for method in options.methods.split(",")
     ]
-    if not given.datasets and given.tables is None:
-        return _publish(given, plan, ways)
-    if not given.datasets and given.across == "workloads":
+    if not options.datasets and options.tables is None:
+        return _publish(options, plan, ways)
+    if not options.datasets and options.across == "workloads":
         parser.error("a comparison must have `datasets`, unless it goes across targets on tables")
 
     def say(row: Row) -> None:
@@ -376,12 +380,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush=True,
         )
 
-    if given.tables is None:
-        data = merge([Dataset.open(folder) for folder in given.datasets])
-        rows = run(data, given.across, ways, plan, given.target, most_tasks=given.tasks, say=say)
+    if options.tables is None:
+        data = merge([Dataset.open(folder) for folder in options.datasets])
+        rows = run(data, options.across, ways, plan, options.target, most_tasks=options.tasks, say=say)
     else:
         rows = []
-        for found in _spaces(given, Spaces(ways, plan)):
+        for found in _spaces(options, Spaces(ways, plan)):
             rows += found
             for row in found:
                 say(row)
@@ -392,7 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spaces(given: argparse.Namespace, spaces: Spaces) -> Iterator[list[Row]]:
-    """Rows of spaces one after the other."""
+    """Lists rows of spaces one after the other."""
     if given.across == "targets":
         for known, here in PAIRS:
             for task in CPU:
@@ -405,7 +409,7 @@ def _spaces(given: argparse.Namespace, spaces: Spaces) -> Iterator[list[Row]]:
 
 
 def _publish(given: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> int:
-    """What the command does where nothing else is to be tried."""
+    """Runs the command without datasets or tables: collects the published table."""
     if len(ways) != 1:
         sys.stderr.write(f"`methods` must be one, but got methods={given.methods}\n")
         return 2

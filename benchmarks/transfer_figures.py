@@ -1,4 +1,4 @@
-"""What searches gain by transfer from other tasks: rows of single tasks, and figures over all of them."""
+"""Figures of searches with transfer from other tasks: rows of single tasks, and means over all of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from benchmarks.interleave import geometric_mean
 
 HARD_ROUNDS = 2
-"""A task is hard where the median search without transfer needs more rounds than that for what it comes to, of searches
-with seeds of their own: those that are compared do not choose what they are compared on."""
+"""Rounds of a hard task: the median search without transfer needs more than so many.
+
+Searches of other seeds decide this, so that the compared searches do not select their own tasks.
+"""
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 
@@ -23,16 +25,16 @@ class Row:
 
     Attributes:
         task, target: names.
-        method: of transfer.
-        plain, transferred: trials of each seed's search until what the search without transfer comes to in the end;
-            those that never get there have one more than all.
+        method: method of transfer.
+        plain, transferred: trials of each seed's search until the final result of the search without transfer; one more
+            than all trials if it never gets there.
         slower: best seconds of the median search in the end, over those of the median search without transfer.
         dropped: trials after which each seed's source was dropped; None where it was kept.
         correlation: rank correlation of the programs measured both on the target and on another one; None where
             there are few.
-        setting: from where to where.
-        batch, trials: of a round, and of a search.
-        programs: that the searches choose among.
+        setting: origin of the source, and of the searched task.
+        batch, trials: trials of a round, and of a search.
+        programs: number of programs that the searches choose among.
         apart: trials as `plain`, of searches without transfer by other seeds.
     """
 
@@ -52,39 +54,39 @@ class Row:
 
     @property
     def key(self) -> str:
-        """Of its place in a result file."""
+        """Key of its row in a result file."""
         return f"{self.setting}, {self.target} {self.task} {self.method}"
 
     @property
     def cut(self) -> float:
-        """How many times fewer trials are needed: the geometric mean over seeds."""
+        """Ratio of trials without transfer to trials with it: the geometric mean over seeds."""
         return geometric_mean(
             [plain / transferred for plain, transferred in zip(self.plain, self.transferred, strict=True)]
         )
 
     @property
     def hard(self) -> bool:
-        """Whether searches without transfer need more than `HARD_ROUNDS` rounds, see there."""
+        """Tells whether searches without transfer need more than `HARD_ROUNDS` rounds, see there."""
         return float(np.median(self.apart)) > HARD_ROUNDS * self.batch
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Converts it to plain data."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Row:
-        """What `to_json` made; what is more is left out."""
+        """Makes a row from data of `to_json`; other keys are ignored."""
         known = {field.name: data[field.name] for field in fields(Row)}
         return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Figures over all tasks of one method; `censored` is the share of searches that never got there.
+    """Summarises all tasks of one method; `censored` is the share of searches that never got there.
 
     `cut` and `hard_cut` are geometric means over tasks, and the intervals those of a bootstrap over tasks.
     """
     hard = [row for row in rows if row.hard]
-    known = [row.correlation for row in rows if row.correlation is not None]
+    correlations = [row.correlation for row in rows if row.correlation is not None]
     worst = max(rows, key=lambda row: row.slower)
     return {
         "tasks": len(rows),
@@ -99,12 +101,12 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "slower_by_5": sum(row.slower > 1.05 for row in rows),
         "dropped": float(np.mean([at is not None for row in rows for at in row.dropped])),
         "censored": float(np.mean([transferred > row.trials for row in rows for transferred in row.transferred])),
-        "correlation": float(np.mean(known)) if known else None,
+        "correlation": float(np.mean(correlations)) if correlations else None,
     }
 
 
 def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Where the geometric mean lies with `CONFIDENCE`: a bootstrap over the values (Efron, 1979), by percentiles."""
+    """Computes the interval of the geometric mean with `CONFIDENCE`: a percentile bootstrap (Efron, 1979)."""
     logs = np.log(np.asarray(values, np.float64))
     drawn = np.random.default_rng(seed).integers(0, len(logs), (RESAMPLES, len(logs)))
     low, high = np.exp(np.quantile(logs[drawn].mean(axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
@@ -112,7 +114,7 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each setting and method, the hard tasks apart."""
+    """Formats Markdown: a line for each setting and method, with separate figures of the hard tasks."""
     lines = [
         "| from other | searched on | method | tasks x seeds | trials cut | hard tasks | trials cut there | slower in "
         "the end, at most | over 5 % | dropped | rank correlation of targets |",
@@ -131,13 +133,13 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _line(setting: str, target: str, method: str, rows: Sequence[Row]) -> str:
-    found = summary(rows)
-    alike = "" if found["correlation"] is None else f"{found['correlation']:.2f}"
+    figures = summary(rows)
+    alike = "" if figures["correlation"] is None else f"{figures['correlation']:.2f}"
     return (
-        f"| {setting} | {target} | {method} | {found['tasks']} x {found['seeds']} | "
-        f"{_within(found['cut'], found['cut_interval'])} | {found['hard_tasks']} | "
-        f"{_within(found['hard_cut'], found['hard_cut_interval'])} | {found['worst'] - 1:+.1%} | "
-        f"{found['slower_by_5']} | {found['dropped']:.0%} | {alike} |"
+        f"| {setting} | {target} | {method} | {figures['tasks']} x {figures['seeds']} | "
+        f"{_within(figures['cut'], figures['cut_interval'])} | {figures['hard_tasks']} | "
+        f"{_within(figures['hard_cut'], figures['hard_cut_interval'])} | {figures['worst'] - 1:+.1%} | "
+        f"{figures['slower_by_5']} | {figures['dropped']:.0%} | {alike} |"
     )
 
 

@@ -1,4 +1,4 @@
-"""Searches replayed on what was measured of a task: an ask outside of it is not possible.
+"""Replay of searches on the measured programs of a task: they ask for no other one.
 
 A round is chosen as a search chooses one, from the measured programs that are left: by score,
 and some at random.
@@ -24,25 +24,26 @@ from search_space.hardware import Hardware
 from search_space.workloads import Workload
 
 LEAST_ROWS = 8
-"""As in a search: measured programs below which the roofline is trusted more than a model."""
+"""Least number of measured programs from which on a model is trusted more than the roofline, as in a search."""
 NOISE = 0.2
-"""Over the roofline's order, on the logarithm of seconds."""
+"""Noise on the roofline's order, on the logarithm of seconds."""
 LITTLE_NOISE = 0.03
-"""Over that of a pretrained model. Both as in a search."""
+"""Noise on the order of a pretrained model. Both are as in a search."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What was measured of a task.
+    """Measured programs of a task.
 
     Attributes:
-        workload, hardware: of the task.
-        features: of each program, (statements, features).
+        workload, hardware: workload and hardware of the task.
+        features: features of each program, (statements, features).
         seconds: (programs,) NaN for a failure.
         drawn: (programs,) whether it was drawn at random from the task's space.
-        again: (programs,) seconds of a repeat that no search sees, by which searches are judged; None: by `seconds`.
-        first: (programs,) what a pretrained model thinks of each, a logarithm of throughput; None: where a search has
-            the roofline alone to begin with.
+        again: (programs,) seconds of a repeat that no search sees, by which searches are judged; None: judged by
+            `seconds`.
+        first: (programs,) predictions of a pretrained model, logarithms of throughput; None: searches begin with the
+            roofline alone.
     """
 
     workload: Workload
@@ -55,25 +56,25 @@ class Pool:
 
     @staticmethod
     def of(data: Dataset, task: TaskData) -> Pool:
-        """The measured programs of a task of a dataset."""
+        """Makes the pool of a dataset's task from its measured programs."""
         drawn = data.origin(task) == "random"
         return Pool(task.workload, task.hardware, SourceTask(data, task).features, data.seconds(task), drawn)
 
     def target(self) -> TargetTask:
-        """The task as a search would see it, before anything is measured."""
+        """Describes the task as a search would see it, before anything is measured."""
         sample = [of for of, drawn in zip(self.features, self.drawn.tolist(), strict=True) if drawn]
         return TargetTask(self.workload, self.hardware, sample or self.features)
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """A search.
+    """A replayed search.
 
     Attributes:
-        order: (trials,) places of the programs, as they were measured.
-        curve: (trials,) seconds after each of the program that was the fastest as the search saw it, by the repeat that
-            it did not see where there is one; infinite until one has worked.
-        report: what transfer did; None where it was not used.
+        order: (trials,) indices of the programs in the order of measuring.
+        curve: (trials,) seconds of the fastest program so far for the search, by the unseen repeat if there is one;
+            infinite until one has worked.
+        report: facts about the transfer; None if it was not used.
     """
 
     order: NDArray[np.int64]
@@ -81,7 +82,7 @@ class Replayed:
     report: dict[str, Any] | None
 
     def trials_to(self, seconds: float) -> float:
-        """Trials until a program at least so fast was found; infinite where none was."""
+        """Counts trials until a program at least so fast was measured; else infinite."""
         reached = np.flatnonzero(self.curve <= seconds)
         return float(reached[0] + 1) if len(reached) else math.inf
 
@@ -97,17 +98,18 @@ def replay(
     first_epsilon: float = 0.125,
     estimate: bool = True,
 ) -> Replayed:
-    """Searches a pool.
+    """Replays a search of a pool.
 
     Args:
-        pool: of one task.
-        model: of the task alone, learns after each round.
-        seed: of the roofline's noise and of the random share.
-        trials: to measure, at most all.
+        pool: measured programs of one task.
+        model: model of the task alone, which learns after each round.
+        seed: seed of the roofline's noise and of the random share.
+        trials: trials to measure; at most all programs.
         batch: trials of a round.
-        transfer: what is known from other tasks.
+        transfer: measurements of other tasks.
         epsilon, first_epsilon: share of a round that is random, and of the first one.
-        estimate: whether the roofline, or a pretrained model, orders what is not learned yet; else it comes at random.
+        estimate: whether the roofline, or a pretrained model, orders candidates until the model has learned; else they
+            are random.
     """
     rng = np.random.default_rng(seed)
     count = len(pool.seconds)
@@ -148,7 +150,7 @@ def replay(
 
 
 def _curve(pool: Pool, order: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Seconds of what is best after each trial, by what the search has not seen."""
+    """Computes seconds of the best program after each trial, by the repeat that the search has not seen."""
     seen = np.where(np.isfinite(pool.seconds[order]), pool.seconds[order], np.inf)
     best = np.minimum.accumulate(seen)
     if pool.again is None:
@@ -175,7 +177,7 @@ def _pick(
     share: float,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Places of `count` of those left: by score, and a share, rounded up, at random."""
+    """Selects `count` of the programs left: by score, and a share, rounded up, at random; returns their indices."""
     if scores is None or count < 1:
         return np.empty(0, np.int64)
     places = np.flatnonzero(left)

@@ -1,4 +1,4 @@
-"""Tunes a workload with our own code generator, as every comparison does."""
+"""Tuning of a workload with our own code generator, as every comparison does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INFORMED = (
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found.
+    """Result of tuning.
 
     Attributes:
         generated: the best schedule of generated code, as options for `benchmarks.peers.ours`.
@@ -50,7 +50,7 @@ class Tuned:
 
 
 def tuned(workload: Workload, trials: int, seed: int, threads: int, knowledge: str = NOTHING) -> Tuned:
-    """Tunes for `trials` trials, from nothing or with the knowledge that comes along, see `KNOWLEDGE`.
+    """Tunes for `trials` trials, from nothing or with shipped knowledge, see `KNOWLEDGE`.
 
     Raises:
         RuntimeError: no trial of generated code worked.
@@ -73,26 +73,27 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int, knowledge: s
 def tuned_after(
     workload: Workload, counts: Sequence[int], seed: int, threads: int, knowledge: str = NOTHING
 ) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-    """Tunes once for the most trials: of each number the best schedule of generated code among so many first ones, and
-    what all of it took.
+    """Tunes once for the most trials, and returns the best generated schedule among the first ones of each number.
+
+    The second value has facts about the complete search.
 
     Raises:
         RuntimeError: none of the first ones worked.
     """
     records, seconds = _searched(workload, max(counts), seed, threads, knowledge)
-    found = {}
+    best_after = {}
     for count in counts:
         best = fastest([record for record in records[:count] if record.algorithm != LIBRARY])
         if best is None:
             raise RuntimeError(f"`trials` must hold one that works, but got trials={count}: none, {workload.key}")
-        found[count] = _options(best)
+        best_after[count] = _options(best)
     generated = [record.seconds if record.ok and record.algorithm != LIBRARY else np.inf for record in records]
     took = {"trials": max(counts), "seconds": seconds, "trials_per_second": len(records) / seconds}
-    return found, {**took, "nearly_after": trials_to(generated)}
+    return best_after, {**took, "nearly_after": trials_to(generated)}
 
 
 def _searched(workload: Workload, trials: int, seed: int, threads: int, knowledge: str) -> tuple[list[Record], float]:
-    """The records of a search, and the seconds that it took."""
+    """Runs a search, and returns its records and its seconds."""
     start = time.perf_counter()
     measure = Measure(threads=threads)
     result = tune(workload, target="cpu", trials=trials, seed=seed, measure=measure, **KNOWLEDGE[knowledge])
@@ -100,7 +101,7 @@ def _searched(workload: Workload, trials: int, seed: int, threads: int, knowledg
 
 
 def fastest(records: list[Record]) -> Record | None:
-    """The fastest record that worked."""
+    """Returns the fastest record that worked."""
     return min((record for record in records if record.ok), key=lambda record: record.seconds, default=None)
 
 

@@ -1,9 +1,9 @@
-"""Our tuning against TVM MetaSchedule at equal trials: latency of what is found, and trials a second.
+"""Comparison of our tuning with TVM MetaSchedule at equal trials: latency of the results, and trials a second.
 
-`python -m benchmarks.tvm [--long] [--rows NAME,...] [--minutes M]` makes an environment for TVM where there is none
-yet, prints the table, and writes `benchmarks/results/tvm.json`, or `tvm_long.json`, once all rows of it are there; the
-same command goes on. Each searches an operator once, for the most trials; what had been found after fewer is built from
-the first of them. MetaSchedule's model learns from its first 64 trials, which are drawn at random.
+`python -m benchmarks.tvm [--long] [--rows NAME,...] [--minutes M]` makes an environment for TVM if it is missing, and
+prints the table. It writes `benchmarks/results/tvm.json`, or `tvm_long.json`, once all rows of it are there; the same
+command resumes. Each searches an operator once, for the most trials; results after fewer trials are built from the
+first of them. MetaSchedule's model learns from its first 64 trials, which are drawn at random.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ REQUIREMENTS = (
     "llvmlite",  # names the processor
 )
 TRIALS = {"tvm": (64, 256), "tvm_long": (64, 256, 1000)}
-"""Result file → numbers of trials after which both stand beside each other."""
+"""Result file → numbers of trials after which both are compared."""
 LONG = ROWS[::5]
-"""Those that are searched for long, a quarter of an hour each: every fifth."""
+"""Rows of the long search, a quarter of an hour each: every fifth one."""
 PAUSE = 0.5
 """Seconds between turns: TVM's idle threads spin for .16 to .19 s (Zen 4), and the next to take its turn would pay."""
 ENVIRONMENT = Path("~/.cache/autotune-bench/tvm")
@@ -48,7 +48,7 @@ Document = dict[str, Any]
 
 
 def interpreter(folder: Path) -> str:
-    """Python of the environment in `folder`, made and filled where it is not there yet."""
+    """Returns Python of the environment in `folder`, which is made and filled if it is missing."""
     folder = folder.expanduser().resolve()
     python = folder / "bin" / "python"
     if not python.exists():
@@ -62,7 +62,7 @@ def interpreter(folder: Path) -> str:
 
 
 def host_cpu() -> str:
-    """LLVM's name of this processor."""
+    """Returns LLVM's name of this processor."""
     from llvmlite import binding
 
     return str(binding.get_host_cpu_name())
@@ -76,11 +76,11 @@ def searched(
     options: argparse.Namespace,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[int, PeerProcess], Document]:
-    """What TVM has found after each number of trials, ready to take its turns, and what its search took.
+    """Tunes by TVM; returns processes of its best schedules after each number of trials, and facts about the search.
 
     Args:
         stack: ends the processes.
-        workload: what it tunes.
+        workload: workload to tune.
         counts: numbers of trials; it searches once, for the most.
         python: interpreter of TVM's environment.
         options: `threads`, `seed` and `mcpu` of the command line.
@@ -90,13 +90,13 @@ def searched(
         Refusal: TVM has no definition of the workload.
     """
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-tvm-"))
-    kept = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed}
+    common = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed}
     variables = {"TVM_NUM_THREADS": str(options.threads), **(environment or {})}
     running: dict[int, PeerProcess] = {}
     said: Document = {}
     for trials in sorted(counts, reverse=True):  # the first of them searches, the others read what it wrote
         theirs = stack.enter_context(PeerProcess("benchmarks.peers.tvm_peer", python, variables))
-        told = theirs.prepare(workload, options.threads, trials=max(counts), upto=trials, **kept)
+        told = theirs.prepare(workload, options.threads, trials=max(counts), upto=trials, **common)
         running[trials], said = theirs, {**told, **said}
     rate = said["records"] / said["tuning_seconds"]
     return running, {**said, "seconds": said["tuning_seconds"], "trials_per_second": rate}
@@ -109,7 +109,7 @@ def searched_by_us(
     options: argparse.Namespace,
     knowledge: str = NOTHING,
 ) -> tuple[dict[int, PeerProcess], Document]:
-    """Searches with ours, from nothing or with shipped knowledge; returns what `searched` returns of TVM."""
+    """Searches with ours, from nothing or with shipped knowledge; returns values like those of `searched` for TVM."""
     after, took = tuned_after(workload, counts, options.seed, options.threads, knowledge)
     running = {trials: stack.enter_context(PeerProcess("benchmarks.peers.ours")) for trials in after}
     for trials, schedule in after.items():
@@ -123,23 +123,23 @@ def labelled(after: Mapping[str, Mapping[int, PeerProcess]]) -> dict[str, PeerPr
 
 
 def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Namespace) -> Document:
-    """Tunes one row with both, and times what each had found after so many trials, all in turns."""
+    """Tunes one row with both, and times the results after so many trials, all in turns."""
     workload = row.make()
-    found: Document = {"title": row.title, "class": row.kind}
+    figures_of_row: Document = {"title": row.title, "class": row.kind}
     with ExitStack() as stack:
         try:
             theirs, said = searched(stack, workload, counts, python, options)
         except Refusal as error:
-            return {**found, "refused": str(error)}
+            return {**figures_of_row, "refused": str(error)}
         ours, took = searched_by_us(stack, workload, counts, options)
         informed, took_informed = searched_by_us(stack, workload, counts, options, SHIPPED)
         running = labelled({"tvm": theirs, "ours": ours, "shipped": informed})
-        found["tuning"] = {"ours": took, "tvm": said, "shipped": took_informed}
-        return {**found, **figures(turns_of(running, options.repeat, pause=PAUSE))}
+        figures_of_row["tuning"] = {"ours": took, "tvm": said, "shipped": took_informed}
+        return {**figures_of_row, **figures(turns_of(running, options.repeat, pause=PAUSE))}
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every table that searches with TVM."""
+    """Adds the options of every table that searches with TVM."""
     add_options(parser)
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
@@ -149,13 +149,13 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace, counts: Sequence[int]) -> Document:
-    """Settings of a table of searches of so many trials."""
+    """Returns the settings of a table of searches with these numbers of trials."""
     given = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
     return given | {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tvm", description=__doc__)
     parser.add_argument("--long", action="store_true", help="1,000 trials of every fifth row, in place of 256 of all")
     add_search_options(parser)
@@ -166,18 +166,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
     name = "tvm_long" if options.long else "tvm"
-    known = {row.name: row for row in (LONG if options.long else ROWS)}
+    by_name = {row.name: row for row in (LONG if options.long else ROWS)}
     counts = TRIALS[name]
     settings = settings_of(options, counts)
     options.mcpu = options.mcpu or host_cpu()
 
     def measure(place: str) -> Document:
-        return compare(known[place], counts, interpreter(options.env), options)
+        return compare(by_name[place], counts, interpreter(options.env), options)
 
     def shown(row: Mapping[str, Any]) -> str:
         return str(row["refused"]) if "refused" in row else milliseconds(row)
 
-    return collect(options, name, settings, list(known), measure, shown, tvm)
+    return collect(options, name, settings, list(by_name), measure, shown, tvm)
 
 
 if __name__ == "__main__":

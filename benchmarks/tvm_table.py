@@ -1,4 +1,4 @@
-"""Table of tuning beside TVM's: what both have found after as many trials, and how long they took for them."""
+"""Table of tuning beside TVM's: results of both after as many trials, and the time of the searches."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NEARLY = (
 
 
 def counts_of(rows: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Numbers of trials after which some rows were timed, in rising order."""
+    """Lists numbers of trials after which some rows were timed, in rising order."""
     labels = {label for row in rows for label in row.get("seconds", {})}
     return sorted(int(label.partition(" ")[2]) for label in labels if label.startswith("ours "))
 
 
 def ratio(row: Mapping[str, Any], trials: int) -> tuple[float | None, float]:
-    """Seconds of TVM's over ours, both after so many trials, and the noise of the two; None where it has none."""
+    """Computes TVM's seconds over ours, both after so many trials, and their noise; None where TVM has none."""
     labels = f"ours {trials}", f"tvm {trials}"
     if not set(labels) <= row.get("seconds", {}).keys():
         return None, 0.0
@@ -32,7 +32,7 @@ def ratio(row: Mapping[str, Any], trials: int) -> tuple[float | None, float]:
 
 
 def tvm(document: Mapping[str, Any]) -> str:
-    """Ours against MetaSchedule after every number of trials, the trials a second of both, and what it refuses."""
+    """Formats our results and MetaSchedule's after every number of trials, both rates of trials, and refusals."""
     informed = any(
         label.startswith("shipped ") for row in document["rows"].values() for label in row.get("seconds", {})
     )
@@ -50,8 +50,8 @@ def tvm(document: Mapping[str, Any]) -> str:
         took, seconds = row["tuning"], row["seconds"]
         counts = counts_of([row])
         for trials in counts:
-            found, noise = ratio(row, trials)
-            if found is None:
+            speed_up, noise = ratio(row, trials)
+            if speed_up is None:
                 continue
             last = trials == counts[-1]
             of.append(row)
@@ -60,7 +60,7 @@ def tvm(document: Mapping[str, Any]) -> str:
                     row["title"],
                     trials,
                     *(f"{seconds[f'{who} {trials}'] * 1e3:.3f}" for who in ("ours", "tvm")),
-                    ratio_text(found, noise),
+                    ratio_text(speed_up, noise),
                     *(_shipped(seconds, trials) if informed else ()),
                     *(f"{took[name]['seconds']:.0f}" if last else "" for name in ("ours", "tvm")),
                     *(f"{took[name]['trials_per_second']:.1f}" if last else "" for name in ("ours", "tvm")),
@@ -78,19 +78,19 @@ def means(document: Mapping[str, Any], single: bool = True) -> str:
     ratios: dict[tuple[int, str], list[float]] = {}
     for row in document["rows"].values():
         for trials in counts_of([row]):
-            found, _ = ratio(row, trials)
-            if found is not None:
+            speed_up, _ = ratio(row, trials)
+            if speed_up is not None:
                 for kind in ("all", row["class"])[: 1 + single]:
-                    ratios.setdefault((trials, kind), []).append(found)
+                    ratios.setdefault((trials, kind), []).append(speed_up)
     lines = [
-        [f"{kind}, {trials:,} trials", f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)]
-        for (trials, kind), found in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
+        [f"{kind}, {trials:,} trials", f"{geometric_mean(speed_up):.2f}x", f"{min(speed_up):.2f}x", len(speed_up)]
+        for (trials, kind), speed_up in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
     ]
     return table(["class", "geometric mean", "lowest", "rows"], lines)
 
 
 def tvm_threads(document: Mapping[str, Any]) -> str:
-    """What TVM finds with its worker bound to a core, as installed, and with none bound, beside ours."""
+    """Formats TVM's results with its worker bound to a core, its default, and with none bound, beside ours."""
     header = ["operator", "trials", "autotune ms", "TVM ms", "unbound ms", "TVM over unbound"]
     lines: list[list[object]] = []
     of: list[Mapping[str, Any]] = []
@@ -141,11 +141,11 @@ def cost(document: Mapping[str, Any]) -> str:
 
 
 def _shipped(seconds: Mapping[str, float], trials: int) -> list[str]:
-    """Milliseconds of a search with shipped knowledge, empty where a row has none."""
+    """Formats milliseconds of a search with shipped knowledge; empty if a row has none."""
     label = f"shipped {trials}"
     return [f"{seconds[label] * 1e3:.3f}" if label in seconds else ""]
 
 
 def _nearly(took: Mapping[str, Any]) -> str:
-    """Seconds until a search was nearly where it ended."""
+    """Formats seconds until a search was nearly where it ended."""
     return f"{took['nearly_after'] / took['trials_per_second']:.1f}" if "nearly_after" in took else ""

@@ -1,10 +1,10 @@
-"""What binding its threads does to TVM: its searches and what they found, with and without, beside ours in turns.
+"""Effect of bound threads on TVM: searches and their results, with and without, beside ours in turns.
 
 `python -m benchmarks.tvm_threads [--rows NAME,...] [--minutes M]` prints the table and writes
-`benchmarks/results/tvm_threads.json` once all rows of it are there; the same command goes on. TVM as installed binds
-its worker to a core, onto which the system may have its main thread go, too; with `TVM_BIND_THREADS=0` it binds none.
-The variable holds in the search, where MetaSchedule times its trials, and in the turns. Rows are those of the long
-search, a fifth of all.
+`benchmarks/results/tvm_threads.json` once all rows of it are there; the same command resumes. By default TVM binds its
+worker to a core, which the system may also choose for its main thread; with `TVM_BIND_THREADS=0` it binds none. The
+variable is set in the search, where MetaSchedule times its trials, and in the turns. Rows are those of the long search,
+a fifth of all.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.tvm_table import tvm_threads
 
 NAME = "tvm_threads"
 VARIABLES: dict[str, dict[str, str]] = {"bound": {}, "free": {"TVM_BIND_THREADS": "0"}}
-"""How TVM holds its threads → variables of its processes."""
+"""Binding of TVM's threads → variables of its processes."""
 COUNTS = tvm.TRIALS["tvm"]
 
 
 def compare(row: Row, python: str, options: argparse.Namespace) -> tvm.Document:
-    """Tunes one row with TVM in every way and with ours, and times what each had found, all in turns.
+    """Tunes one row with TVM in every way and with ours, and times the results, all in turns.
 
     Raises:
         Refusal: TVM has no definition of the row.
@@ -44,7 +44,7 @@ def compare(row: Row, python: str, options: argparse.Namespace) -> tvm.Document:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tvm_threads", description=__doc__)
     tvm.add_search_options(parser)
     return parser.parse_args(arguments)
@@ -53,14 +53,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
-    known = {row.name: row for row in tvm.LONG}
+    by_name = {row.name: row for row in tvm.LONG}
     settings = tvm.settings_of(options, COUNTS)
     options.mcpu = options.mcpu or tvm.host_cpu()
 
     def measure(name: str) -> tvm.Document:
-        return compare(known[name], tvm.interpreter(options.env), options)
+        return compare(by_name[name], tvm.interpreter(options.env), options)
 
-    return collect(options, NAME, settings, list(known), measure, milliseconds, tvm_threads)
+    return collect(options, NAME, settings, list(by_name), measure, milliseconds, tvm_threads)
 
 
 if __name__ == "__main__":

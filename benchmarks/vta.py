@@ -37,7 +37,7 @@ ROWS = {layer.name: layer for layer in LAYERS}
 
 
 def workload_of(layer: Measured) -> Workload:
-    """The layer with the ending it was measured with."""
+    """Makes the layer with the ending it was measured with."""
     conv = layer.conv
     return workloads.conv2d_blocked(
         conv.height,
@@ -55,7 +55,7 @@ def workload_of(layer: Measured) -> Workload:
 
 
 def compare(name: str, trials: int, seed: int) -> dict[str, Any]:
-    """Tunes one layer; cycles of both schedules and what the tuned one is like."""
+    """Tunes one layer; returns cycles of both schedules and facts about the tuned one."""
     layer = ROWS[name]
     workload = workload_of(layer)
     start = time.perf_counter()
@@ -93,13 +93,13 @@ def compare(name: str, trials: int, seed: int) -> dict[str, Any]:
 
 
 def tuned_values(result: TuneResult) -> dict[str, int]:
-    """The best candidate's decisions."""
+    """Returns the best candidate's decisions."""
     sketch, choices = _candidate(result)
     return sketch.values(choices)
 
 
 def without_threads(result: TuneResult) -> float | None:
-    """Cycles of the best schedule where every virtual thread is one; None where it has none."""
+    """Computes cycles of the best schedule where every virtual thread is one; None where it has none."""
     sketch, choices = _candidate(result)
     values = sketch.values(choices)
     if not any(value > 1 for name, value in values.items() if name.endswith(".threads")):
@@ -111,7 +111,7 @@ def without_threads(result: TuneResult) -> float | None:
 
 
 def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.int32]]]:
-    """The sketch that the best schedule is of, and its choices."""
+    """Finds the sketch of the best schedule, and its choices."""
     assert result.best is not None
     space = generate(result.workload, result.hardware)
     (sketch,) = (sketch for sketch in space.sketches if sketch.name == result.best.provenance.sketch)
@@ -121,8 +121,8 @@ def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.
 
 
 def points(document: Mapping[str, Any]) -> list[RooflinePoint]:
-    """Where tuned layers of a result stand under the roof; streams are built again for the bytes they move."""
-    target, found = registry.get(TARGET), []
+    """Computes the roofline points of a result's tuned layers; streams are built again to count the bytes they move."""
+    target, listed = registry.get(TARGET), []
     for row in document["rows"].values():
         workload = workload_of(ROWS[row["title"]])
         sketches = generate(workload, target.hardware).sketches
@@ -130,12 +130,12 @@ def points(document: Mapping[str, Any]) -> list[RooflinePoint]:
         module = target.build(program_of(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
         cycles, moved = row["cycles"], VtaKernel(module).metrics()["dram_bytes"]
         single = None if cycles["one thread"] is None else PYNQ.seconds(cycles["one thread"])
-        found.append(RooflinePoint(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
-    return found
+        listed.append(RooflinePoint(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
+    return listed
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vta", description=__doc__)
     add_options(parser)
     parser.add_argument("--trials", type=int, default=128, help="candidates a layer")
@@ -145,7 +145,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """A row, briefly."""
+    """Formats a row briefly."""
     cycles, shares = row["cycles"], row["gemm_utilisation"]
     return (
         f"{cycles['tuned']:,} cycles, published {cycles['published']:,}, "

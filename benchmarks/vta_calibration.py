@@ -1,11 +1,11 @@
-"""Fits the timing constants of the simulated VTA to ten layers measured on a PYNQ, and prints how far it is off.
+"""Calibration of the simulated VTA's timing constants on ten layers measured on a PYNQ; prints the remaining errors.
 
     python -m benchmarks.vta_calibration
 
-Three constants are fitted: bytes of weights a cycle, cycles that each row of a transfer adds, and what the host adds to
-every run. The first two come from a grid, the third is the least-squares solution for each point of it; what is
-minimised is the sum of squared relative errors. With one layer left out at a time, that layer's error is of a fit that
-has not seen it.
+Three constants are fitted: bytes of weights a cycle, added cycles of each row of a transfer, and added cycles of every
+run on the host. The first two come from a grid, the third is the least-squares solution for each point of it. The sum
+of squared relative errors is minimised. With one layer left out at a time, that layer's error is of a fit that has not
+seen it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Fit:
 
 
 def grid(hardware: VtaHardware) -> NDArray[np.float64]:
-    """Cycles without the host: (rates, rows, layers)."""
+    """Simulates cycles without the host: (rates, rows, layers)."""
     tables = [program(layer, hardware).program.table for layer in LAYERS]
     cycles = np.zeros((len(RATES), len(ROWS), len(LAYERS)))
     for (i, rate), (j, row) in product(enumerate(RATES.tolist()), enumerate(ROWS.tolist())):
@@ -46,7 +46,7 @@ def grid(hardware: VtaHardware) -> NDArray[np.float64]:
 
 
 def fit(cycles: NDArray[np.float64], chosen: list[int]) -> Fit:
-    """The best constants for some of the layers; errors are of all of them."""
+    """Fits the constants to some of the layers; errors are of all of them."""
     weights = 1 / MEASURED[chosen] ** 2
     host = ((MEASURED - cycles)[..., chosen] * weights).sum(axis=-1) / weights.sum()
     host = np.round(np.maximum(host, 0), -2)
@@ -56,7 +56,7 @@ def fit(cycles: NDArray[np.float64], chosen: list[int]) -> Fit:
 
 
 def main() -> None:
-    """Fits, leaves one out at a time, prints a table."""
+    """Runs the fit, leaves one out at a time, and prints a table."""
     cycles = grid(PYNQ)
     everything = list(range(len(LAYERS)))
     best = fit(cycles, everything)

@@ -1,9 +1,9 @@
-"""What is known before the first trial is worth on other networks: `python -m benchmarks.warm_start`.
+"""Value of shipped knowledge before the first trial, on other networks: `python -m benchmarks.warm_start`.
 
-Each network's layers are chosen without trials (by the roofline; by the pretrained model; by it and the database of
-schedules that comes along) and by searches with and without these; then all schedules of a layer take turns. Latencies
-are sums over layers, each as often as it occurs. Prints the table, and writes `benchmarks/results/warm_start.json`
-once all rows are there.
+Each network's layers are chosen without trials: by the roofline, by the pretrained model, and by this model with the
+shipped database of schedules. Searches choose them, too, with and without these. Then all schedules of a layer take
+turns. Latencies are sums over layers, each as often as it occurs. Prints the table, and writes
+`benchmarks/results/warm_start.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from targets import registry
 
 NAME = "warm_start"
 NETWORKS = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224")
-"""Those that pools test with: no layer of theirs was learned from, and the database was not filled by any of them."""
+"""Networks that pools test with: no model learned from their layers, and the database was not filled by them."""
 KNOWN: Mapping[str, tuple[str, str]] = {
     "roofline": ("none", "none"),
     "pretrained": ("shipped", "none"),
     "pretrained, database": ("shipped", "shipped"),
 }
-"""What is known → `cost_model.pretrained` and `search.database`."""
+"""Knowledge → `cost_model.pretrained` and `search.database`."""
 BURSTS = 30
+"""Bursts of each schedule, in turns."""
 
 
 def _settings(known: str, threads: int) -> Settings:
@@ -53,7 +54,7 @@ def _settings(known: str, threads: int) -> Settings:
 
 
 def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], dict[str, list[Schedule]]]:
-    """Layers of a network, and of each way the schedule of each.
+    """Chooses a schedule of each layer in each way; returns the network's layers, and schedules by way.
 
     Raises:
         RuntimeError: a search failed.
@@ -61,14 +62,14 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
     base: dict[str, Any] = {"model": str(file), "target": "cpu", "measure": {"cache": "network", "threads": threads}}
     plain = RunConfig.model_validate({**base, "name": file.stem})
     tasks, limits = network_of(plain).tasks, limits_of(plain)
-    found: dict[str, list[Schedule]] = {}
-    for known in KNOWN:
-        of = Schedules(None, _settings(known, threads), limits)
+    by_title: dict[str, list[Schedule]] = {}
+    for knowledge in KNOWN:
+        of = Schedules(None, _settings(knowledge, threads), limits)
         of.prepare([task.workload for task in tasks])
-        found[title_of(known, 0)] = [of(task.workload) for task in tasks]
+        by_title[title_of(knowledge, 0)] = [of(task.workload) for task in tasks]
         of.close()
-    for known, trials in SEARCHES:
-        pretrained, database = KNOWN[known]
+    for knowledge, trials in SEARCHES:
+        pretrained, database = KNOWN[knowledge]
         name = f"{file.stem}-{trials}-{pretrained}"
         how = {"cost_model": {"pretrained": pretrained}, "search": {"database": database}, "trials": trials}
         config = folder / f"{name}.yaml"
@@ -77,18 +78,18 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
         if done.returncode:
             raise RuntimeError(f"the search of {name} failed")
         with Database(folder / name / "records.jsonl", readonly=True) as records:
-            best = select(tasks, RecordStore(records, limits.allowed), _settings(known, threads), limits)
-        of = Schedules(best, _settings(known, threads), limits)  # layers that no trial came to are chosen without
-        found[title_of(known, trials)] = [of(task.workload) for task in tasks]
+            best = select(tasks, RecordStore(records, limits.allowed), _settings(knowledge, threads), limits)
+        of = Schedules(best, _settings(knowledge, threads), limits)  # layers that no trial came to are chosen without
+        by_title[title_of(knowledge, trials)] = [of(task.workload) for task in tasks]
         of.close()
-    return tasks, found
+    return tasks, by_title
 
 
 def latencies(tasks: Sequence[Task], found: Mapping[str, Sequence[Schedule]], threads: int) -> dict[str, list[float]]:
-    """Seconds of each layer by each way, the fastest burst of those that took turns.
+    """Times each layer in each way, and returns the seconds of the fastest burst in turns.
 
     Raises:
-        RuntimeError: an output that is wrong.
+        RuntimeError: an output is wrong.
     """
     seconds: dict[str, list[float]] = {title: [] for title in found}
     for place, task in enumerate(tasks):
@@ -110,7 +111,7 @@ def latencies(tasks: Sequence[Task], found: Mapping[str, Sequence[Schedule]], th
 
 
 def compare(name: str, folder: Path, threads: int) -> dict[str, Any]:
-    """The row of a network."""
+    """Measures the row of a network."""
     tasks, found = schedules(exported(folder, name), folder, threads)
     milliseconds = {
         title: 1e3 * sum(s * task.weight for s, task in zip(of, tasks, strict=True))
@@ -120,7 +121,7 @@ def compare(name: str, folder: Path, threads: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, network after network."""
+    """Measures one network after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_start", description=__doc__)
     add_options(parser)
     parser.add_argument("--folder", type=Path, default=Path("runs/warm_start"), help="of exports and runs")

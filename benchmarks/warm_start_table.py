@@ -15,16 +15,16 @@ SEARCHES: Sequence[tuple[str, int]] = (
     ("roofline", 600),
     ("roofline", 1000),
 )
-"""What is known of searches, and their trials."""
+"""Knowledge of searches, and their trials."""
 
 
 def title_of(known: str, trials: int) -> str:
-    """Of a column."""
+    """Formats the title of a column."""
     return f"{known}, {trials:,} trials" if trials else known
 
 
 def warm_start(document: Mapping[str, Any]) -> str:
-    """A row for each way, a column for each network: milliseconds, and the mean of the ratios to the last search."""
+    """Formats a row for each way, a column for each network: milliseconds, and mean ratios to the last search."""
     rows = document["rows"]
     titles = list(dict.fromkeys(title for row in rows.values() for title in row["milliseconds"]))
     lines: list[list[object]] = []

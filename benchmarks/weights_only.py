@@ -1,10 +1,10 @@
-"""Products with weights of 4 and 8 bits beside ONNX Runtime's and OpenVINO's, and beside a plain read of the bytes.
+"""Comparison of products with weights of 4 and 8 bits with ONNX Runtime, OpenVINO and a plain read of the bytes.
 
 `python -m benchmarks.weights_only [--rows NAME,...] [--megabytes 512] [--threads 2] [--repeat 20]` prints the table and
 writes `benchmarks/results/weights_only.json` once all rows are there. Runtimes take turns, each in a process of its
-own. Weights are many times what caches hold, also where a machine has a last cache for each core. Kernels of ours are
-chosen without a trial. Every runtime has two columns: data in floats, and rounded to bytes, which costs accuracy: by
-`accuracy_level` 4 of the model, or as OpenVINO does as installed.
+own. Weights are many times larger than caches, also where a machine has a last cache for each core. Kernels of ours are
+chosen without a trial. Every runtime has two columns: data in floats, and rounded to bytes, which costs accuracy. Bytes
+are `accuracy_level` 4 of the model, or OpenVINO's default.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CACHED_ROWS, CACHED_MEGABYTES = 16, 64
 
 
 def compare(row: dict[str, int], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of one product of each runtime, of a read of its bytes, and decibels beside our outputs."""
+    """Times one product of each runtime and a read of its bytes, and computes decibels against our outputs."""
     depth, columns = row["depth"], row["columns"]
     nbytes = depth * columns * row["bits"] // 8 + -(-depth // row["group"]) * columns * 4
     megabytes = options.megabytes if row["rows"] < CACHED_ROWS else min(options.megabytes, CACHED_MEGABYTES)
@@ -84,7 +84,7 @@ def compare(row: dict[str, int], options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.weights_only", description=__doc__)
     add_options(parser)
     parser.add_argument("--megabytes", type=float, default=512, help="of weights that an inference reads")

@@ -1,4 +1,4 @@
-"""Generates tokens by a decoder of GPT-2's or of Llama's kind, and says how many a second.
+"""Generator of tokens by a decoder of GPT-2's or Llama's architecture; it prints the tokens a second.
 
     python examples/generate.py                       # GPT-2 small of random weights
     python examples/generate.py --weights model.safetensors --prompt 464,3290,318

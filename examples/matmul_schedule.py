@@ -13,7 +13,7 @@ ROWS, LANES, VECTORS = 8, 16, 2  # the register tile: 8 rows of 2 vectors of 16 
 
 
 def schedule() -> tuple[Schedule, list[te.Tensor]]:
-    """The product of A and a constant B, and how it is computed."""
+    """Schedules the product of A and a constant B; returns the schedule and its tensors."""
     a = te.placeholder((M, K), name="A")
     b = te.placeholder((K, N), name="B", constant=True)
     k = te.reduce_axis((0, K), "k")

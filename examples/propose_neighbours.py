@@ -14,7 +14,7 @@ import sys
 
 
 def neighbour(sketch, values, rng):
-    """The values, those of one decision replaced by a row near it in its table."""
+    """Replaces the values of one decision by a row near it in its table."""
     changed = dict(values)
     open_to = [d for d in sketch["decisions"] if len(d["rows"]) > 1]
     if open_to:
@@ -29,7 +29,7 @@ def neighbour(sketch, values, rng):
 
 def main():
     rng = random.Random(0)
-    sketches, best, known = {}, None, set()
+    sketches, best, proposed_before = {}, None, set()
     for line in sys.stdin:
         request = json.loads(line)
         sketches.update({sketch["name"]: sketch for sketch in request.get("sketches", [])})
@@ -40,8 +40,8 @@ def main():
         for _ in range(64 * request["propose"]) if best else ():  # nothing is known at first: others begin
             values = neighbour(sketches[best["sketch"]], best["values"], rng)
             key = (best["sketch"], json.dumps(values, sort_keys=True))
-            if key not in known and len(proposals) < request["propose"]:
-                known.add(key)
+            if key not in proposed_before and len(proposals) < request["propose"]:
+                proposed_before.add(key)
                 proposals.append({"sketch": best["sketch"], "values": values})
         print(json.dumps({"proposals": proposals}), flush=True)
 

@@ -24,7 +24,7 @@ M, N, K = 256, 256, 256
 
 @contextmanager
 def served() -> Iterator[tuple[str, Path]]:
-    """Address and token file of a worker of this machine's CPU."""
+    """Starts a worker of this machine's CPU; yields its address and token file."""
     with tempfile.TemporaryDirectory() as folder:
         token = Path(folder) / "token"
         token.touch(0o600)

@@ -1,4 +1,4 @@
-"""A convolution tuned from Python, its best kernel run on arrays and held against NumPy's answer."""
+"""A convolution tuned from Python, its best kernel run on arrays and checked against NumPy's answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from search_space import workloads
 
 
 def main(trials: int = 64) -> None:
-    """Tunes, checks and shows what was found."""
+    """Tunes, checks and prints the result."""
     workload = workloads.conv2d(height=28, width=28, in_channels=64, out_channels=64, kernel=3, padding=1)
     result = autotune.tune(workload, target="cpu", trials=trials, seed=0)
 

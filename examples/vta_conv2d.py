@@ -1,8 +1,8 @@
 """A convolution for a matrix accelerator scheduled by hand: the classic steps, and the instructions that they become.
 
-The accelerator (a simulated VTA) has memories that programs fill: operands are copied in by `cache_read`, sums stay in
-the accumulator by `set_scope`, `tensorize` makes a tile's product one instruction, and two virtual threads, each with
-buffers of its own, let one load while the other computes.
+The accelerator (a simulated VTA) has memories that programs fill: `cache_read` copies operands in, `set_scope` keeps
+sums in the accumulator. `tensorize` makes a tile's product one instruction, and two virtual threads with buffers of
+their own let one load while the other computes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS, BLOCKS = 7, 2  # the tile of a virtual thread: 7 rows of 14 pixels, 2 bloc
 
 
 def schedule(threads: int = 2) -> tuple[Schedule, list[te.Tensor]]:
-    """The convolution with padding, shift, bias and clipping, and how it is computed."""
+    """Schedules the convolution with padding, shift, bias and clipping; returns the schedule and its tensors."""
     tensors = CONV.tensors("direct")
     _, weight, bias, out = tensors
     s = te.create_schedule(out.op)

@@ -32,7 +32,7 @@ for sketch in space.sketches:
 
 
 def measure(candidate):
-    """Seconds of a candidate, built and run here."""
+    """Times a candidate, built and run here, in seconds."""
     (seconds,) = target.load(target.build(space.program(candidate))).bind(inputs).time(1)
     return seconds
 
@@ -49,7 +49,7 @@ ROUNDS, BATCH = 4, 10
 
 
 def run(name, seed=0, **options):
-    """Rounds of (beliefs, seconds, sketches), each (BATCH,)."""
+    """Runs a search, and returns rounds of (beliefs, seconds, sketches), each (BATCH,)."""
     scorer = ModelScorer(space, models.make("lightgbm", {}, seed), np.random.default_rng([seed, 1]))
     strategy = search.get(name)(space, scorer, np.random.default_rng([seed, 2]), **options)
     rounds = []

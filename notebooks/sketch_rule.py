@@ -33,7 +33,7 @@ hardware = registry.get("cpu").hardware
 
 
 def show(space):
-    """The sketches of a space, with the decisions of each."""
+    """Prints the sketches of a space, with the decisions of each."""
     for sketch in space.sketches:
         tables = ", ".join(f"{group.name}: {len(group.table)} choices" for group in sketch.groups)
         print(f"{sketch.name:14} {sketch.size:3} candidates ({tables})")
@@ -53,7 +53,7 @@ show(before)
 
 # %%
 class Tiles(SketchRule):
-    """Outputs with rows and columns: tiles, besides what `elementwise` does."""
+    """A rule that tiles outputs with rows and columns, besides the sketches of `elementwise`."""
 
     name = "tiles"
 

@@ -1,7 +1,7 @@
-"""The cost model `attention`, computed by kernels of our own: the platform compiles what it is guided by.
+"""The cost model `attention` computed by our own kernels: the platform compiles its own cost model.
 
 `autotune costmodel study --models autotune.lab.compiled_attention:CompiledAttention,attention` holds it against that by
-NumPy. It learns, saves and reads what that does; scores differ in the sixth digit, as sums are of another order.
+NumPy. It learns, saves and reads like that one; scores differ in the sixth digit, as sums have another order.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class CompiledAttention(AttentionModel):
         if statements not in self._compiled:
             self._compiled[statements] = compile_network(model_of(learned, statements), threads=1)
         network = self._compiled[statements]
-        found = np.empty(-(-count // BLOCK) * BLOCK)
+        scores = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
             block = features[start : start + BLOCK]
             if len(block) < BLOCK:
                 block = np.concatenate([block, np.zeros((BLOCK - len(block), *block.shape[1:]), np.float32)])
-            found[start : start + BLOCK] = network(np.ascontiguousarray(block, np.float32))
-        return found[:count]
+            scores[start : start + BLOCK] = network(np.ascontiguousarray(block, np.float32))
+        return scores[:count]
 
 
 def model_of(learned: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
     """Builds the network as ONNX: features (programs, statements, features) → scores (programs,).
 
     Args:
-        learned: what an `AttentionModel` has learned: means, scales, weights and biases by name.
-        statements: of each program.
-        programs: at a time.
+        learned: arrays that an `AttentionModel` has learned: means, scales, weights and biases by name.
+        statements: statements of each program.
+        programs: programs scored at a time.
     """
     from onnx import TensorProto, helper, numpy_helper
 

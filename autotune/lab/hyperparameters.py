@@ -23,13 +23,13 @@ METRICS = {"top1": "best1", "top5": "best5", "pairwise": "pairwise", "recall": "
 
 @dataclass(frozen=True)
 class Trial:
-    """Options that were tried.
+    """Model options of one trial, and their value.
 
     Attributes:
-        options: of the model.
-        value: of the metric, mean over the folds that it was evaluated on.
-        folds: of them.
-        pruned: whether the rest was left out, for it was worse than the median by then.
+        options: options of the model.
+        value: metric's mean over the evaluated folds.
+        folds: number of evaluated folds.
+        pruned: whether the remaining folds were skipped, as the value was below the median so far.
     """
 
     options: Mapping[str, Any]
@@ -68,16 +68,16 @@ def tune(
     fixed: Mapping[str, Any] | None = None,
     progress: Callable[[Trial], None] = lambda trial: None,
 ) -> list[Trial]:
-    """Tries options of a model, those it has by default first; the best of those that went through all folds is first.
+    """Tries options of a model, defaults first; sorts trials by value, those of all folds before pruned ones.
 
     Args:
         data: measured programs.
-        parts: of the data, to train and evaluate on, fold by fold.
-        name: of the model.
-        trials: how many options to try.
+        parts: parts of the dataset to train and evaluate on, fold by fold.
+        name: name of the model.
+        trials: number of options to try.
         metric: a name of `METRICS`.
-        folds: into which the tasks are split.
-        seed: of the folds, the draws and the models.
+        folds: number of folds that the tasks are split into.
+        seed: seed of folds, draws and models.
         fixed: options that are not varied.
         progress: called after each trial.
 
@@ -101,7 +101,7 @@ def tune(
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
     )
-    found: list[Trial] = []
+    tried: list[Trial] = []
 
     def value_of(trial: Any) -> float:
         # The first trial is what the model does by itself.
@@ -114,14 +114,14 @@ def tune(
             if number + 1 < folds and trial.number and trial.should_prune():
                 break
         pruned = len(values) < folds
-        found.append(Trial({**given, **options}, float(np.mean(values)), len(values), pruned))
-        progress(found[-1])
+        tried.append(Trial({**given, **options}, float(np.mean(values)), len(values), pruned))
+        progress(tried[-1])
         if pruned:
             raise optuna.TrialPruned
-        return found[-1].value
+        return tried[-1].value
 
     study.optimize(value_of, n_trials=trials)
-    return sorted(found, key=lambda one: (one.pruned, -one.value))
+    return sorted(tried, key=lambda one: (one.pruned, -one.value))
 
 
 def _draw(trial: Any, option: str, over: Tunable) -> Any:

@@ -1,4 +1,4 @@
-"""Learning a pretrained model: trees on what the roofline misses, from the programs of any number of datasets."""
+"""Training of a pretrained model: trees for the roofline's errors, from the programs of any number of datasets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from costmodel.models.lightgbm_residual import ResidualModel
 from costmodel.pretrained import SHIPPED_FILE
 
 THREADS = SHIPPED_FILE.parent / "measured" / "threads"
-"""Programs of the pools' tasks on two threads, see configs/collect_threads.yaml: one thread does not tell what it costs
-to share a loop."""
+"""Programs of the pools' tasks on two threads, see configs/collect_threads.yaml.
+
+One thread does not show the costs of sharing a loop.
+"""
 
 
 def shipped_sources() -> list[Dataset]:
@@ -30,12 +32,12 @@ def shipped_sources() -> list[Dataset]:
 def learn(
     sources: Sequence[Dataset], seed: int = 0, progress: Callable[[str], None] = lambda text: None
 ) -> ResidualModel:
-    """A model of the programs of all tasks that have several which work.
+    """Trains a model on the programs of all tasks that have several working ones.
 
     Args:
         sources: datasets; a task of each is a task of its own, for times of two machines do not compare.
-        seed: of the sampling of features.
-        progress: called with what is done next.
+        seed: seed of the sampling of features.
+        progress: called with a sentence about the next step.
 
     Raises:
         ModelError: there is nothing to learn from.

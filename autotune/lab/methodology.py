@@ -1,4 +1,4 @@
-"""How searches of measured spaces are scored: what they find beside random search, over the time that measuring takes.
+"""Scores of searches of measured spaces: their results relative to random search, over the time of measuring.
 
 After Willemsen, Schoonhoven, Filipovič, Tørring, van Nieuwpoort, van Werkhoven, "A methodology for comparing
 optimization algorithms for auto-tuning" (Future Generation Computer Systems, 2024).
@@ -19,15 +19,15 @@ from autotune.lab.dataset.measured_space import MeasuredSpace
 CUTOFF = 0.95
 """Part of the way from the median to the best that random search has gone when time is up."""
 POINTS = 1000
-"""Of time, evenly spaced, over which scores are averaged."""
+"""Number of evenly spaced points of time that scores are averaged over."""
 
 
 @dataclass(frozen=True, eq=False)
 class Yardstick:
     """Random search on a measured space, and how much time a search has.
 
-    A random draw takes the median time of measuring a configuration, so that trials and seconds of random search are
-    the same but for that factor.
+    A random draw takes the median time of measuring a configuration, so trials and seconds of random search differ by a
+    constant factor.
 
     Args:
         measured: the space.
@@ -80,31 +80,32 @@ class Yardstick:
         return np.asarray(np.interp(self.times / self.trial_seconds, draws, best), np.float64)
 
     def performance(self, seconds: NDArray[np.float64], elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a search has found beside random search at each point of time, (points,).
+        """Computes a search's progress relative to random search at each point of time, (points,).
 
-        1 where it has the best there is, 0 where it is as far as random search, below 0 where that is further; before
-        its first configuration that works it counts as random search.
+        1 is the best configuration there is, 0 as good as random search, below 0 worse. Before the first configuration
+        that
+        works, the search counts as random search.
 
         Args:
-            seconds: what each configuration takes, in the order of asking, (trials,); NaN for a failure.
+            seconds: seconds of each configuration in the order of asking, (trials,); NaN for a failure.
             elapsed: time that measuring had taken after each, (trials,).
         """
         best = np.fmin.accumulate(np.concatenate([[np.nan], seconds]))
-        found = best[np.searchsorted(elapsed, self.times, side="right")]
-        found = np.where(np.isnan(found), self.random, found)
+        fastest = best[np.searchsorted(elapsed, self.times, side="right")]
+        fastest = np.where(np.isnan(fastest), self.random, fastest)
         gap = self.random - self.measured.best
-        share = (self.random - found) / np.where(gap > 0, gap, 1.0)
+        share = (self.random - fastest) / np.where(gap > 0, gap, 1.0)
         # where random search has the best as well, as of a space of one configuration, there is nothing to gain
-        return np.where(gap > 0, share, (found <= self.measured.best).astype(np.float64))
+        return np.where(gap > 0, share, (fastest <= self.measured.best).astype(np.float64))
 
     def after_end(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
-        """Share of the time over which each search is scored that lies behind its end, (searches,).
+        """Computes the share of the scored time after each search's end, (searches,).
 
-        A search that has ended keeps the best that it found by then.
+        A search that has ended keeps its best configuration.
         """
         ends = np.array([elapsed[-1] if len(elapsed) else 0.0 for _, elapsed in searches])
         return np.asarray((self.times > ends[:, None]).mean(axis=1), np.float64)
 
     def score(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
-        """Mean over time of `performance` of each search, given by seconds and elapsed: (searches,)."""
+        """Averages `performance` of each search over time, (searches,)."""
         return np.array([self.performance(seconds, elapsed).mean() for seconds, elapsed in searches])

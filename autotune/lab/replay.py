@@ -39,11 +39,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Played:
-    """A search that has ended.
+    """A finished search of a measured space.
 
     Attributes:
-        places: of the configurations in the measured space, in the order of asking, (trials,).
-        seconds: what each takes, (trials,); NaN for a failure.
+        places: indices of the configurations in the measured space, in the order of asking, (trials,).
+        seconds: seconds of each configuration, (trials,); NaN for a failure.
         elapsed: seconds that measuring had taken after each, (trials,).
     """
 
@@ -69,12 +69,12 @@ def play(
     """Searches until trials, budget or configurations are used up.
 
     Args:
-        measured: the answers.
-        method: how to search.
-        seed: of every random draw.
+        measured: space that answers are looked up in.
+        method: method of the search.
+        seed: seed of all random draws.
         trials: most configurations to ask for.
         budget: most seconds of measuring; the configuration that goes beyond counts.
-        until_best: whether the best there is ends it, too: nothing that comes after would change what was found.
+        until_best: whether the search ends once it has the best configuration, as nothing later can improve on it.
 
     Raises:
         ValueError: an unknown strategy or model, or an option out of range.
@@ -84,14 +84,14 @@ def play(
     model = registry.make(method.model, dict(method.model_options), seed)
     scorer = ModelScorer(space, model, guide, exploration=method.exploration, features="knobs")
     strategy = search.get(method.strategy)(space, scorer, draws, **method.strategy_options)
-    places: list[NDArray[np.intp]] = []
+    rows: list[NDArray[np.intp]] = []
     spent, left = 0.0, min(trials, len(measured))
     while left > 0 and spent < budget:
         asked = strategy.ask(min(method.batch, left))
         if not asked:
             break
         at = measured.places(np.array([candidate.choices for candidate in asked], np.int32))
-        places.append(at)
+        rows.append(at)
         seconds = measured.seconds[at]
         spent += float(measured.cost_seconds[at].sum())
         left -= len(asked)
@@ -100,5 +100,5 @@ def play(
         strategy.tell(asked, seconds)
         scorer.observe(asked, seconds.tolist())
         scorer.refit()
-    every = np.concatenate(places) if places else np.empty(0, np.intp)
+    every = np.concatenate(rows) if rows else np.empty(0, np.intp)
     return Played(every, measured.seconds[every], np.cumsum(measured.cost_seconds[every]))

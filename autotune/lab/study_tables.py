@@ -25,14 +25,14 @@ HEADS = {
     "best1": "Best@1",
     "best5": "Best@5",
 }
-"""Metric → what the literature calls it."""
+"""Metric → its name in the literature."""
 assert tuple(HEADS) == METRICS
-_SIGNIFICANT = 0.05
-_PANELS = 12
+_SIGNIFICANT = 0.05  # p of the paired bootstrap below which a difference is marked
+_PANELS = 12  # three rows of four
 
 
 def new_table(left: Sequence[str], right: Sequence[str]) -> Table:
-    """Makes a table without rows: heads of the columns aligned left, and behind them of those aligned right."""
+    """Makes a table without rows: heads of the columns aligned left, then heads of the columns aligned right."""
     table = Table(box=None, header_style="bold")
     for head in left:
         table.add_column(head)
@@ -50,7 +50,7 @@ def figures_table(heads: Sequence[str], left: int, rows: Iterable[tuple[Sequence
 
 
 def scores_table(of: Study) -> Table:
-    """A row for each model: figures and the half-widths of their intervals; * where the first model is better."""
+    """Builds a row for each model: figures and half-widths of their intervals; * where the first model is better."""
     table = new_table(["model"], [*HEADS.values(), "programs/s", "fit s"])
     for name, one in of.learned.items():
         behind = of.behind_first.get(name, {})
@@ -62,16 +62,16 @@ def scores_table(of: Study) -> Table:
 
 
 def tasks_table(of: Study, models: Sequence[str]) -> Table:
-    """A row for each task: how often it occurs, its programs, and pairwise accuracy and Best@1 of some models."""
+    """Builds a row for each task: its occurrences and programs, and some models' pairwise accuracy and Best@1."""
     heads = [head for name in models for head in (f"{name}\npairwise", "\nBest@1")]
     table = new_table(["task", "networks"], ["programs", *heads])
-    for place, part in enumerate(of.held.parts):
-        networks = ", ".join(f"{n} {w[place]:.0f}x" for n, w in of.held.tasks.weights.items() if w[place])
+    for row, part in enumerate(of.held.parts):
+        networks = ", ".join(f"{n} {w[row]:.0f}x" for n, w in of.held.tasks.weights.items() if w[row])
         cells = []
         for name in models:
             scores = of.learned[name].ranked.metrics
-            cells += [f"{scores[metric][:, place].mean():.3f}" for metric in ("pairwise", "best1")]
-        table.add_row(part.task.name, networks, f"{len(of.held.seconds[place]):,}", *cells)
+            cells += [f"{scores[metric][:, row].mean():.3f}" for metric in ("pairwise", "best1")]
+        table.add_row(part.task.name, networks, f"{len(of.held.seconds[row]):,}", *cells)
     return table
 
 
@@ -92,11 +92,11 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels = np.atleast_1d(figure.subplots(3, 4)).ravel()
     learned = of.learned[model].model
-    for axes, place in zip(panels, longest, strict=False):
-        part = of.held.parts[place]
+    for axes, task in zip(panels, longest, strict=False):
+        part = of.held.parts[task]
         assert learned is not None
         scores = predicted(learned, pools, of.held.role, part.task)
-        seconds = of.held.seconds[place]
+        seconds = of.held.seconds[task]
         axes.scatter(scores, seconds.min() / seconds, s=4, alpha=0.4)
         axes.set_title(part.task.name[:32], fontsize="x-small")
         axes.tick_params(labelsize="xx-small")

@@ -1,4 +1,4 @@
-"""The one place that looks at the networks to test with. What is chosen is chosen on those to validate with."""
+"""Test of models on the test networks, which no other module reads. Choices are made on the validation networks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test(
     """Learns models from the programs to learn from, and scores them on the networks to test with.
 
     Args:
-        models: names; the others are held against the first.
-        folder: of pools.
-        seeds: of each model.
+        models: names; the first is the reference of comparisons.
+        folder: folder of pools.
+        seeds: number of seeds of each model.
         options: model → options of its constructor.
         progress: called with a sentence.
 

@@ -27,7 +27,7 @@ def store_of(backend: str | None, uri: str | None) -> Store | None:
 
     Args:
         backend: a name of `autotune.tracking.registry`, or None for the usual one.
-        uri: of the store; by default a database in `runs`.
+        uri: URI of the store; by default a database in `runs`.
 
     Raises:
         ConfigError: no such backend, or a URI that cannot be one.
@@ -49,12 +49,12 @@ def registered_name(model: str) -> str:
 
 
 def track_model(store: Store, title: str, about: Mapping[str, Any], row: Comparison) -> str:
-    """Logs a model that somebody wants to use, and registers it.
+    """Logs a model that the user wants to keep, and registers it.
 
     Args:
-        store: where to.
-        title: of the run.
-        about: what was done, as plain data.
+        store: store to log to.
+        title: title of the run.
+        about: plain data about the training.
         row: the model.
 
     Returns:
@@ -68,12 +68,12 @@ def track_model(store: Store, title: str, about: Mapping[str, Any], row: Compari
 
 
 def track_comparison(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Comparison]) -> None:
-    """Logs models that are compared, as runs of one run, which holds their table. None of them is registered.
+    """Logs compared models as child runs of one run, which holds their table; registers none of them.
 
     Args:
-        store: where to.
-        title: of the run.
-        about: what was done, as plain data.
+        store: store to log to.
+        title: title of the run.
+        about: plain data about the comparison.
         rows: the models.
 
     Raises:
@@ -144,7 +144,7 @@ def _track_row(
 
 
 def _common(about: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters that all runs of a command have."""
+    """Returns the parameters common to all runs of a command."""
     return facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
 
 

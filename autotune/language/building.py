@@ -1,4 +1,4 @@
-"""Builds the two executables of a decoder; what compiles is imported only where something is compiled."""
+"""Building of a decoder's two executables; compilers are imported only when something is compiled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from search_space.ir.intervals import Span
 from search_space.terms import Point
 
 COPIES = 3
-"""Of the weights that there is room for: as they are, as a step takes them, and as a prompt does."""
+"""Copies of the weights that fit into the memory reserved: the original, the layout of a step, and that of a prompt."""
 
 
 def options_of(precision: str, quantise: str | None, how: Quantisation) -> CompileOptions:
@@ -52,7 +52,7 @@ def built(
 
     Args:
         longest: positions at most.
-        options: of the graphs; both share the weights that are quantised.
+        options: options of the graphs; both graphs share the quantised weights.
 
     Returns:
         The weights of both, (n,) bytes: those of the step are the first of them, and the prompt's all.

@@ -23,7 +23,7 @@ from targets.native_executable import FORMAT, NativeExecutable
 KIND = "language"
 """Kind of the manifest of a language model."""
 SHORTEST = 8
-"""Of the greatest lengths of sequences."""
+"""Least value of `longest`, the greatest length of a sequence."""
 
 
 def compile(
@@ -44,22 +44,22 @@ def compile(
         tokens = network.generate([464, 3290], 20)
 
     Args:
-        model: as `gpt2` or `llama` gives it; its weights are not needed any more then.
-        longest: tokens of a prompt and of what follows it at most; None: as many as the model has positions, and 2048
-            where it has any number.
-        threads: that the kernels are chosen for, and run on; None: one a core.
-        precision: `float32`, `bfloat16` or `float16` of weights and of what is multiplied, see docs/precision.md. Keys
-            and values are kept in float32.
+        model: decoder by `gpt2` or `llama`; its weights are not needed any more after compiling.
+        longest: most tokens of a prompt and its continuation; None: the model's number of positions, or 2048 if it has
+            no limit.
+        threads: threads to choose kernels for, and to run them on; None: one for each core.
+        precision: `float32`, `bfloat16` or `float16` of weights and factors, see docs/precision.md. Keys and values are
+            kept in float32.
         quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: floats.
         group: weights along the sum that share a scale, where they are quantised.
         symmetric: whether they have no zero of their own.
-        activations: `bytes` rounds what such weights are multiplied with, in blocks of 32 numbers; or `floats`.
-        cache: folder of what compiling has found out before, or `none`; see `autotune.compile`.
+        activations: `bytes` rounds the other factors of such weights, in blocks of 32 numbers; or `floats`.
+        cache: folder of results of earlier compilations, or `none`; see `autotune.compile`.
 
     Raises:
         ModelError: a length that the model does not take.
-        ValueError: an unknown `quantise`, a group that is none, or `activations` that are neither.
-        ConfigError, BuildError, RuntimeError: as of `autotune.compile`.
+        ValueError: an unknown `quantise`, an invalid group, or unknown `activations`.
+        ConfigError, BuildError, RuntimeError: see `autotune.compile`.
     """
     if not isinstance(model, Model):
         raise ModelError(f"`model` must be one that `gpt2` or `llama` gives, but got model={model!r:.80}")
@@ -72,11 +72,11 @@ def compile(
     from autotune.language.building import built, options_of
 
     options = options_of(precision, quantise, Quantisation(group=group, symmetric=symmetric, activations=activations))
-    kept = ScratchFolder("language")
-    folder = Path(kept.name)
+    scratch = ScratchFolder("language")
+    folder = Path(scratch.name)
     weights = built(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
     prefill, step = (NativeExecutable(folder / name, threads, weights=weights) for name in (PREFILL, STEP))
-    weakref.finalize(step, kept.cleanup)
+    weakref.finalize(step, scratch.cleanup)
     return LanguageModel(prefill, step)
 
 
@@ -84,20 +84,20 @@ def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: boo
     """Loads the language model that `LanguageModel.save` wrote to a folder.
 
     Args:
-        folder: of the model.
-        threads: that kernels run on; by default what they were chosen for.
+        folder: folder of the model.
+        threads: threads that kernels run on; by default those of compiling.
         mapped: whether weights are pages of the file, which processes share.
 
     Raises:
         ExecutableError: files that are missing, torn, of another schema or for another machine.
     """
-    place = Path(folder)
-    if not (place / MANIFEST).exists() and (place / "language.json").exists():
-        return _load_earlier(place, threads, mapped)
-    if (kind := parsed(place).get("kind")) != KIND:
-        raise ExecutableError(f"{place / MANIFEST}: `kind` must be {KIND}, but got kind={kind!r:.80}")
-    prefill = NativeExecutable(place, threads, mapped, entry=PREFILL)
-    return LanguageModel(prefill, NativeExecutable(place, threads, mapped, prefill.weights, STEP))
+    root = Path(folder)
+    if not (root / MANIFEST).exists() and (root / "language.json").exists():
+        return _load_earlier(root, threads, mapped)
+    if (kind := parsed(root).get("kind")) != KIND:
+        raise ExecutableError(f"{root / MANIFEST}: `kind` must be {KIND}, but got kind={kind!r:.80}")
+    prefill = NativeExecutable(root, threads, mapped, entry=PREFILL)
+    return LanguageModel(prefill, NativeExecutable(root, threads, mapped, prefill.weights, STEP))
 
 
 def _load_earlier(folder: Path, threads: int | None, mapped: bool) -> LanguageModel:
@@ -117,12 +117,12 @@ class LanguageModel:
     Not for several threads at the same time: `another` gives each of them one.
 
     Args:
-        prefill: of a prompt: inputs `tokens` and `last`, outputs logits, keys and values.
-        step: of a token: inputs `token`, `position` and states, outputs logits and the states' last rows.
+        prefill: executable of a prompt: inputs `tokens` and `last`, outputs logits, keys and values.
+        step: executable of a token: inputs `token`, `position` and states, outputs logits and the states' last rows.
 
     Attributes:
         prefill_network, step_network: the executables.
-        vocabulary: tokens that there are.
+        vocabulary: number of tokens.
         longest: tokens of a sequence at most.
         position: tokens of the sequence so far.
     """
@@ -140,7 +140,7 @@ class LanguageModel:
         self._tokens = aligned((self.longest,), "int64")
 
     def __repr__(self) -> str:
-        """A few lines, whatever the model's size."""
+        """Formats a summary of a few lines for models of any size."""
         step = self.step_network
         return "\n".join(
             [
@@ -155,7 +155,7 @@ class LanguageModel:
         )
 
     def another(self) -> LanguageModel:
-        """The same model with a sequence of its own; weights are in memory once."""
+        """Returns a model of its own sequence that shares the executables and weights."""
         return LanguageModel(self.prefill_network, self.step_network)
 
     def prefill(self, tokens: Sequence[int] | Array) -> Array:
@@ -165,24 +165,24 @@ class LanguageModel:
             tokens: (n,) of the vocabulary, at least one and at most `longest`.
 
         Returns:
-            Logits of what follows, (vocabulary,).
+            Logits of the next token, (vocabulary,).
 
         Raises:
             ModelError: other tokens.
         """
-        given = self._checked(tokens)
-        count = max(len(given), self._least)
-        self._tokens[: len(given)] = given
-        self._tokens[len(given) : count] = 0
-        self._place[0] = len(given) - 1
+        prompt = self._checked(tokens)
+        count = max(len(prompt), self._least)
+        self._tokens[: len(prompt)] = prompt
+        self._tokens[len(prompt) : count] = 0
+        self._place[0] = len(prompt) - 1
         logits = aligned((self.vocabulary,), "float32")
         arrays = [self._tokens, self._place, logits, *self._states]
         self.prefill_network.infer_at([int(a.ctypes.data) for a in arrays], [count])
-        self.position = len(given)
+        self.position = len(prompt)
         return logits
 
     def step(self, token: int) -> Array:
-        """Adds a token to the sequence; logits of what follows it, (vocabulary,).
+        """Adds a token to the sequence, and returns logits of the next one, (vocabulary,).
 
         Raises:
             ModelError: no sequence has begun, it is as long as it may be, or the token is not of the vocabulary.
@@ -208,10 +208,10 @@ class LanguageModel:
         sampler: Sampler = greedy,
         stop: Callable[[int], bool] = lambda token: False,
     ) -> list[int]:
-        """Tokens that follow a prompt.
+        """Generates tokens that follow a prompt.
 
         Args:
-            tokens: of the prompt, (n,).
+            tokens: tokens of the prompt, (n,).
             count: tokens at most.
             sampler: chooses each by its logits.
             stop: says of a token whether it is the last one; it is among the tokens given.
@@ -221,12 +221,12 @@ class LanguageModel:
         """
         if count < 0:
             raise ModelError(f"`count` must not be negative, but got count={count}")
-        given = self._checked(tokens)
-        if len(given) + count > self.longest:
+        prompt = self._checked(tokens)
+        if len(prompt) + count > self.longest:
             raise ModelError(
-                f"a sequence must have at most {self.longest} tokens, but {count} are to follow {len(given)}"
+                f"a sequence must have at most {self.longest} tokens, but {count} are to follow {len(prompt)}"
             )
-        return list(self._generated(given, count, sampler, stop))
+        return list(self._generated(prompt, count, sampler, stop))
 
     def _generated(self, tokens: Array, count: int, sampler: Sampler, stop: Callable[[int], bool]) -> Iterator[int]:
         logits = self.prefill(tokens)
@@ -238,15 +238,15 @@ class LanguageModel:
             logits = self.step(token)
 
     def _checked(self, tokens: Sequence[int] | Array) -> Array:
-        found = np.asarray(tokens)
-        if found.ndim != 1 or not 1 <= len(found) <= self.longest or found.dtype.kind not in "iu":
+        array = np.asarray(tokens)
+        if array.ndim != 1 or not 1 <= len(array) <= self.longest or array.dtype.kind not in "iu":
             raise ModelError(
-                f"`tokens` must be 1 to {self.longest} whole numbers, but got {found.dtype} of shape {found.shape}"
+                f"`tokens` must be 1 to {self.longest} whole numbers, but got {array.dtype} of shape {array.shape}"
             )
-        if found.min() < 0 or found.max() >= self.vocabulary:
-            worst = found.min() if found.min() < 0 else found.max()
+        if array.min() < 0 or array.max() >= self.vocabulary:
+            worst = array.min() if array.min() < 0 else array.max()
             raise ModelError(f"`tokens` must be from 0 to {self.vocabulary - 1}, but got {worst}")
-        return found
+        return array
 
     # ------------------------------------------------------------------ files
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -267,5 +267,5 @@ class LanguageModel:
 
     @property
     def state_bytes(self) -> int:
-        """Of keys and values of a sequence of the greatest length."""
+        """Bytes of keys and values of a sequence of the greatest length."""
         return sum(state.nbytes for state in self._states)

@@ -1,7 +1,7 @@
 """Graphs of a decoder: of a prompt read at once, and of one token after those whose keys and values are there.
 
-Both give keys and values of what they read as rows (m, heads, d), and logits of one position. The step has keys and
-values of all positions up to its own as states (n, heads, d), whose last row it computes.
+Both return keys and values of the tokens that they read as rows (m, heads, d), and logits of one position. The step has
+keys and values of all positions up to its own as states (n, heads, d), whose last row it computes.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ KEYS, VALUES = "keys", "values"
 
 
 def state_names(layer: int) -> tuple[str, str]:
-    """Of the states of keys and of values of a layer."""
+    """Returns the names of a layer's states of keys and of values."""
     return f"{KEYS}_{layer}", f"{VALUES}_{layer}"
 
 
 def row_names(layer: int) -> tuple[str, str]:
-    """Of what is computed of them."""
+    """Returns the names of a layer's new rows of keys and of values."""
     return f"new_{KEYS}_{layer}", f"new_{VALUES}_{layer}"
 
 
 class Decoder:
-    """Makes the graphs of a model.
+    """Maker of the graphs of a model.
 
     Args:
-        model: whose weights are constants of the graphs, the same arrays in all of them.
-        longest: positions that there are at most.
+        model: model; its weights are constants of the graphs, the same arrays in all of them.
+        longest: most positions.
     """
 
     def __init__(self, model: Model, longest: int) -> None:
@@ -38,19 +38,22 @@ class Decoder:
 
     @property
     def nbytes(self) -> int:
-        """Of the model's weights in float32, each once."""
+        """Bytes of the model's weights in float32, each counted once."""
         return 4 * parameters(self.model)
 
     def prefill(self, count: int) -> Graph:
-        """Of a prompt of so many tokens.
+        """Builds the graph of a prompt of `count` tokens.
 
-        Inputs are `tokens` (count,) and `last` (1,), the place of the token whose logits are given.
+        Inputs are `tokens` (count,) and `last` (1,), the index of the token whose logits are returned.
         """
         net = Builder(f"{self.model.name}_prefill", {"tokens": _ids(count), "last": _ids(1)})
         return _Pass(self, net, count, None).graph("tokens", "last")
 
     def step(self, total: int) -> Graph:
-        """Of the last of so many tokens: inputs `token` and `position`, (1,) each, then the states of each layer."""
+        """Builds the graph of the last of `total` tokens.
+
+        Inputs are `token` and `position`, (1,) each, then the states of each layer.
+        """
         sizes = self.model.sizes
         state = TensorType((total, sizes.kv_heads, sizes.head_width))
         states = {name: state for layer in range(sizes.layers) for name in state_names(layer)}
@@ -93,7 +96,7 @@ class _Pass:
         return net.finish([logits, *self.outputs])
 
     def at_positions(self, table: Array, name: str) -> str:
-        """Rows of a table for the tokens that are read."""
+        """Selects a table's rows for the tokens of this pass."""
         if self.total is not None:
             return self.net.add("gather", [self.net.constant(table, name), "position"])
         return self.net.constant(table[: self.rows], name)
@@ -115,14 +118,14 @@ class _Pass:
         return net.add("add", [self.linear(self.inner(read, layer), layer.down), x])
 
     def in_heads(self, x: str, heads: int, name: str) -> str:
-        """Rows (m, heads, d), turned where positions are rotary."""
+        """Splits features into heads, (m, heads, d), and rotates them if positions are rotary."""
         shape = self.rows, heads, self.model.sizes.head_width
         if self.turned is None:
             return self.net.add("reshape", [x], name, shape=shape)
         return self.net.add("rotary", [self.net.add("reshape", [x], shape=shape), *self.turned], name)
 
     def attended(self, query: str, key: str, value: str, number: int) -> str:
-        """Rows (m, kv_heads * group, d): what is made of values by scores of keys. Queries of a group are rows."""
+        """Computes attention, (m, kv_heads * group, d); the queries of a group are rows of one product."""
         net, sizes = self.net, self.model.sizes
         kv, group, width = sizes.kv_heads, sizes.group, sizes.head_width
         grouped = (kv, self.rows * group, width)
@@ -141,14 +144,14 @@ class _Pass:
         else:
             query = net.add("transpose", [query], axes=(1, 0, 2))
         keys, values = net.add("transpose", [key], axes=(1, 2, 0)), net.add("transpose", [value], axes=(1, 0, 2))
-        found = net.add("attention", [query, keys, values], causal=group)
+        mixed = net.add("attention", [query, keys, values], causal=group)
         if group == 1:
-            return net.add("transpose", [found], axes=(1, 0, 2))
-        found = net.add("reshape", [found], shape=(kv, self.rows, group, width))
-        return net.add("transpose", [found], axes=(1, 0, 2, 3))
+            return net.add("transpose", [mixed], axes=(1, 0, 2))
+        mixed = net.add("reshape", [mixed], shape=(kv, self.rows, group, width))
+        return net.add("transpose", [mixed], axes=(1, 0, 2, 3))
 
     def inner(self, x: str, layer: Layer) -> str:
-        """What the second half of a layer has between its products."""
+        """Computes the activation between the two products of a layer's second half."""
         up = self.linear(x, layer.up)
         if layer.gate is None:
             return self.net.add("gelu_tanh", [up])

@@ -1,6 +1,6 @@
-"""Decoders as sizes and weights: GPT-2's and Llama's, weights by the names that Hugging Face gives them.
+"""Decoders as sizes and weights: GPT-2's and Llama's, with Hugging Face's names of weights.
 
-What graphs are made of is the same for both: products with weights of shape (inputs, outputs), scaled queries.
+Graphs have the same operands for both: products with weights of shape (inputs, outputs), scaled queries.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a decoder.
+    """Sizes of a decoder.
 
     Attributes:
-        vocabulary: tokens that there are.
+        vocabulary: number of tokens.
         hidden: features of a position.
-        layers: that follow each other.
-        heads: of queries; `kv_heads` divide them and are of keys and of values, each for a group of queries.
+        layers: number of layers.
+        heads: heads of queries; `kv_heads` divides them: each head of keys and values serves a group of queries.
         inner: features between the two products of a layer's second half.
         head_width: features of a head.
-        positions: that the model knows; None: any.
-        epsilon: of its normalisation.
+        positions: positions that the model has embeddings of; None: any number.
+        epsilon: epsilon of the normalisation.
     """
 
     vocabulary: int
@@ -77,7 +77,7 @@ class GPT2:
 
     @property
     def sizes(self) -> Sizes:
-        """The same as all decoders have them.
+        """Sizes in the form that all decoders share.
 
         Raises:
             ModelError: heads that do not divide `hidden`, or a size below 1.
@@ -113,7 +113,7 @@ class Llama:
 
     @property
     def sizes(self) -> Sizes:
-        """The same as all decoders have them.
+        """Sizes in the form that all decoders share.
 
         Raises:
             ModelError: heads that do not divide `hidden`, an odd `head_width`, or a size below 1.
@@ -142,7 +142,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Of rows: by mean and variance where there is a shift, else by the mean square.
+    """Normalisation of rows: by mean and variance if there is a shift, else by the mean square.
 
     Attributes:
         scale, shift: (hidden,).
@@ -157,9 +157,9 @@ class Layer:
     """Attention and two products after it.
 
     Attributes:
-        first, second: normalise what each half reads.
+        first, second: normalisations of the inputs of the two halves.
         query: scaled, so that products with keys are scores.
-        gate: of SwiGLU; None: GELU.
+        gate: weight of SwiGLU's gate; None: GELU.
     """
 
     first: Norm
@@ -178,13 +178,13 @@ class Model:
     """A decoder.
 
     Attributes:
-        name: what its executables are called.
-        sizes: of it.
+        name: name of the executables.
+        sizes: sizes of the decoder.
         tokens: embeddings (vocabulary, hidden).
         positions: embeddings (positions, hidden); None: rotary ones.
         theta: base of the rotary positions' angles.
-        layers: in order.
-        last: normalises what logits are made of.
+        layers: layers in order.
+        last: normalisation before the logits.
         logits: (hidden, vocabulary).
     """
 
@@ -198,11 +198,11 @@ class Model:
     theta: float = 10000.0
 
     def __repr__(self) -> str:
-        """A line without the weights."""
+        """Formats a line without the weights."""
         return f"Model {self.name}: {parameters(self) / 1e6:.1f} million parameters, {self.sizes}"
 
     def turns(self, count: int) -> tuple[Array, Array]:
-        """Cosines and sines of the first positions' angles, (count, head_width / 2) each."""
+        """Computes cosines and sines of the first positions' angles, (count, head_width / 2) each."""
         half = self.sizes.head_width // 2
         angles = np.outer(np.arange(count), self.theta ** (-np.arange(half) / half))
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
@@ -210,12 +210,12 @@ class Model:
 
 @dataclass
 class _Weights:
-    """Weights by name, or drawn where there are none.
+    """Weights by name, or random ones.
 
     Attributes:
-        given: by name.
-        rng: draws all of them where none are given.
-        prefixes: that may stand before a name, or not.
+        given: weights by name; None: all are drawn.
+        rng: draws all of them if no weights are given.
+        prefixes: optional prefixes of names.
     """
 
     given: Mapping[str, Array] | None
@@ -224,7 +224,7 @@ class _Weights:
     missing: list[str] = field(default_factory=list)
 
     def of(self, name: str, *shape: int, mean: float = 0.0, scale: float = 0.02) -> Array:
-        """The weight of that name, or one drawn from a normal distribution.
+        """Returns the weight of a name, or draws one from a normal distribution.
 
         Raises:
             ModelError: it has another shape, or is not of floats.
@@ -235,11 +235,11 @@ class _Weights:
             drawn *= scale
             drawn += mean
             return drawn
-        found = next((self.given[p + name] for p in ("", *self.prefixes) if p + name in self.given), None)
-        if found is None:
+        weight = next((self.given[p + name] for p in ("", *self.prefixes) if p + name in self.given), None)
+        if weight is None:
             self.missing.append(name)
             return np.zeros(shape, np.float32)
-        array = np.asarray(found)
+        array = np.asarray(weight)
         if array.shape != shape:
             raise ModelError(f"`weights` must have {name} of shape {list(shape)}, but got {list(array.shape)}")
         if str(array.dtype) not in STORED:
@@ -260,11 +260,12 @@ class _Weights:
 def gpt2(
     sizes: GPT2, weights: Mapping[str, Array] | None = None, rng: np.random.Generator | None = None, name: str = "gpt2"
 ) -> Model:
-    """A model of GPT-2's kind.
+    """Makes a model of GPT-2's architecture.
 
     Args:
-        sizes: of it.
-        weights: by the names of `transformers.GPT2LMHeadModel`, the leading `transformer.` or not; None: drawn.
+        sizes: sizes of the model.
+        weights: names of `transformers.GPT2LMHeadModel` → weights, with or without the leading `transformer.`; None:
+            drawn.
         rng: draws them; None: one of seed 0.
 
     Raises:
@@ -313,11 +314,11 @@ def llama(
     rng: np.random.Generator | None = None,
     name: str = "llama",
 ) -> Model:
-    """A model of Llama's kind.
+    """Makes a model of Llama's architecture.
 
     Args:
-        sizes: of it.
-        weights: by the names of `transformers.LlamaForCausalLM`, the leading `model.` or not; None: drawn.
+        sizes: sizes of the model.
+        weights: names of `transformers.LlamaForCausalLM` → weights, with or without the leading `model.`; None: drawn.
         rng: draws them; None: one of seed 0.
 
     Raises:
@@ -368,7 +369,7 @@ def _divides(name: str, part: int, of: str, whole: int) -> None:
 
 
 def parameters(model: Model) -> int:
-    """Numbers that a step reads or chooses among, embeddings that are tied once."""
+    """Counts the numbers that a step reads or chooses among, tied embeddings once."""
     arrays = [model.tokens, model.positions, *([] if model.logits.base is model.tokens else [model.logits])]
     for layer in model.layers:
         for part in vars(layer).values():

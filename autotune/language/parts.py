@@ -1,4 +1,4 @@
-"""The two executables of a decoder: what they are called, and how many rows a prompt has at least."""
+"""The two executables of a decoder: their names, and the least number of rows of a prompt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ PREFILL, STEP = "prefill", "step"
 LEAST = 16
 """Rows that a prompt is computed as at least, as weights have to be read for one row as for these.
 
-Rows after the prompt are of no token: nothing before them sees them, and the keys and values that they leave behind
-are overwritten before anything does.
+Rows after the prompt belong to no token: no earlier row reads them, and their keys and values are overwritten before
+they are read.
 """

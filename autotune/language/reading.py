@@ -32,10 +32,10 @@ _DTYPES = {
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Arrays of a file by name, on pages of it, which may not be written to.
+    """Maps the arrays of a file by name, read-only and without copying.
 
     Raises:
-        ModelError: a file that is none, or ends too early.
+        ModelError: the file is no safetensors file, or ends too early.
         OSError: it cannot be read.
     """
     data = np.memmap(Path(path), np.uint8, "r")

@@ -15,7 +15,7 @@ Sampler = Callable[[Array], int]
 
 
 def greedy(logits: Array) -> int:
-    """The likeliest token, of several the first."""
+    """Chooses the likeliest token, the first of several."""
     return int(np.argmax(logits))
 
 
@@ -24,9 +24,9 @@ class TopK:
     """Draws among the likeliest tokens (Fan et al., "Hierarchical Neural Story Generation", 2018).
 
     Args:
-        rng: of all draws.
+        rng: source of all draws.
         count: tokens to draw among; None: all.
-        temperature: by which logits are divided: below 1 the likeliest come more often.
+        temperature: divisor of the logits: below 1 the likeliest tokens become more frequent.
 
     Raises:
         ModelError: a count below 1, or a temperature that is not above 0.
@@ -44,9 +44,9 @@ class TopK:
 
     def __call__(self, logits: Array) -> int:
         size = len(logits)
-        places = np.arange(size)
+        tokens = np.arange(size)
         if self.count is not None and self.count < size:
-            places = np.sort(np.argpartition(logits, size - self.count)[size - self.count :])
-        scaled = logits[places].astype(np.float64) / self.temperature
+            tokens = np.sort(np.argpartition(logits, size - self.count)[size - self.count :])
+        scaled = logits[tokens].astype(np.float64) / self.temperature
         shares = np.exp(scaled - scaled.max())
-        return int(self.rng.choice(places, p=shares / shares.sum()))
+        return int(self.rng.choice(tokens, p=shares / shares.sum()))

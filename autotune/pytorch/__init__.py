@@ -1,1 +1,1 @@
-"""PyTorch's front: a backend of `torch.compile`, and what it says of a model. See docs/pytorch.md."""
+"""PyTorch's front end: a backend of `torch.compile`, and a report on a model. See docs/pytorch.md."""

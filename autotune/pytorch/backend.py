@@ -4,9 +4,9 @@
         compiled = torch.compile(model, backend="autotune")
         logits = compiled(image)
 
-Parameters and buffers are constants of the executables. Each call looks whether they are still what they were, and
-compiles anew where they are not; with the option `training` they are inputs. A graph that Dynamo traced for any shape
-is compiled for each shape that it comes in.
+Parameters and buffers are constants of the executables. Each call checks whether they have changed, and compiles anew
+then; with the option `training` they are inputs. A graph that Dynamo traced for any shape is compiled for each shape
+that it comes in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from autotune.pytorch.training import needs_gradients, trained_by
 __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
 
 TESTED = ("2.13", "2.14")
-"""Versions of PyTorch that this is tested with: what it hands to backends moves with each."""
+"""Versions of PyTorch that this is tested with: the graphs for backends change with each version."""
 
 
 def autotune_backend(
@@ -50,11 +50,11 @@ def autotune_backend(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """A backend of `torch.compile`.
+    """Compiles a graph as a backend of `torch.compile`.
 
     Args:
         module: a graph that Dynamo has traced.
-        example_inputs: of it.
+        example_inputs: example inputs of the graph.
         mode: `default` or `max-autotune`.
         options: see `Options`.
 
@@ -81,16 +81,16 @@ def autotune_backend(
 def compiled_by(
     module: GraphModule, example_inputs: list[Any], made: Made, training: bool = False, store: Store | None = None
 ) -> Callable[..., Any]:
-    """What runs a graph of Dynamo's, made by `made` of the graph of ATen's operators and the inputs that stay.
+    """Makes a function that runs a graph of Dynamo, by `made` of its graph of ATen's operators.
 
-    What cannot be compiled at all is left to PyTorch, with a warning that says why.
+    A graph that cannot be compiled at all is left to PyTorch, with a warning that says why.
 
     Args:
         module: the graph.
-        example_inputs: of it.
-        made: makes what runs a graph of ATen's operators.
+        example_inputs: example inputs of the graph.
+        made: graph of ATen's operators, and indices of its constant inputs → function that runs it.
         training: whether parameters change from call to call, and graphs that are to be differentiated are compiled.
-        store: where graphs of inference are kept as AOTAutograd has made them; None: nowhere.
+        store: store of graphs of inference in the form after AOTAutograd; None: none are stored.
     """
     if why := unusable(example_inputs, training):
         warnings.warn(f"autotune leaves a graph to PyTorch: {why}", stacklevel=2)
@@ -118,7 +118,7 @@ def compiled_by(
 
 
 def unusable(inputs: Sequence[Any], training: bool = False) -> str:
-    """Why a graph of such inputs cannot be compiled; "" where it can."""
+    """Explains why a graph of such inputs cannot be compiled; "" if it can."""
     if not torch.__version__.startswith(tuple(f"{version}." for version in TESTED)):
         return f"PyTorch must be {' or '.join(TESTED)}, but got {torch.__version__}"
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
@@ -135,7 +135,7 @@ def unusable(inputs: Sequence[Any], training: bool = False) -> str:
 
 
 def _fixed() -> list[int]:
-    """Places of a graph's inputs that are parameters or buffers, and that it does not change."""
+    """Lists indices of a graph's inputs that are parameters or buffers, and that it does not change."""
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     if facts is None:

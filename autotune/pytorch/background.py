@@ -1,7 +1,7 @@
-"""One thread for what the process does in the background, one job after another; it ends with the process.
+"""One thread for the background jobs of the process, one after another; it ends with the process.
 
-The thread is made for the first job. When the process exits, before any thread of it is gone, the job under way is
-asked to stop and waited for a few seconds, so that it ends the processes that it has started.
+The thread is made for the first job. At exit, before any thread of the process is gone, the running job is asked to
+stop. The process waits a few seconds for it, so that the job can end its own processes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Protocol
 _LOG = logging.getLogger(__name__)
 
 EXIT_SECONDS = 5.0
-"""That the process waits at its exit for the job under way."""
+"""Time that the process waits at its exit for the running job."""
 
 assert concurrent.futures.thread
 
 
 class Job(Protocol):
-    """What is done in the background.
+    """A task of the background thread.
 
     Attributes:
-        name: what failures are told of.
+        name: name of the job in messages about failures.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Job(Protocol):
 class Background:
     """A thread with a queue of jobs.
 
-    A job that fails is told of in the log, with the reason, and the next one is taken up.
+    A failed job is logged with the reason, and the next one begins.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ _OF_PROCESS: list[Background] = []
 
 
 def of_process() -> Background:
-    """The one of this process."""
+    """Returns the background thread of this process."""
     with _LOCK:
         if not _OF_PROCESS:
             _OF_PROCESS.append(Background())

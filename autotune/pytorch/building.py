@@ -1,4 +1,4 @@
-"""From a graph to its executable, by the roofline or by a search: what compiling and tuning in the background share."""
+"""Building of a graph's executable, by the roofline or by a search, for compiling and for tuning in the background."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from targets.native_executable import NativeExecutable
 from targets.threads import host_cores
 
 Stop = Callable[[], bool]
-"""Says whether what is under way is wanted no more; asked often."""
+"""Check that is called often, and says whether the work under way is unwanted by now."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What an executable was made of.
+    """Origin of an executable.
 
     Attributes:
-        graph: with its constants, which may lie in memory of the model.
-        schedules: by which it was compiled.
-        digest: of the constants as it was compiled.
+        graph: graph with its constants, which may lie in memory of the model.
+        schedules: schedules that it was compiled with.
+        digest: digest of the constants at compile time.
     """
 
     graph: Graph
@@ -60,26 +60,26 @@ class Loaded:
     """An executable as a `Compiled`.
 
     Attributes:
-        executable: of a graph; another one of the same graph may take its place between two calls.
-        source: of the executable, for as long as somebody may want to make a faster one.
+        executable: executable of a graph; another one of the same graph may replace it between two calls.
+        source: origin of the executable, while a faster one may still be searched for.
     """
 
     def __init__(self, executable: NativeExecutable, source: Source | None = None) -> None:
         self.executable, self.source = executable, source
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """One inference."""
+        """Runs one inference."""
         return self.executable.infer(arrays)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How kernels of graphs are chosen.
+    """Settings that decide how kernels of graphs are chosen.
 
     Attributes:
-        settings: of a search, and of choices without trials.
-        limits: of all schedules.
-        options: of the passes.
+        settings: settings of a search, and of choices without trials.
+        limits: limits of all schedules.
+        options: options of the passes.
     """
 
     settings: Settings
@@ -88,7 +88,7 @@ class Plan:
 
     @classmethod
     def of(cls, options: Options, shapes: ShapeSet = FIXED) -> Plan:
-        """The plan that options state, for graphs that take some shapes."""
+        """Makes the plan that options state, for graphs that take some shapes."""
         threads = options.threads or min(torch.get_num_threads(), host_cores())
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
@@ -107,9 +107,9 @@ class Plan:
         return cache(lambda point: self.lowered(graph_at(point)))
 
     def tasks(self, graph: Graph | GraphAt) -> list[Task]:
-        """The distinct kernels of a graph, or where its sizes are open those that are tuned for it.
+        """Lists the distinct kernels of a graph; for open sizes the kernels that are tuned for it.
 
-        They hold nothing of its constants.
+        Tasks hold no constants of the graph.
         """
         alignment, shapes = self.settings.target.alignment, self.options.shapes
         if isinstance(graph, Graph):
@@ -126,12 +126,12 @@ class Plan:
         return Schedules(store, self.settings, self.limits, cache=open_cache())
 
     def compiler(self, graph: Graph, chosen: Callable[[Workload], Schedule]) -> Compiler:
-        """What writes a graph's executable."""
+        """Makes the compiler that writes a graph's executable."""
         settings = self.settings
         return Compiler(graph, chosen, settings.target.name, settings.threads, open_cache())
 
     def load(self, folder: Path) -> NativeExecutable:
-        """What a folder holds, which is not needed any more then."""
+        """Loads the executable of a folder, which is not needed afterwards."""
         return NativeExecutable(folder, self.settings.threads)
 
     def built(self, graph: Graph | GraphAt, schedules: Schedules) -> NativeExecutable:
@@ -142,7 +142,7 @@ class Plan:
         return executable
 
     def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> ScheduleStore:
-        """The fastest schedules that a search of all tasks finds, in child processes.
+        """Searches for the fastest schedules of all tasks, in child processes.
 
         Raises:
             Stopped: it was to stop; children have ended.

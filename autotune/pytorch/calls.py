@@ -1,7 +1,7 @@
 """Compiled pieces called on tensors: inputs are read where they lie, outputs written where they stay.
 
-No array of NumPy is made of a tensor, and nothing is copied but an input that is not dense or lies at an odd address,
-and an output that PyTorch would lay out in another order.
+Tensors are not converted to NumPy arrays. Only two kinds are copied: inputs that are not dense or lie at an odd
+address, and outputs that PyTorch would order otherwise.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _CPU = torch.device("cpu")
 
 
 def callable_of(found: Split, calls: Sequence[Call]) -> Callable[..., Any]:
-    """A split graph as a function that runs it; nothing but the function holds on to the calls.
+    """Makes a function that runs a split graph; nothing but the function refers to the calls.
 
-    Modules of FX lie in cycles, which are freed some time after nobody uses them: the function lets go at once.
+    Modules of FX are in reference cycles, which are freed some time after their last use: the function releases the
+    calls at once.
 
     Args:
         found: the graph; its module stays as it is.
-        calls: of its pieces, in order.
+        calls: calls of its pieces, in order.
     """
     module = found.module
     module.recompile()
@@ -49,12 +50,12 @@ def callable_of(found: Split, calls: Sequence[Call]) -> Callable[..., Any]:
 
 
 def call_of(piece: Piece, run: Compiled) -> Call:
-    """What stands for the module of a piece that is computed by `run`."""
+    """Makes the call that replaces the module of a piece computed by `run`."""
     return OnMemory(piece, run) if isinstance(run, Loaded) else by_arrays(piece, run)
 
 
 def by_arrays(piece: Piece, run: Compiled) -> Call:
-    """A piece by whatever takes arrays of NumPy and gives some."""
+    """Makes the call of a piece by a function from NumPy arrays to NumPy arrays."""
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = [tensor_of(array) for array in run([array_of(tensor.contiguous()) for tensor in inputs])]
@@ -65,7 +66,7 @@ def by_arrays(piece: Piece, run: Compiled) -> Call:
 
 
 class OutsideError(IndexError):
-    """Places of an axis that it does not have: PyTorch says in its own words where, or what they mean."""
+    """Indices outside of an axis: PyTorch reports them in its own words, or gives them a meaning."""
 
 
 def check_indices(
@@ -85,7 +86,7 @@ def check_indices(
 
 
 def laid_out(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    """A dense tensor with the strides of the one that PyTorch would have made."""
+    """Copies a dense tensor to the strides that PyTorch would have given it."""
     if made.is_contiguous():
         return tensor
     shape, strides = made.shape, made.stride()
@@ -95,12 +96,12 @@ def laid_out(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
 
 
 class OnMemory:
-    """A piece by an executable that takes addresses.
+    """Call of a piece by an executable that takes addresses.
 
     Each call looks whether tensors are as the executable takes them: a wrong address would be no error but a crash.
 
     Args:
-        piece: what it computes.
+        piece: piece to compute.
         loaded: its executable, which may be replaced by another one of the same graph between two calls.
     """
 
@@ -114,35 +115,35 @@ class OnMemory:
         self._as_made = all(made.is_contiguous() for made in piece.made)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Outputs of the piece.
+        """Computes the outputs of the piece.
 
         Raises:
             ExecutableError: a tensor of another shape or type than the piece was compiled for.
             OutsideError: an index that is outside of its axis.
         """
-        given: list[torch.Tensor] = []
+        arguments: list[torch.Tensor] = []
         for tensor, (shape, dtype) in zip(inputs, self._inputs, strict=True):
-            given.append(_usable(tensor, shape, dtype, len(given)))
-        made = [
+            arguments.append(_usable(tensor, shape, dtype, len(arguments)))
+        outputs = [
             torch.empty_strided(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._outputs
         ]
-        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*given, *made)])
+        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)])
         if self._checks:
-            check_indices(self._checks, given, made)
-            del made[len(self._made) :]
+            check_indices(self._checks, arguments, outputs)
+            del outputs[len(self._made) :]
         if self._as_made:
-            return tuple(made)
-        return tuple(map(laid_out, made, self._made))
+            return tuple(outputs)
+        return tuple(map(laid_out, outputs, self._made))
 
 
 class OnOpenMemory:
-    """The same of a piece whose executable takes sizes, and whose outputs are dense.
+    """Call of a piece whose executable takes sizes, and whose outputs are dense.
 
     Args:
         loaded: its executable.
-        names: of the sizes, in the executable's order.
-        checks: of indices.
-        count: of the outputs that are given back.
+        names: names of the sizes, in the executable's order.
+        checks: checks of indices.
+        count: number of outputs to return.
 
     Raises:
         NotOpen: a size that is the extent of no input of the piece.
@@ -163,7 +164,7 @@ class OnOpenMemory:
         self._shapes = lru_cache(_KEPT)(partial(_shapes_at, *arrays, tuple(names)))
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Outputs of the piece.
+        """Computes the outputs of the piece.
 
         Raises:
             ExecutableError: a tensor of another shape or type than the piece takes, or a size out of its range.
@@ -171,16 +172,16 @@ class OnOpenMemory:
         """
         sizes = tuple(inputs[place].shape[axis] for place, axis in self._places)
         shapes, made_shapes = self._shapes(sizes)
-        given: list[torch.Tensor] = []
+        arguments: list[torch.Tensor] = []
         for tensor, shape, (_, dtype) in zip(inputs, shapes, self._inputs, strict=True):
-            given.append(_usable(tensor, shape, dtype, len(given)))
-        made = [
+            arguments.append(_usable(tensor, shape, dtype, len(arguments)))
+        outputs = [
             torch.empty(shape, dtype=dtype, device=_CPU)
             for shape, (_, dtype) in zip(made_shapes, self._outputs, strict=True)
         ]
-        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*given, *made)], sizes)
-        check_indices(self._checks, given, made)
-        return tuple(made[: self._count])
+        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)], sizes)
+        check_indices(self._checks, arguments, outputs)
+        return tuple(outputs[: self._count])
 
 
 _KEPT = 256
@@ -192,13 +193,13 @@ _Shapes = list[torch.Size]
 def _shapes_at(
     inputs: Sequence[Parameter], outputs: Sequence[Parameter], names: Sequence[str], sizes: Sequence[int]
 ) -> tuple[_Shapes, _Shapes]:
-    """Shapes of inputs and of outputs at some sizes."""
+    """Computes shapes of inputs and of outputs at some sizes."""
     known = dict(zip(names, sizes, strict=True))
     return [torch.Size(p.at(known).shape) for p in inputs], [torch.Size(p.at(known).shape) for p in outputs]
 
 
 def _usable(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype, number: int) -> torch.Tensor:
-    """An input as executables take it: copied where it is not dense or lies at an odd address.
+    """Returns an input that executables can read: a copy if it is not dense or lies at an odd address.
 
     Raises:
         ExecutableError: it is of another shape or type, or elsewhere.
@@ -215,10 +216,10 @@ def _usable(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype, number:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements, dense, in memory of their own."""
+    """Copies a tensor densely into new memory."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=_CPU).copy_(tensor.detach())
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides."""
+    """Computes row-major strides."""
     return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))

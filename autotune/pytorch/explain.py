@@ -1,4 +1,4 @@
-"""What becomes of a PyTorch model: which of its operators are compiled, which are left to PyTorch, and why."""
+"""Report on a PyTorch model: which operators are compiled, which are left to PyTorch, and why."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Left:
 
     Attributes:
         operator: its name without `aten`.
-        count: how many there are.
-        reason: why the first of them is not compiled.
+        count: number of such operators.
+        reason: reason why the first of them is not compiled.
     """
 
     operator: str
@@ -37,15 +37,15 @@ class Left:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What becomes of a model.
+    """Result of `explain`: compiled and remaining operators of a model.
 
     Attributes:
-        graphs: that Dynamo traces, those included that are left to PyTorch as a whole.
-        pieces: that are compiled, each an executable by itself.
+        graphs: number of graphs that Dynamo traces, including the graphs left to PyTorch.
+        pieces: number of compiled pieces, each an executable by itself.
         compiled: operators of graphs in those pieces.
-        left: what PyTorch runs, most frequent first.
-        whole: why graphs are left to PyTorch as a whole.
-        breaks: why Dynamo ends a graph, and how often.
+        left: operators that PyTorch runs, most frequent first.
+        whole: reasons why complete graphs are left to PyTorch.
+        breaks: reasons why Dynamo ends a graph, and how often.
         any_shape: graphs that Dynamo traces for any shape, which are compiled for a range of sizes, or for each shape.
     """
 
@@ -72,20 +72,20 @@ class Explanation:
 def explain(
     model: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, training: bool = False, **named: Any
 ) -> Explanation:
-    """What `torch.compile(model, backend="autotune")` makes of a model that is called with these inputs.
+    """Reports how `torch.compile(model, backend="autotune")` compiles a model called with these inputs.
 
     Kernels are not compiled; the model is run once by PyTorch, in training backward, too. Buffers, gradients and the
     state of the random generator stay as they are.
 
     Args:
-        model: in evaluation mode, or in training mode with `training`.
-        *inputs: of one call.
-        **named: of the same call, by name.
-        dynamic: as `torch.compile` has it: whether Dynamo traces graphs for any shape.
-        training: of the option of that name: graphs that need gradients count, and those of their gradients.
+        model: model in evaluation mode, or in training mode with `training`.
+        *inputs: inputs of one call.
+        **named: inputs of the same call, by name.
+        dynamic: option of `torch.compile`: whether Dynamo traces graphs for any shape.
+        training: option of the backend: graphs that need gradients count, and the graphs of their gradients.
     """
     splits: list[Split] = []
-    whole: list[str] = []
+    left_whole: list[str] = []
     any_shape: list[GraphModule] = []
 
     def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def explain(
             try:
                 splits.append(split_at(graph, fixed, given))
             except UnknownShape as error:
-                whole.append(str(error))
+                left_whole.append(str(error))
             else:
                 any_shape.extend([graph] if sized(graph) else [])
             return graph.forward(*given)
@@ -102,7 +102,7 @@ def explain(
 
     def recorded(module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         if why := unusable(example_inputs, training):
-            whole.append(why)
+            left_whole.append(why)
             return module.forward
         return compiled_by(module, example_inputs, made, training)
 
@@ -116,11 +116,11 @@ def explain(
     finally:
         torch._dynamo.reset()
     return Explanation(
-        graphs=len(splits) + len(whole),
+        graphs=len(splits) + len(left_whole),
         pieces=sum(len(found.pieces) for found in splits),
         compiled=sum(found.compiled for found in splits),
         left=_left(splits),
-        whole=tuple(whole),
+        whole=tuple(left_whole),
         breaks=breaks,
         any_shape=len(any_shape),
     )
@@ -128,20 +128,20 @@ def explain(
 
 @contextmanager
 def _unchanged(model: Callable[..., Any]) -> Iterator[None]:
-    """Puts back what a step of training changes besides parameters: buffers, and the state of the random generator."""
+    """Restores the state that a step of training changes besides parameters: buffers, and the random generator."""
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
-    kept = [buffer.detach().clone() for buffer in buffers]
+    values = [buffer.detach().clone() for buffer in buffers]
     with torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, value in zip(buffers, kept, strict=True):
+                for buffer, value in zip(buffers, values, strict=True):
                     buffer.copy_(value)
 
 
 def _backward(model: Callable[..., Any], outputs: Any, inputs: Sequence[Any]) -> None:
-    """Runs backward from all outputs that have gradients, without leaving any behind."""
+    """Runs backward from all outputs that have gradients, and keeps no gradient."""
     ends = [end for end in tree_leaves(outputs) if isinstance(end, torch.Tensor) and end.requires_grad]
     parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     leaves = [*parameters, *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]

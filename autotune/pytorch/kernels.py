@@ -1,4 +1,4 @@
-"""From a graph to something that computes it: the seam between PyTorch's front and what makes executables."""
+"""Compilation of an imported graph into a function: the seam between PyTorch's front end and the compiler."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def compile_graph(graph: Graph | GraphAt, options: Options, shapes: ShapeSet = F
     """Compiles a graph with its constants, and has it tuned later where the options say so.
 
     Args:
-        graph: as an importer gives it; where sizes are open, a function of them.
-        options: how; without `background` where sizes are open.
-        shapes: that the executable takes.
+        graph: imported graph; for open sizes, a function from sizes to the graph.
+        options: options of compiling; without `background` for open sizes.
+        shapes: shapes that the executable takes.
 
     Raises:
         NotOpen: the graph is not one at all sizes.

@@ -1,4 +1,4 @@
-"""How values of a graph lie in memory, as far as callers see it: views among outputs, and views by strides."""
+"""Memory layout of a graph's values as callers see it: views among outputs, and views by strides."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LAID_OUT_ANEW = tuple(
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node looks at its first argument's memory in another way, or takes one of several such views."""
+    """Tells whether a node is a view of its first argument, or takes one of several such views."""
     return node.target is operator.getitem or bool(getattr(node.target, "is_view", False))
 
 
 def with_views_apart(module: GraphModule) -> tuple[GraphModule, Set[Node]]:
-    """A graph in which views that only callers read have nodes of their own.
+    """Gives nodes of their own to views that only callers read.
 
-    PyTorch makes these of the value that they look at. So outputs that share memory without compiling do so with it,
-    and no kernel writes a value in the order or as often as its view shows it. Other views are computed with the rest:
-    those that are dense and look at a value that no other output does.
+    PyTorch makes these of the value that they look at. So outputs share memory as they do without compiling. No kernel
+    writes a value in the order or as often as its view shows it. Other views are computed with the rest: those that are
+    dense and look at a value that no other output does.
 
     Args:
         module: stays as it is.
@@ -58,7 +58,7 @@ def with_views_apart(module: GraphModule) -> tuple[GraphModule, Set[Node]]:
 
 
 def _is_apart(node: Node, bases: Mapping[Node, int]) -> bool:
-    """Whether PyTorch makes a view among the outputs, of which so many look at each value."""
+    """Tells whether PyTorch makes a view among the outputs; `bases` counts the outputs that view each value."""
     if not _looks(node):
         return False
     base, value = base_of(node), node.meta["val"]
@@ -67,38 +67,38 @@ def _is_apart(node: Node, bases: Mapping[Node, int]) -> bool:
 
 
 def base_of(node: Node) -> Node:
-    """The node whose memory a view looks at, the node itself where it is none."""
+    """Returns the node whose memory a view shows; the node itself if it is not a view."""
     while _looks(node):
         node = _first(node)
     return node
 
 
 def laid_out_before(graph: Graph, known: Known) -> Set[Node]:
-    """Nodes that PyTorch must compute for callers to see the layout that its kernels give.
+    """Lists nodes that PyTorch must compute so that callers see the layout of its kernels.
 
-    These are nodes of `as_strided`, with all that decide where elements lie that it reads, and outputs of operators of
-    which a trace states other strides than their kernels give.
+    These are nodes of `as_strided` with everything they read that decides where elements lie. Outputs of operators
+    whose trace states other strides than their kernels give are among them, too.
     """
-    found = {node for node in map(base_of, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
+    nodes = {node for node in map(base_of, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
     for node in graph.nodes:
         if str(node.target).startswith("aten.as_strided") and node.name not in known.arrays:
             ahead = [base_of(_first(node))]
-            found |= {node} if ahead[0].op == "call_function" else set()
+            nodes |= {node} if ahead[0].op == "call_function" else set()
             while ahead:
                 other = ahead.pop()
-                if other.op == "call_function" and other not in found and other.name not in known.arrays:
-                    found.add(other)
+                if other.op == "call_function" and other not in nodes and other.name not in known.arrays:
+                    nodes.add(other)
                     ahead += other.all_input_nodes
-    return found
+    return nodes
 
 
 def _is_laid_out_anew(node: Node) -> bool:
-    """Whether a trace may state other strides of a value than PyTorch's kernel gives it."""
+    """Tells whether a trace may state other strides of a value than PyTorch's kernel gives it."""
     return str(node.target) in _LAID_OUT_ANEW and not _first(node).meta["val"].is_contiguous()
 
 
 def _looks(node: Node) -> bool:
-    """Whether a node is a view of a tensor, or one of several."""
+    """Tells whether a node is a view of a tensor, or one of several."""
     if node.target is operator.getitem:
         return _looks(_first(node))
     return node.op == "call_function" and is_view(node)

@@ -1,6 +1,6 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
-The graph is made at several sizes (`graph.frontends.aten.sizes.specialised`), and what these have in common is one
+The graph is made at several sizes (`graph.frontends.aten.sizes.specialised`), and the common form of these is one
 executable (`autotune.compiler.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see
 `program.Programs`.
 """
@@ -29,9 +29,9 @@ from search_space.terms import Point
 
 _LOG = logging.getLogger(__name__)
 LEAST = 2
-"""Of a size: what has one element is traced by itself."""
+"""Least size that stays open, as Dynamo traces an extent of one by itself."""
 MOST = 1 << 20
-"""Bounds of Dynamo's from which on they are none."""
+"""Bound of Dynamo from which on a size counts as unbounded."""
 
 MakeOpen = Callable[[GraphAt, ShapeSet], Loaded]
 """Sizes → an imported graph, and the shapes that it takes → the executable; raises NotOpen."""
@@ -42,10 +42,10 @@ class _Size:
     """A size of a graph, and the input that tells it.
 
     Attributes:
-        symbol: of Dynamo's.
-        place: of the input.
-        axis: of the input, which is a tensor; None: the input is the number.
-        least, greatest: that Dynamo allows; the latter None where it knows none.
+        symbol: symbol of Dynamo.
+        place: index of the input.
+        axis: axis of the input, which is a tensor; None: the input is the number.
+        least, greatest: range that Dynamo allows; `greatest` is None if it knows none.
     """
 
     symbol: sympy.Symbol
@@ -55,7 +55,7 @@ class _Size:
     greatest: int | None
 
     def of(self, inputs: Sequence[Any]) -> int:
-        """What it is in a call."""
+        """Reads the size from the inputs of a call."""
         given = inputs[self.place]
         return int(given if self.axis is None else given.shape[self.axis])
 
@@ -67,8 +67,8 @@ class OpenProgram:
         module: the graph.
         fixed: places of inputs that are constants.
         make: compiles it.
-        greatest: of each size at first. Where a call has a larger one, the graph is compiled anew, for twice as many
-            at least.
+        greatest: initial bound of each size. A call with a larger one recompiles the graph, for sizes up to the next
+            power of two.
 
     Raises:
         NotOpen: a graph whose sizes cannot stay open. Calls raise it, too, before they have compiled anything.
@@ -79,7 +79,7 @@ class OpenProgram:
         self._program = Program(module, fixed, self._graph.compile_for)
 
     def __call__(self, *inputs: Any) -> Any:
-        """One inference; threads may call at the same time."""
+        """Runs one inference; threads may call at the same time."""
         greatest = self._graph.greatest
         for number, size in enumerate(self._graph.sizes):
             extent = size.of(inputs)
@@ -96,8 +96,8 @@ class _OpenGraph:
     """A graph that is compiled as a whole, for all sizes up to some; for the arguments see `OpenProgram`.
 
     Attributes:
-        sizes: of the graph.
-        greatest: of each size, so far.
+        sizes: sizes of the graph.
+        greatest: current bound of each size.
     """
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: MakeOpen, greatest: int) -> None:
@@ -115,16 +115,16 @@ class _OpenGraph:
         spans = {
             str(size.symbol): (size.least, greatest) for size, greatest in zip(self.sizes, self.greatest, strict=True)
         }
-        found: dict[Point, Split] = {}
+        splits: dict[Point, Split] = {}
 
         def graph_at(point: Point) -> Graph:
-            found[point] = self._split_at(point, inputs)
-            return found[point].pieces[0].graph
+            splits[point] = self._split_at(point, inputs)
+            return splits[point].pieces[0].graph
 
         loaded = self._make(graph_at, ShapeSet.of(spans))
-        split = found[tuple(self.greatest)]
+        split = splits[tuple(self.greatest)]
         (piece,) = split.pieces
-        if any(other.pieces[0].checks != piece.checks for other in found.values()):
+        if any(other.pieces[0].checks != piece.checks for other in splits.values()):
             raise NotOpen("indices of a graph of open sizes must be places of axes that are known, but they are not")
         names = [str(size.symbol) for size in self.sizes]
         call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.made))
@@ -132,18 +132,18 @@ class _OpenGraph:
         return callable_of(split, [call])
 
     def _split_at(self, point: Point, inputs: Sequence[Any]) -> Split:
-        """The graph at some sizes, if it is one piece that gives all outputs.
+        """Splits the graph at some sizes; it must be one piece that gives all outputs.
 
         Raises:
             NotOpen: it is not.
         """
         known = {size.symbol: number for size, number in zip(self.sizes, point, strict=True)}
-        given = [
+        values = [
             inputs[place] if place in self._fixed else _at(node.meta.get("val"), known)
             for place, node in enumerate(self._placeholders)
         ]
         try:
-            split = split_at(self._module, self._fixed, given)
+            split = split_at(self._module, self._fixed, values)
         except UnknownShape as error:
             raise NotOpen(str(error)) from error
         if split.refused or len(split.pieces) != 1:
@@ -157,14 +157,14 @@ class _OpenGraph:
 
 
 def _sizes_in(values: Sequence[Any]) -> list[_Size]:
-    """The sizes of a graph.
+    """Lists the sizes of a graph.
 
     Raises:
-        NotOpen: one that no input tells, or a number that is none.
+        NotOpen: a size that no input tells, or a float or truth value.
     """
-    found: dict[sympy.Symbol, _Size] = {}
+    sizes: dict[sympy.Symbol, _Size] = {}
     mentioned: set[sympy.Symbol] = set()
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if isinstance(value, (torch.SymFloat, torch.SymBool)):
             raise NotOpen("numbers among the inputs must be whole where sizes are open, but one is not")
         extents: Sequence[Any] = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
@@ -175,10 +175,10 @@ def _sizes_in(values: Sequence[Any]) -> list[_Size]:
             mentioned |= expression.free_symbols
             shape = len(value.shape) if isinstance(value, torch.Tensor) else 1
             if isinstance(expression, sympy.Symbol) and axis < shape:
-                found.setdefault(expression, _size(extent, place, axis if isinstance(value, torch.Tensor) else None))
-    if missing := mentioned - found.keys():
+                sizes.setdefault(expression, _size(extent, index, axis if isinstance(value, torch.Tensor) else None))
+    if missing := mentioned - sizes.keys():
         raise NotOpen(f"sizes must be extents of inputs, but {', '.join(map(str, missing))} are none")
-    return list(found.values())
+    return list(sizes.values())
 
 
 def _size(extent: torch.SymInt, place: int, axis: int | None) -> _Size:
@@ -190,12 +190,12 @@ def _size(extent: torch.SymInt, place: int, axis: int | None) -> _Size:
 
 
 def _up_to(size: _Size, greatest: int) -> int:
-    """So far, or as far as Dynamo allows."""
+    """Returns the bound of a size: `greatest`, or Dynamo's bound."""
     return max(size.least + 1, greatest if size.greatest is None else size.greatest)
 
 
 def _at(value: Any, sizes: Mapping[sympy.Symbol, int]) -> Any:
-    """An input at some sizes, without contents."""
+    """Makes an input at some sizes, without contents."""
 
     def number(extent: Any) -> int:
         return int(extent.node.expr.subs(sizes)) if isinstance(extent, torch.SymInt) else extent

@@ -1,4 +1,4 @@
-"""What `torch.compile(model, backend="autotune", mode=..., options={...})` may ask for."""
+"""Options of `torch.compile(model, backend="autotune", mode=..., options={...})`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ MOST_TRIALS = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """How graphs are compiled.
+    """Options of compiling graphs.
 
     Attributes:
         trials: candidates to measure, all kernels of a graph together; 0: none is measured, see docs/networks.md.
-        threads: that kernels run on; None: those of `torch.get_num_threads()`.
-        precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
+        threads: threads that kernels run on; None: those of `torch.get_num_threads()`.
+        precision: float32: the model's precision; bfloat16 or float16: its float32 parts are lowered to that.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`.
-        seed: of every random draw of a search.
-        sizes: up to which a graph of any shape is compiled at once, and twice as far where a call has a larger one;
-            0: it is compiled for each shape.
-        shapes: for which a graph is kept compiled that is compiled for each shape, those that were used last.
-        background: whether the trials are measured while the model runs, by what is chosen without any until then.
+        seed: seed of every random draw of a search.
+        sizes: greatest sizes for which a graph of any shape is compiled at once, raised by calls with larger ones;
+            0: one graph for each shape.
+        shapes: most shapes for which a graph stays compiled that is compiled for each shape, the last used ones.
+        background: whether the trials are measured while the model runs, which uses choices without trials until then.
         training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.
     """
 
@@ -65,17 +65,17 @@ class Options:
 
 
 def options_of(mode: str | None, given: Mapping[str, Any] | None) -> Options:
-    """The options that a call of `torch.compile` states.
+    """Parses the options of a call of `torch.compile`.
 
     Raises:
         ValueError: an unknown mode or option, or a value out of range.
     """
     if mode not in (None, *MODES):
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}, but got mode={mode!r}")
-    known = [item.name for item in fields(Options)]
+    names = [item.name for item in fields(Options)]
     for name in given or {}:
-        if name not in known:
-            hint = nearest(name, known)
-            raise ValueError(f"`options` must be among {', '.join(known)}, but got {name!r}{hint}")
+        if name not in names:
+            hint = nearest(name, names)
+            raise ValueError(f"`options` must be among {', '.join(names)}, but got {name!r}{hint}")
     trials = {"trials": MOST_TRIALS} if mode == "max-autotune" else {}
     return Options(**{**trials, **(given or {})})

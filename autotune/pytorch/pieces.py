@@ -1,4 +1,4 @@
-"""FX graphs split into what is compiled and what is left to PyTorch, in as few pieces as possible."""
+"""Division of FX graphs into compiled pieces and operators left to PyTorch, in as few pieces as possible."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LAID_OUT = "values that `as_strided` reads must be laid out by PyTorch's own op
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an FX graph that is compiled.
+    """A compiled part of an FX graph.
 
     Attributes:
-        target: of the module that stands for it, which is called with the inputs of the graph in their order.
-        graph: what it computes.
+        target: name of the module that replaces it, which is called with the inputs of the graph in their order.
+        graph: graph of its computation.
         made: values that the module gives, as PyTorch would make them.
-        checks: of indices, whenever it is called. Outputs of the graph that `made` lacks are for these alone.
+        checks: checks of indices, at each call. Outputs of the graph that `made` lacks are for these alone.
     """
 
     target: str
@@ -47,8 +47,8 @@ class Split:
     """An FX graph in pieces.
 
     Attributes:
-        module: in which modules stand for the pieces.
-        pieces: what is compiled.
+        module: graph in which modules replace the pieces.
+        pieces: compiled pieces.
         compiled: operators of the graph that are in pieces.
         refused: operator → how many of it are left to PyTorch, and why the first of them is.
     """
@@ -80,68 +80,68 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
         return found
     copied = module if apart else GraphModule(module, copy.deepcopy(module.graph))
     copied.graph.eliminate_dead_code()
-    known = known_of({**constants, **_attributes(copied)})
-    refused = refusals(copied.graph, known)
-    refused |= dict.fromkeys(laid_out_before(copied.graph, known), _LAID_OUT)
-    refused |= _unusual_constants(copied.graph, known, refused)
+    constant_values = known_of({**constants, **_attributes(copied)})
+    refused = refusals(copied.graph, constant_values)
+    refused |= dict.fromkeys(laid_out_before(copied.graph, constant_values), _LAID_OUT)
+    refused |= _unusual_constants(copied.graph, constant_values, refused)
     places = {node: number for number, node in enumerate(copied.graph.nodes)}
     parts = [sorted(nodes, key=places.__getitem__) for nodes in _parts(copied, refused.keys() | apart)]
-    parts = sorted((nodes for nodes in parts if _computes(nodes, known)), key=lambda nodes: places[nodes[0]])
-    whole = fuse_by_partitions(copied, [dict.fromkeys(nodes) for nodes in parts], _PREFIX, always_return_tuple=True)
-    calls = [node for node in whole.graph.nodes if node.op == "call_module" and str(node.target).startswith(_PREFIX)]
-    pieces = tuple(_piece(whole, call, known) for call in calls)
+    parts = sorted((nodes for nodes in parts if _computes(nodes, constant_values)), key=lambda nodes: places[nodes[0]])
+    fused = fuse_by_partitions(copied, [dict.fromkeys(nodes) for nodes in parts], _PREFIX, always_return_tuple=True)
+    calls = [node for node in fused.graph.nodes if node.op == "call_module" and str(node.target).startswith(_PREFIX)]
+    pieces = tuple(_piece(fused, call, constant_values) for call in calls)
     compiled = sum(node.target is not operator.getitem for nodes in parts for node in nodes)
-    return Split(whole, pieces, compiled, _counted(refused))
+    return Split(fused, pieces, compiled, _counted(refused))
 
 
 def _whole(module: GraphModule, known: Known, apart: Set[Node]) -> Split | None:
-    """A graph that is compiled as one piece, as most are; None where some of it is left to PyTorch.
+    """Compiles a graph as one piece, as most are; returns None if some of it is left to PyTorch.
 
     Args:
         module: the graph.
         known: values of constants; learns more.
-        apart: views that PyTorch makes of what the piece gives.
+        apart: views that PyTorch makes of the piece's outputs.
     """
     inputs = module.graph.find_nodes(op="placeholder")
     computed = [node for node in module.graph.nodes if node.op == "call_function" and node not in apart]
-    taken = [node for node in inputs if node.name not in known.arrays and not _calls_of(node) <= apart]
+    arguments = [node for node in inputs if node.name not in known.arrays and not _calls_of(node) <= apart]
     output = module.graph.output_node()
     readers = [node for node in module.graph.nodes if node in apart]
     ends = [node for user in (*readers, output) for node in user.all_input_nodes]
-    given = [node for node in dict.fromkeys(ends) if node not in inputs and node not in apart]
+    results = [node for node in dict.fromkeys(ends) if node not in inputs and node not in apart]
     name = f"{_PREFIX}0"
-    if not all(node.op == "call_function" for node in given) or laid_out_before(module.graph, known):
+    if not all(node.op == "call_function" for node in results) or laid_out_before(module.graph, known):
         return None
-    if not all(_has_type(node) for node in given):
+    if not all(_has_type(node) for node in results):
         return None
     checks: list[IndexCheck] = []
     try:
-        graph = import_fx(module.graph, taken, given, known, name, apart, checks)
+        graph = import_fx(module.graph, arguments, results, known, name, apart, checks)
     except ModelError:
         return None  # each node is asked by itself then, which says what is left, and why
     if not _computes(computed, known):
         return None
     outer = FxGraph()
     values = {node: outer.node_copy(node) for node in inputs}
-    call = outer.call_module(name, tuple(values[node] for node in taken))
-    values |= {node: outer.call_function(operator.getitem, (call, place)) for place, node in enumerate(given)}
+    call = outer.call_module(name, tuple(values[node] for node in arguments))
+    values |= {node: outer.call_function(operator.getitem, (call, place)) for place, node in enumerate(results)}
     for node in module.graph.nodes:
         if node in apart:
             values[node] = outer.node_copy(node, values.__getitem__)
     outer.output(torch.fx.map_arg(output.args[0], values.__getitem__))
-    piece = Piece(name, graph, tuple(node.meta["val"] for node in given), tuple(checks))
+    piece = Piece(name, graph, tuple(node.meta["val"] for node in results), tuple(checks))
     compiled = sum(node.target is not operator.getitem for node in computed)
     return Split(GraphModule({name: torch.nn.Identity()}, outer), (piece,), compiled, {})
 
 
 def _attributes(module: GraphModule) -> dict[str, torch.Tensor]:
-    """Tensors that the graph holds itself."""
+    """Returns the tensors that the graph itself holds."""
     found = {node.name: getattr(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")}
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
 
 def _has_type(node: Node) -> bool:
-    """Whether graphs can have a node's value."""
+    """Tells whether graphs can have a node's value."""
     try:
         tensor_type(node.meta["val"], node.name)
     except ModelError:
@@ -150,21 +150,21 @@ def _has_type(node: Node) -> bool:
 
 
 def _unusual_constants(graph: FxGraph, known: Known, refused: Mapping[Node, str]) -> dict[Node, str]:
-    """Constants that graphs cannot have, as those of float64, and that PyTorch or a caller reads, and why."""
-    found: dict[Node, str] = {}
+    """Explains which constants graphs cannot have, such as float64 ones, if PyTorch or a caller reads them."""
+    reasons: dict[Node, str] = {}
     for node in reversed(graph.nodes):
         if node.op != "call_function" or not (node.name in known.arrays or node.name in known.parts):
             continue
-        if any(user.op == "output" or user in refused or user in found for user in node.users):
+        if any(user.op == "output" or user in refused or user in reasons for user in node.users):
             try:
                 tensor_type(node.meta["val"], node.name)
             except ModelError as error:
-                found[node] = str(error)
-    return found
+                reasons[node] = str(error)
+    return reasons
 
 
 def _calls_of(node: Node) -> Set[Node]:
-    """What computes with a node."""
+    """Lists the operators that read a node."""
     return {user for user in node.users if user.op == "call_function"}
 
 
@@ -177,30 +177,30 @@ def _parts(module: GraphModule, refused: Set[Node]) -> Iterable[Iterable[Node]]:
 
 
 def _computes(nodes: Sequence[Node], known: Known) -> bool:
-    """Whether a part does more than to look at values in another way, which costs PyTorch nothing."""
+    """Tells whether a part does more than view values in another way, which costs PyTorch nothing."""
     return any(not known.learn(node) and not is_view(node) for node in nodes)
 
 
 def _counted(refused: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
-    found: dict[str, tuple[int, str]] = {}
+    counts: dict[str, tuple[int, str]] = {}
     for node, why in refused.items():
         if node.target is not operator.getitem:
-            count, first = found.get(name_of(node.target), (0, why))
-            found[name_of(node.target)] = count + 1, first
-    return found
+            count, first = counts.get(name_of(node.target), (0, why))
+            counts[name_of(node.target)] = count + 1, first
+    return counts
 
 
 def _piece(module: GraphModule, call: Node, known: Known) -> Piece:
-    """The graph of what a call of a module stands for; constants are no arguments of the call any more."""
+    """Imports the graph of a module's call, and drops constants from the call's arguments."""
     inner = module.get_submodule(str(call.target))
     assert isinstance(inner, GraphModule)
     placeholders = inner.graph.find_nodes(op="placeholder")
     given = list(zip(placeholders, call.all_input_nodes, strict=True))
     mine = Known({inside.name: known.arrays[outside.name] for inside, outside in given if outside.name in known.arrays})
-    taken = [(inside, outside) for inside, outside in given if inside.name not in mine.arrays]
+    arguments = [(inside, outside) for inside, outside in given if inside.name not in mine.arrays]
     outputs: Any = inner.graph.output_node().args[0]
     checks: list[IndexCheck] = []
     name = str(call.target)
-    graph = import_fx(inner.graph, [inside for inside, _ in taken], outputs, mine, name, checks=checks)
-    call.args = tuple(outside for _, outside in taken)
+    graph = import_fx(inner.graph, [inside for inside, _ in arguments], outputs, mine, name, checks=checks)
+    call.args = tuple(outside for _, outside in arguments)
     return Piece(name, graph, tuple(node.meta["val"] for node in outputs), tuple(checks))

@@ -1,7 +1,6 @@
-"""FX graphs as plain data, which JSON can hold, and graphs of ATen's operators made of such data again.
+"""FX graphs as plain data for JSON, and graphs of ATen's operators made of such data again.
 
-What is not plain, as a function that is nobody's but the user's, is refused: whatever such data are taken for, a name
-must stand for one thing in every process.
+Objects that are not plain, such as a user's function, are refused: a name must mean one thing in every process.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class NotPlain(Exception):
 
 # ------------------------------------------------------------------ to data
 def nodes_of(graph: Graph, target: Callable[[Node], str]) -> list[Any]:
-    """Nodes in order: operation, target, arguments.
+    """Lists nodes in order: operation, target, arguments.
 
     Args:
-        graph: of FX.
-        target: what stands for a node's target.
+        graph: graph of FX.
+        target: node → name of its target.
 
     Raises:
         NotPlain: an argument that is neither a number, a text, a node nor a sequence of these, or a word of PyTorch's.
@@ -52,10 +51,10 @@ def nodes_of(graph: Graph, target: Callable[[Node], str]) -> list[Any]:
 
 
 def function_name(target: Any) -> str:
-    """The name of a function of PyTorch's or Python's.
+    """Returns the name of a function of PyTorch or Python.
 
     Raises:
-        NotPlain: a function of somebody else's, or one that is not found under its name.
+        NotPlain: a function of another library, or one that is not found under its name.
     """
     if isinstance(target, torch._ops.OpOverload):
         return operator_name(target)
@@ -74,7 +73,7 @@ def function_name(target: Any) -> str:
 
 
 def operator_name(target: Any) -> str:
-    """The name of an operator of ATen, or of the one that takes an element.
+    """Returns the name of an operator of ATen, or of `operator.getitem`.
 
     Raises:
         NotPlain: any other target.
@@ -87,7 +86,7 @@ def operator_name(target: Any) -> str:
 
 
 def tensor_kind(value: Any) -> list[Any]:
-    """What is known of a tensor besides its elements: dtype, shape and strides.
+    """Describes a tensor without its elements: dtype, shape and strides.
 
     Raises:
         NotPlain: no dense tensor of known extents on the CPU.
@@ -101,7 +100,7 @@ def tensor_kind(value: Any) -> list[Any]:
 
 
 def aten_data(module: GraphModule) -> dict[str, Any]:
-    """A graph of ATen's operators as plain data; `aten_module` makes it again.
+    """Converts a graph of ATen's operators to plain data; `aten_module` makes it again.
 
     Raises:
         NotPlain: it is not.
@@ -110,17 +109,17 @@ def aten_data(module: GraphModule) -> dict[str, Any]:
     def target(node: Node) -> str:
         return operator_name(node.target) if node.op == "call_function" else str(node.target)
 
-    held = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
+    attributes = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
     return {
         "nodes": nodes_of(module.graph, target),
         "names": [node.name for node in module.graph.nodes],
         "values": [_value(node.meta.get("val")) for node in module.graph.nodes],
-        "held": {name: _held(getattr(module, name, None)) for name in sorted(held)},
+        "held": {name: _held(getattr(module, name, None)) for name in sorted(attributes)},
     }
 
 
 def _value(value: Any) -> Any:
-    """What is known of a node's value: of a tensor, of several, or nothing."""
+    """Describes a node's value: a tensor, several tensors, or None."""
     if value is None:
         return None
     if isinstance(value, (tuple, list)):
@@ -157,28 +156,28 @@ def _plain(value: Any, numbers: Mapping[Node, int]) -> Any:
 
 
 def type_name(value: Sequence[Any]) -> str:
-    """`tuple` or `list`; FX and PyTorch have kinds of their own of both."""
+    """Returns `tuple` or `list`; FX and PyTorch have subclasses of both."""
     return "tuple" if isinstance(value, tuple) else "list"
 
 
 # ------------------------------------------------------------------ from data
 def aten_module(data: Mapping[str, Any]) -> GraphModule:
-    """The graph that `aten_data` was given: names, arguments and types of all values are the same.
+    """Makes the graph from data of `aten_data`: names, arguments and types of all values are the same.
 
     Its `forward` is written when it is first called.
     """
-    held = {name: _tensor(*facts) for name, facts in data["held"].items()}
-    made, values = Graph(), _Values()
+    attributes = {name: _tensor(*facts) for name, facts in data["held"].items()}
+    graph, values = Graph(), _Values()
     nodes: list[Node] = []
     for (op, target, args, kwargs), name, value in zip(data["nodes"], data["names"], data["values"], strict=True):
         target = _operator(target) if op == "call_function" else target
         given = tuple(_given(each, nodes) for each in args)
-        node = made.create_node(op, target, given, _given(kwargs, nodes), name)
+        node = graph.create_node(op, target, given, _given(kwargs, nodes), name)
         assert node.name == name, f"{node.name} must be called {name}"
         if op != "output":
             node.meta["val"] = values.of(value)
         nodes.append(node)
-    return _LazyGraphModule(held, made)
+    return _LazyGraphModule(attributes, graph)
 
 
 def _tensor(dtype: str, shape: Sequence[int], strides: Sequence[int], data: str) -> torch.Tensor:
@@ -219,14 +218,14 @@ _COMPOSED: Mapping[str, Callable[[Any, Sequence[Node]], Any]] = {
 
 
 class _Values:
-    """Tensors without elements that stand for what nodes give; those of one kind are one."""
+    """Tensors without elements that represent the values of nodes; tensors of one kind are one object."""
 
     def __init__(self) -> None:
         self._mode = FakeTensorMode()
         self._known: dict[Any, Any] = {}
 
     def of(self, facts: Any) -> Any:
-        """What `_value` told of."""
+        """Makes the value that `_value` described."""
         if facts is None:
             return None
         if isinstance(facts, dict):

@@ -1,4 +1,4 @@
-"""Graphs of ATen's operators that run: compiled when their constants are there, and anew where those have changed."""
+"""Programs of graphs of ATen's operators: compiled once their constants are there, and anew when constants change."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ State = tuple[list[int], list[int]]
 
 @dataclass(frozen=True)
 class _Made:
-    """What runs a graph.
+    """A compiled graph, and the state of its constants.
 
     Attributes:
-        state: of its constants.
+        state: state of its constants.
         run: takes all inputs.
         watched: references to the constants that tell of their end; dropped, they tell of nothing.
     """
@@ -47,14 +47,14 @@ class _Made:
 
 
 Compile = Callable[[Sequence[Any]], Callable[..., Any]]
-"""Inputs of a call → what runs a graph, and takes all inputs."""
+"""Inputs of a call → function that runs a graph, and takes all inputs."""
 
 
 class Program:
     """One graph of known shapes, or one of any shape at the sizes of its calls.
 
-    Dynamo keeps a program for as long as the code of its model, also where the model is gone. What was compiled is let
-    go when one of its constants comes to its end.
+    Dynamo keeps a program for as long as the code of its model, even after the model is freed. So the compiled graph is
+    released once one of its constants is freed.
 
     Args:
         module: the graph.
@@ -70,31 +70,31 @@ class Program:
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
-        """One inference; threads may call at the same time."""
-        state, made = state_of(self._constants(inputs)), self._made
-        if made is None or made.state != state:
-            made = self._up_to_date(state, inputs)
+        """Runs one inference; threads may call at the same time."""
+        state, current = state_of(self._constants(inputs)), self._made
+        if current is None or current.state != state:
+            current = self._up_to_date(state, inputs)
         try:
-            return made.run(*inputs)
+            return current.run(*inputs)
         except OutsideError:  # PyTorch runs the graph once more, and raises what it does without compiling
             return self._module.forward(*inputs)
 
     def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Made:
-        """What runs the graph with constants in that state, compiled unless another thread just has."""
+        """Returns the graph compiled for the constants' state, compiled here unless another thread just did."""
         with self._lock:
-            made = self._made
-            if made is None or made.state != state:
-                if made is not None or self._ended is not None:
+            current = self._made
+            if current is None or current.state != state:
+                if current is not None or self._ended is not None:
                     _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
                 with torch.no_grad():
                     run = self._compile_for(inputs)
-                made = self._made = _Made(state, run, self._watched(state, self._constants(inputs)))
-            return made
+                current = self._made = _Made(state, run, self._watched(state, self._constants(inputs)))
+            return current
 
     def _watched(self, state: State, constants: Sequence[torch.Tensor]) -> Sequence[weakref.ref[torch.Tensor]]:
-        """References that let go of what is compiled when a constant ends.
+        """Makes references that release the compiled graph when a constant is freed.
 
-        Where constants come again that have ended before, they are made for each call, and their end says nothing.
+        If freed constants come again, each call makes new ones, and their end means nothing.
         """
         if state == self._ended:
             return ()
@@ -109,29 +109,29 @@ class Program:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Has the graph compiled anew after a change of what compiles it, of which no compilation sees a half."""
+        """Changes the compile function and drops the compiled graph; no compilation sees half of the change."""
         with self._lock:
             yield
             self._made = None
 
 
 def program_of(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> Program:
-    """The program of a graph that is compiled in pieces, for the shapes of a call.
+    """Makes the program of a graph that is compiled in pieces, for the shapes of a call.
 
     Args:
-        module, fixed: as of `Program`.
+        module, fixed: arguments of `Program`.
         make: compiles the graph of a piece.
     """
 
     def compile_for(inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            found = split_at(module, fixed, inputs)
+            pieces = split_at(module, fixed, inputs)
         except UnknownShape as error:
             warnings.warn(f"autotune leaves a graph to PyTorch: {error}", stacklevel=2)
             left: Callable[..., Any] = module.forward
             return left
-        run = callable_of(found, [call_of(piece, make(piece.graph)) for piece in found.pieces])
-        _LOG.info("%s", described(found))
+        run = callable_of(pieces, [call_of(piece, make(piece.graph)) for piece in pieces.pieces])
+        _LOG.info("%s", described(pieces))
         return run
 
     return Program(module, fixed, compile_for)
@@ -145,8 +145,8 @@ class Programs:
         fixed: places of inputs that are constants.
         make: compiles the graph of a piece.
         most: shapes that are kept.
-        begin: makes what runs the graph at all sizes; None: each shape is compiled. It and what it makes raise
-            `NotOpen` where the graph is not one at all sizes.
+        begin: makes the function that runs the graph at all sizes; None: each shape is compiled. It and its result
+            raise `NotOpen` where the graph is not one at all sizes.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Programs:
                 self._whole = begin(module, fixed)
 
     def __call__(self, *inputs: Any) -> Any:
-        """One inference."""
+        """Runs one inference."""
         if (whole := self._whole) is not None:
             with self._refusals():
                 return whole(*inputs)
@@ -183,12 +183,12 @@ class Programs:
 
 
 def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -> Split:
-    """A graph in pieces, at the sizes of some inputs where it is one of any shape.
+    """Splits a graph into pieces; a graph of any shape at the sizes of some inputs.
 
     Args:
         module: stays as it is.
         fixed: places of inputs that are constants.
-        inputs: of one call.
+        inputs: inputs of one call.
 
     Raises:
         UnknownShape: it is of any shape, and has sizes that depend on the elements of tensors.
@@ -200,7 +200,7 @@ def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -
 
 
 def state_of(tensors: Sequence[torch.Tensor]) -> State:
-    """What changes where one of some tensors does: another one, or written to. It is taken at each call."""
+    """Returns the state of some tensors, which changes when one is replaced or written. It is read at each call."""
     try:
         return list(map(_ADDRESS, tensors)), list(map(_VERSION, tensors))
     except RuntimeError:  # tensors of inference mode have no version
@@ -209,13 +209,13 @@ def state_of(tensors: Sequence[torch.Tensor]) -> State:
 
 
 def _taking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes the elements at some places."""
+    """Makes a function that selects the elements at some indices."""
     if len(places) > 1:
         return operator.itemgetter(*places)
     return lambda given: [given[place] for place in places]
 
 
 def described(found: Split) -> str:
-    """What became of a graph, in a sentence."""
+    """Describes in a sentence how a graph was split."""
     left = ", ".join(f"{count} {name}" for name, (count, _) in found.refused.items())
     return f"{len(found.pieces)} compiled pieces; left to PyTorch: {left or 'nothing'}"

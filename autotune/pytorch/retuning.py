@@ -1,10 +1,10 @@
-"""Tuning in the background: a compiled graph runs by what is chosen without trials while its kernels are searched.
+"""Tuning in the background: a compiled graph runs with choices made without trials while its kernels are searched.
 
 The faster executable takes the place of the first one between two calls. It does so only
 
 - where it was faster, both running in turns in processes of their own,
-- where the graph's constants are still those that the first one was compiled with, by their digest,
-- where the model is still there: a job holds it weakly, and stops soon after it is dropped.
+- where the graph's constants still have the digest with which the first one was compiled,
+- where the model is still in use: a job holds it weakly, and stops soon after it is freed.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from targets.manifest import digest
 _LOG = logging.getLogger(__name__)
 
 TURNS = 10
-"""That each of two executables takes."""
+"""Turns of each of two executables."""
 TURN_SECONDS = 0.05
-"""Of a turn, as long again to warm up."""
+"""Length of a turn; warming up takes as long."""
 
 _FOUND: dict[Hashable, ScheduleStore] = {}
-"""What searches of this process have found, by the tasks and how they were searched."""
+"""Schedules that searches of this process returned, by tasks and settings of the search."""
 
 
 def retune(loaded: Loaded, plan: Plan) -> None:
-    """Has a compiled graph tuned by the thread of this process.
+    """Queues a compiled graph for tuning in this process's background thread.
 
     Args:
-        loaded: what runs it, with its source.
-        plan: of the search.
+        loaded: compiled graph, with its source.
+        plan: plan of the search.
     """
     of_process().add(Retuning(loaded, plan))
 
 
 def digest_of(graph: Graph) -> str:
-    """Digest of all constants of a graph, in order."""
+    """Computes the digest of all constants of a graph, in order."""
     arrays = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in graph.constants.values())
     return digest(*(array.data for array in arrays))
 
@@ -59,8 +59,8 @@ class Retuning:
     """A search of a graph's kernels, as a job.
 
     Args:
-        loaded: what runs the graph; only a weak reference to it is kept.
-        plan: of the search.
+        loaded: compiled graph; only a weak reference to it is kept.
+        plan: plan of the search.
     """
 
     name = "tuning a graph in the background"
@@ -69,7 +69,7 @@ class Retuning:
         self._loaded, self._plan = weakref.ref(loaded), plan
 
     def run(self, stop: Stop) -> None:
-        """Searches, and puts the faster executable in place."""
+        """Searches for schedules, and replaces the executable if the new one is faster."""
 
         def unwanted() -> bool:
             return stop() or self._loaded() is None
@@ -93,10 +93,10 @@ class Retuning:
                 loaded.source = None
 
     def _held(self) -> tuple[Loaded, Source]:
-        """What runs the graph, and what it was made of.
+        """Returns the compiled graph, and the source it was compiled from.
 
         Raises:
-            Stopped: nobody has it any more.
+            Stopped: the graph is in use no more.
         """
         loaded = self._loaded()
         if loaded is None or loaded.source is None:
@@ -104,7 +104,7 @@ class Retuning:
         return loaded, loaded.source
 
     def _searched(self, stop: Stop) -> ScheduleStore:
-        """Of a graph that was searched before, as with other parameters, what was found then."""
+        """Searches for schedules, or reuses the result for a graph of equal tasks, as with other parameters."""
         tasks, settings = self._plan.tasks(self._held()[1].graph), self._plan.settings
         key = (*(task.workload.key for task in tasks), settings.trials, settings.seed, settings.threads)
         if key not in _FOUND:
@@ -143,7 +143,7 @@ class Retuning:
 
 
 def in_turns(before: Path, after: Path, threads: int, stop: Stop) -> tuple[float, float]:
-    """Seconds of an inference of two executables, which take turns in processes of their own.
+    """Times an inference of two executables, which take turns in processes of their own.
 
     Raises:
         Stopped: it was to stop; the processes have ended.

@@ -1,4 +1,4 @@
-"""What the shapes of a call decide: for which a graph of any shape is compiled, and which of these graphs are kept."""
+"""Shapes of calls: keys of the graphs compiled for each shape, and a cache of the last used ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def sized(module: GraphModule) -> tuple[int, ...]:
-    """Places of the inputs that decide the sizes of a graph: numbers, and tensors of any shape; () where none does."""
+    """Lists indices of the inputs that decide a graph's sizes: numbers, and tensors of any shape."""
     placeholders = module.graph.find_nodes(op="placeholder")
     return tuple(place for place, node in enumerate(placeholders) if _open(node.meta.get("val")))
 
 
 def sizes_of(inputs: Sequence[Any], places: Sequence[int]) -> Hashable:
-    """What a graph is compiled for: the numbers among some inputs, and how the tensors among them lie in memory."""
+    """Returns the key of a compiled graph: the numbers among some inputs, and the tensors' shapes and strides."""
     return tuple(
         (given.shape, given.stride()) if isinstance(given, torch.Tensor) else given
         for given in (inputs[place] for place in places)
@@ -32,16 +32,16 @@ def sizes_of(inputs: Sequence[Any], places: Sequence[int]) -> Hashable:
 
 
 def _open(value: Any) -> bool:
-    """Whether a placeholder's value is a symbol, or a tensor whose extents or strides are."""
+    """Tells whether a placeholder's value is a symbol, or a tensor whose extents or strides are."""
     found = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
     return any(isinstance(each, SYMBOLS) for each in found)
 
 
 class Recent(Generic[T]):
-    """What was made for the keys that were asked for last; threads may ask at the same time.
+    """Values of the last used keys; threads may ask at the same time.
 
     Args:
-        most: how many are kept.
+        most: number of keys that are kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -50,10 +50,10 @@ class Recent(Generic[T]):
         self._lock = threading.Lock()
 
     def of(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What belongs to a key; `make`, which must be quick, makes it where it is not there."""
+        """Returns the value of a key; `make`, which must be quick, makes a missing one."""
         with self._lock:
-            found = self._found.get(key)
-            if found is None:
+            value = self._found.get(key)
+            if value is None:
                 if len(self._found) == self._most:
                     self._found.popitem(last=False)
                     _LOG.warning(
@@ -61,6 +61,6 @@ class Recent(Generic[T]):
                         "least recently is dropped, and compiled anew where it comes again",
                         self._most,
                     )
-                found = self._found[key] = make()
+                value = self._found[key] = make()
             self._found.move_to_end(key)
-            return found
+            return value

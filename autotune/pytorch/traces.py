@@ -1,8 +1,8 @@
-"""Graphs that AOTAutograd made of Dynamo's before, kept in the cache: to make them takes most of a second start.
+"""Cache of graphs that AOTAutograd derived from Dynamo's, which would take most of a second start.
 
-Kept are graphs of ATen's operators alone, as JSON: no value of a parameter is in an entry, and everything behind such a
-graph is made anew of the parameters at hand. Its key is a digest of all that it depends on: Dynamo's graph, what is
-known of its inputs, the state of PyTorch that decides how operators are taken apart, and the versions of both.
+Entries are graphs of ATen's operators alone, as JSON, without values of parameters. Everything after such a graph is
+made anew of the current parameters. The key is a digest of everything that the graph depends on. These are Dynamo's
+graph, facts about its inputs, PyTorch's state that decides how operators are decomposed, and both versions.
 
 AOTAutograd also writes code around a graph for inputs that it changes and outputs that are views of inputs. Only graphs
 that need none are kept.
@@ -40,12 +40,12 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 class Trace:
-    """What is kept of one graph of Dynamo's.
+    """Cached trace of one graph of Dynamo.
 
     Args:
         module: the graph, before AOTAutograd has seen it.
-        inputs: of it.
-        store: where it is kept.
+        inputs: inputs of the graph.
+        store: store of the traces.
 
     Attributes:
         held: tensors that AOTAutograd has the graph take before its own inputs.
@@ -62,23 +62,23 @@ class Trace:
         self._key = _key(module, self.held, inputs, self.fixed)
 
     def run(self, made: Made) -> Callable[..., Any] | None:
-        """What runs the graph, made by `made` of what was kept; None where nothing was."""
+        """Makes the function that runs the cached graph by `made`; None if there is no such graph."""
         data = None if self._key is None else self._store.get(self._key)
         if data is None:
             return None
-        run, held = made(aten_module(json.loads(data)), self.fixed), self.held
+        run, tensors = made(aten_module(json.loads(data)), self.fixed), self.held
 
         def found(*inputs: Any) -> Any:
-            return run(*held, *inputs)
+            return run(*tensors, *inputs)
 
         untraced: Callable[..., Callable[..., Any]] = disable
-        return untraced(found if held else run, reason="what is compiled is not traced")
+        return untraced(found if tensors else run, reason="what is compiled is not traced")
 
     def keep(self, graph: GraphModule, fixed: Sequence[int]) -> None:
-        """Keeps what AOTAutograd has made of the graph, as long as it writes no code around it.
+        """Stores AOTAutograd's result for the graph, unless it writes code around it.
 
         Args:
-            graph: of ATen's operators.
+            graph: graph of ATen's operators.
             fixed: places of its inputs that are constants.
         """
         if self._key is None or list(fixed) != self.fixed or not _is_bare(graph, self._count):
@@ -91,7 +91,7 @@ class Trace:
 
 
 def trace_of(module: GraphModule, inputs: Sequence[Any], store: Store | None) -> Trace | None:
-    """What is kept of a graph; None where nothing can be, as where gradients are on or operators change types."""
+    """Returns the trace of a graph; None where it cannot be cached: with gradients on, or under autocast."""
     if store is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
     return Trace(module, inputs, store)
@@ -102,12 +102,12 @@ def _named(tensors: Callable[..., Any]) -> list[torch.Tensor]:
 
 
 def _is_static(node: Node) -> bool:
-    """Whether Dynamo has marked an input as a parameter or buffer."""
+    """Tells whether Dynamo has marked an input as a parameter or buffer."""
     return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
 
 
 def _key(module: GraphModule, held: Sequence[torch.Tensor], inputs: Sequence[Any], fixed: Sequence[int]) -> str | None:
-    """Digest of all that decides what AOTAutograd makes of a graph; None where that is not plain."""
+    """Computes the digest of all that decides AOTAutograd's result for a graph; None if some of it is not plain."""
     tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
 
     def target(node: Node) -> str:
@@ -134,14 +134,14 @@ def _key(module: GraphModule, held: Sequence[torch.Tensor], inputs: Sequence[Any
 
 
 def _input(value: Any) -> list[Any]:
-    """What is known of an input."""
+    """Describes an input: dtype, shape, strides, offset, and how it relates to gradients."""
     if type(value) not in _PLAIN:
         raise NotPlain(f"inputs must be tensors, but got {type(value).__name__}")
     return [*tensor_kind(value), int(value.storage_offset()), value.requires_grad, value.is_inference()]
 
 
 def _state() -> list[Any]:
-    """Switches of PyTorch that decide which operators a graph is taken apart into."""
+    """Lists switches of PyTorch that decide which operators a graph is decomposed into."""
     attention: Any = torch.backends.cuda  # the names are CUDA's, and the CPU goes by them as well
     return [
         str(torch.get_default_dtype()),
@@ -159,7 +159,7 @@ def _state() -> list[Any]:
 
 
 def _is_bare(graph: GraphModule, count: int) -> bool:
-    """Whether a graph takes the inputs it was traced with and gives the outputs: nothing is to be done around it."""
+    """Tells whether a graph has its traced inputs and outputs, so that no code is needed around it."""
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     if facts is None or len(graph.graph.find_nodes(op="placeholder")) != count:

@@ -1,8 +1,8 @@
-"""Graphs of training: what runs forward, and what AOTAutograd derives from it to run backward.
+"""Graphs of training: the forward graph, and the backward graph that AOTAutograd derives from it.
 
 Parameters change with each step, so that all inputs of these graphs are inputs of executables, and none is a constant.
-What gradients need of the way forward are outputs of one executable and inputs of the other. Which values these are,
-and which are computed once more, is the cheapest cut of the joint graph (PyTorch's min-cut partitioner).
+Values that gradients need of the forward pass are outputs of one executable and inputs of the other. The cheapest cut
+of the joint graph decides which values these are, and which are recomputed (PyTorch's min-cut partitioner).
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from autotune.graph.frontends.aten.decompositions import training_decompositions
 def trained_by(
     module: GraphModule, example_inputs: list[Any], made: Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """What runs a graph of Dynamo's and its gradients, made by `made` of graphs of ATen's operators.
+    """Compiles a graph of Dynamo and its gradients, by `made` of graphs of ATen's operators.
 
     Attention becomes products and a softmax before it is differentiated, and so do its gradients.
 
     Args:
         module: the graph; where gradients are off, or no input needs one, it is compiled for inference.
-        example_inputs: of it.
-        made: makes what runs a graph of ATen's operators, of the graph and the inputs that stay, which are none.
+        example_inputs: example inputs of the graph.
+        made: graph of ATen's operators, and indices of its constant inputs, here () → function that runs it.
     """
 
     def compiled(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return make_boxed_func(made(graph, ()))
 
     with sdpa_kernel(SDPBackend.MATH) if needs_gradients(example_inputs) else nullcontext():
-        found: Callable[..., Any] = aot_autograd(
+        trained: Callable[..., Any] = aot_autograd(
             fw_compiler=compiled,
             bw_compiler=compiled,
             inference_compiler=compiled,
             partition_fn=min_cut_rematerialization_partition,
             decompositions=training_decompositions(),
         )(module, example_inputs)
-    return found
+    return trained
 
 
 def needs_gradients(inputs: Sequence[Any]) -> bool:
-    """Whether a graph of such inputs is to be differentiated."""
+    """Tells whether a graph of such inputs has to be differentiated."""
     return torch.is_grad_enabled() and any(isinstance(given, torch.Tensor) and given.requires_grad for given in inputs)

@@ -2,7 +2,7 @@
 
 Each row is tuned, then its winner is timed beside PyTorch in a process of its own, which has a time limit. This process
 never touches the device, so neither a kernel that hangs nor one that faults takes more than its row along. Rows are
-begun until the time is up, in order of what they tell; the file is written after each.
+begun until the time is up, the most telling ones first; the file is written after each.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from targets.cuda.driver import devices, missing_device
 from targets.cuda.hardware import own_arch
 
 TRIAL_SECONDS = 2.0
+"""Time limit of the checks and timing of a trial, in seconds."""
 ROW_SECONDS = 60.0
-"""Of the process that times a winner."""
+"""Time limit of the process that times a winner."""
 BESIDE = "benchmarks.gpu.beside"
 
 
 def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> TuneResult:
-    """The best candidate of a row."""
+    """Searches for the best candidate of a row."""
     workload = row.make()
     settings = Settings(
         registry.get(target), trials, seed, Search(batch=max(16, trials // 3), finalists=0), measure=Measure(threads=1)
@@ -53,7 +54,7 @@ def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> 
 
 
 class Beside:
-    """A process that times a winner beside PyTorch, begun while the search goes on."""
+    """A process that times a winner beside PyTorch, begun while the search is running."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", BESIDE]
@@ -61,7 +62,7 @@ class Beside:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
 
     def compare(self, result: TuneResult, seed: int, limit: float = ROW_SECONDS) -> dict[str, Any]:
-        """What it found out.
+        """Compares the winner with PyTorch, and returns the figures.
 
         Raises:
             TimeoutError: it did not answer in time.
@@ -78,7 +79,7 @@ class Beside:
         return dict(json.loads(out))
 
     def close(self) -> None:
-        """Kills it; one that the driver holds is left behind."""
+        """Kills it; a process that the driver holds is abandoned."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, 9)
 
@@ -88,18 +89,18 @@ def measure(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) ->
     beside, begun = Beside(), time.perf_counter()
     try:
         result = search(row, target, pool, trials, seed)
-        found: dict[str, Any] = {"kind": row.kind, "flops": result.workload.flops, "trials": trials}
-        found |= {"tuning_seconds": time.perf_counter() - begun, "errors": result.errors}
+        row_figures: dict[str, Any] = {"kind": row.kind, "flops": result.workload.flops, "trials": trials}
+        row_figures |= {"tuning_seconds": time.perf_counter() - begun, "errors": result.errors}
         if result.best is None:
-            return {**found, "problem": result.problem}
-        found |= {"algorithm": result.algorithm, "sketch": str(result.trace), "seconds": result.best_seconds}
-        return {**found, **beside.compare(result, seed)}
+            return {**row_figures, "problem": result.problem}
+        row_figures |= {"algorithm": result.algorithm, "sketch": str(result.trace), "seconds": result.best_seconds}
+        return {**row_figures, **beside.compare(result, seed)}
     finally:
         beside.close()
 
 
 def means(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Geometric mean of PyTorch's time over ours, by kind of row and state of the cache."""
+    """Computes geometric means of PyTorch's time over ours, by kind of row and state of the cache."""
     out = {}
     for kind in dict.fromkeys(row["kind"] for row in rows.values()):
         for state in ("warm", "cold"):
@@ -138,13 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stderr.write(f"time is up before {row.name}\n")
                 break
             try:
-                found = measure(row, target, pool, options.trials, options.seed)
+                figures = measure(row, target, pool, options.trials, options.seed)
             except Exception as error:  # time on a device is short: other rows are measured, and the exit code tells
                 traceback.print_exception(error)
-                found, failed = {"kind": row.kind, "problem": f"{type(error).__name__}: {error}"}, True
-            rows[row.name] = found
-            results.save("gpu", {**document, "means": means(rows), "rows": {row.name: found}}, folder, EVERYWHERE)
-            shown = {k: v for k, v in found.items() if k in ("warm", "ratio_warm", "ratio_cold", "problem")}
+                figures, failed = {"kind": row.kind, "problem": f"{type(error).__name__}: {error}"}, True
+            rows[row.name] = figures
+            results.save("gpu", {**document, "means": means(rows), "rows": {row.name: figures}}, folder, EVERYWHERE)
+            shown = {k: v for k, v in figures.items() if k in ("warm", "ratio_warm", "ratio_cold", "problem")}
             sys.stderr.write(f"{row.name}: {shown}\n")
     sys.stdout.write("\n".join(f"{name}: {ratio:.2f}x" for name, ratio in means(rows).items()) + "\n")
     return int(failed)

@@ -1,9 +1,9 @@
-"""`python3 -m benchmarks.gpu.all [--output FOLDER]`: a ladder, tests and a benchmark on the GPU of this machine.
+"""Ladder, tests and a benchmark on this machine's GPU: `python3 -m benchmarks.gpu.all [--output FOLDER]`.
 
-It takes 8 minutes at most, one after the other, and needs an interpreter with PyTorch. What else is missing is taken
-from the wheels of `make gpu-wheels`, where they lie here; no registry is asked. All that is found out is written at
-once to the folder of the environment variable OUT, or else `runs/gpu`. The exit code is 2 where there is no GPU, and 1
-where anything is missing; what is, is said at the end.
+It takes 8 minutes at most, one after the other, and needs an interpreter with PyTorch. Other missing packages are taken
+from the wheels of `make gpu-wheels`, if they are here; no registry is asked. All results are written at once to the
+folder of the environment variable OUT, or else `runs/gpu`. The exit code is 2 without a GPU, and 1 if any result is
+missing; the end of the output lists missing ones.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from benchmarks.gpu.ladder.lines import FILE, read
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS, SITE = ROOT / ".gpu_wheels", ROOT / "build" / "gpu"
 SECONDS = 480.0
+"""Time limit of all stages together, in seconds."""
 LADDER, TESTS, TIMING = 120.0, 150.0, 30.0
 """Seconds after which a stage is ended; the benchmark gets what is left."""
 KEPT = 15.0
 """Seconds before the end in which nothing is begun."""
 TEST_SECONDS = 20
+"""Time limit of each test, in seconds."""
 _TESTS = "tests/gpu_device"
 _OUTCOME = re.compile(r"^\[gw\d+\].* (PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$", re.MULTILINE)
 _COLLECTED = re.compile(r"\[(\d+) items?\]")
@@ -50,13 +52,13 @@ def install() -> None:
 
 
 def environment() -> dict[str, str]:
-    """That of the stages: packages unpacked here come first."""
+    """Returns the environment of the stages: packages unpacked here come first."""
     paths = [*([str(SITE)] if SITE.exists() else []), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def stage(name: str, command: Sequence[str], folder: Path, seconds: float) -> int | None:
-    """Runs a command, what it says in a file and here; its exit code, None where its time was up."""
+    """Runs a command, its output in a file and here; returns its exit code, or None if its time was up."""
     sys.stdout.write(f"== {name}, at most {seconds:.0f} s\n")
     sys.stdout.flush()
     path, shown, end = folder / f"{name}.txt", 0, time.monotonic() + seconds
@@ -81,7 +83,7 @@ def stage(name: str, command: Sequence[str], folder: Path, seconds: float) -> in
 
 
 def _show(path: Path, start: int) -> int:
-    """Prints what a file holds from a byte on; where it ends now."""
+    """Prints a file's contents from a byte on; returns its present end."""
     with path.open("rb") as log:
         log.seek(start)
         data = log.read()
@@ -99,13 +101,13 @@ def test_command(paths: Sequence[str], processes: int) -> list[str]:
 
 
 def outcomes(text: str) -> dict[str, str]:
-    """Of each test in what pytest said: passed, failed, skipped, or crashed where its process ended."""
+    """Reads the outcome of each test from pytest's output: passed, failed, skipped, or crashed with its process."""
     found = {test: outcome.lower() for outcome, test in _OUTCOME.findall(text)}
     return found | {test.strip(): "crashed" for test in _CRASH.findall(text)}
 
 
 def summary(folder: Path, codes: Mapping[str, int | None]) -> dict[str, Any]:
-    """What each stage came to, and what is missing."""
+    """Summarises the result of each stage, and lists missing results."""
     lines = read(folder)
     rungs = {line["rung"]: line["status"] for line in lines}
     tests: dict[str, str] = {}
@@ -130,7 +132,7 @@ def summary(folder: Path, codes: Mapping[str, int | None]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: all is there; 1: something is missing; 2: there is no GPU."""
+    """Returns 0 if all results are there, 1 if one is missing, and 2 without a GPU."""
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.gpu.all", description=__doc__)
     parser.add_argument("--output", type=Path, help="folder of results; $OUT by default, or runs/gpu")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that all of it may take")
@@ -143,20 +145,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"no GPU: {first['why']}\n")
         return NO_GPU
     install()
-    given = ["--output", str(folder)]
+    arguments_of_stage = ["--output", str(folder)]
     codes: dict[str, int | None] = {}
 
     def left(most: float) -> float:
         return max(1.0, min(most, end - time.monotonic() - KEPT))
 
-    codes["ladder"] = stage("ladder", ["benchmarks.gpu.ladder", *given], folder, left(LADDER))
+    codes["ladder"] = stage("ladder", ["benchmarks.gpu.ladder", *arguments_of_stage], folder, left(LADDER))
     processes = max(1, min(6, (os.cpu_count() or 1) // 2))
     timing = f"{_TESTS}/test_timing.py"
     command = test_command([_TESTS, f"--ignore={timing}"], processes)
     codes["tests"] = stage("tests", command, folder, left(TESTS))
     codes["timing_tests"] = stage("timing_tests", test_command([timing], 1), folder, left(TIMING))
     begun = left(options.seconds)
-    command = ["benchmarks.gpu", *given, "--seconds", f"{max(0.0, begun - 20):.0f}"]
+    command = ["benchmarks.gpu", *arguments_of_stage, "--seconds", f"{max(0.0, begun - 20):.0f}"]
     codes["benchmark"] = stage("benchmark", command, folder, begun)
     found = summary(folder, codes)
     (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -1,7 +1,7 @@
 """One winner beside PyTorch, in this process: a header and a module on standard input, a line of JSON as the answer.
 
-Both are timed in turns on one queue of the device, by the same marks. PyTorch is imported before anything is read, so
-that it costs no time where a search goes on meanwhile.
+Both are timed in turns on one queue of the device, by the same marks. PyTorch is imported before anything is read,
+while the search is still running.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from measure.steadiness import spread_of
 
 TURNS, SAMPLES = 7, 16
 PEER_LAUNCHES = 8
-"""What a call of PyTorch takes the host, in launches of ours; were it more, gaps would count as the peer's time."""
+"""Host time of a call of PyTorch, in launches of ours; if it were more, gaps would count as the peer's time."""
 
 
 def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
-    """The error of a module's output, and seconds of it and of PyTorch, warm and cold."""
+    """Computes the error of a module's output, and times it and PyTorch, warm and cold."""
     import torch
 
     from benchmarks.gpu.peer import CHOICES, recorded, settle, torch_calls
@@ -33,7 +33,7 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
     inputs = workload.make_inputs(seed)
     bound = kernel.bind(inputs)
     wanted = workload.reference(*inputs).astype(np.float64)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "error": float(np.linalg.norm(bound.run().astype(np.float64) - wanted) / np.linalg.norm(wanted)),
         "metrics": bound.metrics(),
     }
@@ -56,11 +56,11 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
                 for name, watch in watches.items():
                     seconds = watch.time(SAMPLES)
                     samples[name] += seconds.tolist() if turn else []  # the first turn warms up
-            found[state] = {name: float(np.median(s)) for name, s in samples.items()}
-            found[f"spread_{state}"] = {name: spread_of(s) for name, s in samples.items()}
-            best = min(s for name, s in found[state].items() if name != "ours")
-            found[f"ratio_{state}"] = best / found[state]["ours"]
-    return found
+            figures[state] = {name: float(np.median(s)) for name, s in samples.items()}
+            figures[f"spread_{state}"] = {name: spread_of(s) for name, s in samples.items()}
+            best = min(s for name, s in figures[state].items() if name != "ours")
+            figures[f"ratio_{state}"] = best / figures[state]["ours"]
+    return figures
 
 
 def _quiet(work: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What the machine code of GPU kernels says, with no GPU: `python -m benchmarks.gpu.inspect [--rows NAME,...]`.
+"""Inspection of GPU kernels' machine code without a GPU: `python -m benchmarks.gpu.inspect [--rows NAME,...]`.
 
-For each workload, the candidate that a search on the roofline alone puts first is built and disassembled; the table
-says what its main loop is made of and what share of the peak its instructions leave possible (`machine_code`).
-Takes NVRTC and `nvdisasm` (the wheel nvidia-cuda-nvdisasm).
+For each workload, the first candidate of a search on the roofline alone is built and disassembled. The table shows the
+main loop's instructions and the share of the peak that they allow (`machine_code`). Takes NVRTC and `nvdisasm` (the
+wheel nvidia-cuda-nvdisasm).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Inspected:
-    """One kernel of a workload's candidate: what it takes, how many blocks fit, and the bound of its code."""
+    """One kernel of a workload's candidate: its resources, the number of blocks that fit, and the bound of its code."""
 
     kernel: DeviceKernel
     registers: int
@@ -77,40 +77,40 @@ class Inspected:
 
 
 def first(space: SearchSpace, seed: int) -> Candidate:
-    """The candidate that an evolutionary search on the roofline finds best."""
+    """Returns the candidate that an evolutionary search on the roofline finds best."""
     scorer = ModelScorer(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]), noise=0.0)
     found = Evolution(space, scorer, np.random.default_rng(seed), generations=GENERATIONS).ask(16)
     return found[int(np.argmax(scorer.score(found)))]
 
 
 def inspected(target: CudaTarget, space: SearchSpace, candidate: Candidate, program: str) -> Iterator[Inspected]:
-    """The kernels of a candidate."""
+    """Builds and disassembles the kernels of a candidate."""
     lowered = space.program(candidate)
     module, device = target.build(lowered), target.device_program(lowered)
     functions = disassemble(module.object_code, program)
-    for kernel, taken in zip(device.kernels, launched(module), strict=True):
-        registers = -(-taken["registers"] // 8) * 8 * kernel.threads
+    for kernel, resources in zip(device.kernels, launched(module), strict=True):
+        registers = -(-resources["registers"] // 8) * 8 * kernel.threads
         limits = target.limits
         fits = [limits.blocks_sm, limits.threads_sm // kernel.threads, limits.registers_sm // registers]
-        fits.append(limits.shared_sm // (taken["shared_bytes"] + 1024))
+        fits.append(limits.shared_sm // (resources["shared_bytes"] + 1024))
         yield Inspected(
             kernel,
-            taken["registers"],
-            taken["shared_bytes"],
-            taken["spill_bytes"],
+            resources["registers"],
+            resources["shared_bytes"],
+            resources["spill_bytes"],
             min(fits),
             bound(functions[kernel.name], kernel, target.hardware),
         )
 
 
 def launched(module: Module) -> list[dict[str, int]]:
-    """What the module says of its kernels."""
+    """Returns the module's facts about its kernels' launches."""
     found: list[dict[str, int]] = module.metadata["launches"]["kernels"]
     return found
 
 
 def line(name: str, workload: Workload, found: Sequence[Inspected], target: CudaTarget) -> str:
-    """A row of the table, about the largest kernel and the bound of all."""
+    """Formats a row of the table, about the largest kernel and the bound of all."""
     most = max(found, key=lambda each: each.bound.seconds)
     code, kernel = most.bound, most.kernel
     seconds = sum(each.bound.seconds for each in found)
@@ -131,7 +131,7 @@ def line(name: str, workload: Workload, found: Sequence[Inspected], target: Cuda
 
 
 def bytes_of(workload: Workload) -> int:
-    """Of inputs and output, each moved once."""
+    """Counts bytes of inputs and output, each moved once."""
     return sum(prod(spec.shape) * dtype_bytes(spec.dtype) for spec in (*workload.inputs, workload.output))
 
 

@@ -1,8 +1,7 @@
-"""Machine code of GPU kernels read as text: which instructions run how often, and what that bounds their time by.
+"""Machine code of GPU kernels read as text: how often instructions run, and the bound of the time by that.
 
-A model, not a measurement: the greatest of the times that instructions take to be started, shared memory to be read,
-the tensor cores to multiply, and memory to be brought once. Latencies, bank conflicts and the start of a kernel are not
-in it.
+A model, not a measurement: the greatest of the times for issuing instructions, reading shared memory, multiplying in
+tensor cores, and loading memory once. Latencies, bank conflicts and the start of a kernel are not in it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _PRODUCTS = {mma.product.name: mma for mma in MMAS}
 
 
 class MissingDisassembler(Exception):
-    """There is no `nvdisasm`."""
+    """Absence of `nvdisasm`."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,13 @@ class Loop:
 
 @dataclass(frozen=True)
 class Function:
-    """One kernel's instructions, operation first, predicates taken off; and its loops, outermost first."""
+    """One kernel's instructions, operation first, without predicates; and its loops, outermost first."""
 
     instructions: tuple[str, ...]
     loops: tuple[Loop, ...]
 
     def count(self, loop: Loop | None = None) -> Counter[str]:
-        """Instructions by operation, of a loop or of all, those of loops inside left out."""
+        """Counts instructions by operation, of a loop or of all, without the loops inside."""
         places = range(len(self.instructions)) if loop is None else range(loop.first, loop.last + 1)
         inner = [each for each in self.loops if loop is None or loop.holds(each)]
         kept = (i for i in places if not any(each.first <= i <= each.last for each in inner))
@@ -70,10 +69,10 @@ class Function:
 
 
 def disassembler() -> str:
-    """The path of `nvdisasm`: of the wheel nvidia-cuda-nvdisasm, or on the search path.
+    """Finds `nvdisasm` in the wheel nvidia-cuda-nvdisasm, or on the search path.
 
     Raises:
-        MissingDisassembler: there is none.
+        MissingDisassembler: it is in neither.
     """
     spec = find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -86,7 +85,7 @@ def disassembler() -> str:
 
 
 def disassemble(cubin: bytes, program: str) -> dict[str, Function]:
-    """The functions of a cubin by name."""
+    """Reads the machine code of a cubin's functions, by name."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -95,33 +94,33 @@ def disassemble(cubin: bytes, program: str) -> dict[str, Function]:
 
 
 def read(text: str) -> dict[str, Function]:
-    """The functions of `nvdisasm -c`."""
-    found: dict[str, Function] = {}
+    """Parses the functions of `nvdisasm -c`."""
+    functions: dict[str, Function] = {}
     name, instructions, labels = "", list[str](), dict[str, int]()
     for line in [*text.splitlines(), ".text.end:"]:
         if match := _FUNCTION.match(line):
             if name:
-                found[name] = Function(tuple(instructions), _loops(instructions, labels))
+                functions[name] = Function(tuple(instructions), _loops(instructions, labels))
             name, instructions, labels = match[1], [], {}
         elif match := _LABEL.match(line):
             labels[match[1]] = len(instructions)
         elif match := _INSTRUCTION.match(line):
             instructions.append(_GUARD.sub("", match[1]))
-    return found
+    return functions
 
 
 def _loops(instructions: list[str], labels: dict[str, int]) -> tuple[Loop, ...]:
-    found = []
+    loops = []
     for last, text in enumerate(instructions):
         target = _TARGET.search(text) if text.startswith("BRA") else None
         if target and labels.get(target[1], last) < last:
-            found.append(Loop(labels[target[1]], last))
-    return tuple(sorted(found, key=lambda loop: (loop.first, -loop.last)))
+            loops.append(Loop(labels[target[1]], last))
+    return tuple(sorted(loops, key=lambda loop: (loop.first, -loop.last)))
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one thread of a kernel does, by its loops.
+    """Work of one thread of a kernel, by its loops.
 
     Attributes:
         products: multiply-adds of a thread, or instructions of the tensor cores of its warp; operations of each.
@@ -167,10 +166,10 @@ def _under(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[tuple[Stmt, tuple[For
 
 @dataclass(frozen=True)
 class Bound:
-    """What a kernel's code bounds its time by.
+    """Lower bound of a kernel's time by its code.
 
     Attributes:
-        seconds: at least, the greatest of `parts`, which are seconds by what takes them.
+        seconds: least seconds, the greatest of `parts`, which are seconds by resource.
         loop: instructions of the innermost main loop, by operation; passes: how often a warp runs it.
         executed: instructions that a warp runs, all loops together.
     """
@@ -189,14 +188,14 @@ class Bound:
         return max(self.parts, key=lambda name: self.parts[name])
 
     def share(self, *operations: str) -> float:
-        """Of the main loop's instructions, those that begin with one of these names."""
+        """Computes the share of the main loop's instructions that begin with one of these names."""
         return sum(n for name, n in self.loop.items() if name.startswith(operations)) / max(1, self.loop.total())
 
 
 def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound:
-    """The bound of one kernel.
+    """Computes the bound of one kernel.
 
-    How often loops run is concluded from what they hold: barriers, multiply-adds, or loads of what the kernel reads.
+    The trip count of a loop follows from its contents: barriers, multiply-adds, or loads of the kernel's inputs.
     """
     assert hardware.gpu is not None
     gpu, work = hardware.gpu, work_of(kernel)
@@ -222,7 +221,7 @@ def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound
 
 
 def _passes(function: Function, loop: Loop, work: Work) -> float:
-    """How often a warp runs a loop."""
+    """Computes how often a warp runs a loop."""
     inside = function.count(loop)
     for each in function.loops:
         if loop.holds(each):
@@ -237,10 +236,10 @@ def _passes(function: Function, loop: Loop, work: Work) -> float:
 
 
 def _operations(name: str, operations: int, gpu: GpuLimits) -> float:
-    """What a warp's instruction asks of the tensor cores, in operations at their full rate.
+    """Counts the operations at full rate that a warp's instruction costs the tensor cores.
 
-    Instructions of one warp have `operations`, and reach but a share of the rate; those of four have their shape in the
-    name, and each of the four warps is counted a quarter.
+    Instructions of one warp have `operations`, and reach only a share of the rate. Instructions of four warps have
+    their shape in the name, and each of the warps is counted a quarter.
     """
     if shape := _WARPGROUP.match(name):
         return 2.0 * prod(map(int, shape.groups())) / 4
@@ -250,14 +249,14 @@ def _operations(name: str, operations: int, gpu: GpuLimits) -> float:
 
 
 def _pairs(kernel: DeviceKernel) -> bool:
-    """Whether neighbouring lanes read the same of tiles, see `targets.cuda.lanes`."""
+    """Tells whether neighbouring lanes read the same elements of tiles, see `targets.cuda.lanes`."""
     x, y, z = kernel.block
     tensor = any(isinstance(n, Intrinsic) for n in walk_stmt(kernel.body))
     return z == 1 and x % 4 == 0 and y % 2 == 0 and bool(kernel.shared) and not tensor
 
 
 def _bytes(name: str) -> int:
-    """That one lane moves by an instruction."""
+    """Returns the bytes that one lane moves by an instruction."""
     for width in (128, 64, 16, 8):
         if re.search(rf"\.[US]?{width}\b", name):
             return width // 8
@@ -265,7 +264,7 @@ def _bytes(name: str) -> int:
 
 
 def _values(name: str, pairs: bool) -> float:
-    """Cycles that a warp's instruction takes of shared memory: 4-byte values for all lanes."""
+    """Computes cycles of shared memory for a warp's instruction: 4-byte values for all lanes."""
     if name.startswith("LDSM"):
         return float(name.rsplit(".", 1)[-1]) if name[-1] in "24" else 1.0
     if name.startswith(("LDS", "STS", "LDGSTS")):

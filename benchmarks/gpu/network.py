@@ -1,8 +1,8 @@
-"""`python -m benchmarks.gpu.network [--trials 240] [--output FOLDER]`: ResNet-50 on this GPU beside PyTorch.
+"""ResNet-50 and PyTorch's on this GPU: `python -m benchmarks.gpu.network [--trials 240] [--output FOLDER]`.
 
-Writes `gpu_network.json`: the network is tuned and compiled by `autotune run configs/resnet50_cuda.yaml`, then timed in
-turns with PyTorch's, all in float32 without TF32. Each inference is a recorded CUDA graph with its input on the device,
-so that what Python takes to launch kernels is counted for none. The file is written after each of PyTorch's ways.
+Writes `gpu_network.json`. `autotune run configs/resnet50_cuda.yaml` tunes and compiles the network, which is then timed
+in turns with PyTorch's, all in float32 without TF32. Each inference is a recorded CUDA graph with its input on the
+device, so Python's time to launch kernels counts for neither. The file is written after each of PyTorch's ways.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from targets.cuda.stopwatch import Stopwatch
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "resnet50_cuda.yaml"
 TURNS, SAMPLES = 9, 16
 RUN_SECONDS = 400.0
+"""Time limit of `autotune run`, in seconds."""
 KEPT = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
-"""What a row has of the summary's network."""
+"""Entries of the summary's network that a row has."""
 
 
 def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
-    """Runs the configuration; what its summary says of the network, and how long it took.
+    """Runs the configuration; returns the summary's facts about the network, and the run's seconds.
 
     Raises:
         RuntimeError: it wrote no network.
@@ -61,7 +62,7 @@ def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
 
 
 def peer() -> Any:
-    """The same network in PyTorch: torchvision's, with the probabilities at its end."""
+    """Builds the same network in PyTorch: torchvision's, with the probabilities at its end."""
     from torch import nn
     from torchvision.models import resnet50
 
@@ -69,7 +70,7 @@ def peer() -> Any:
 
 
 def multiply_adds(model: Any, data: Any) -> int:
-    """Of its convolutions and products."""
+    """Counts multiply-adds of the model's convolutions and products."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -78,7 +79,7 @@ def multiply_adds(model: Any, data: Any) -> int:
 
 
 def calls(data: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """PyTorch's ways, cheapest first; each makes its call."""
+    """Lists PyTorch's ways, cheapest first; each makes its call."""
     import torch
     from torch._inductor import config
 
@@ -98,7 +99,7 @@ def calls(data: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 2 where there is no GPU."""
+    """Returns 0, or 2 without a GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.network", description=__doc__)
     parser.add_argument("--trials", type=int, default=240, help="measured candidates of all layers together")
     parser.add_argument("--output", type=Path, help="folder of results; $OUT by default, or runs/gpu")
@@ -147,7 +148,7 @@ def _beside(executable: Any, row: dict[str, Any], save: Callable[[], Any]) -> No
 
 
 def _in_turns(executable: Any, replay: Callable[[], None], stream: Any) -> dict[str, dict[str, Any]]:
-    """Seconds of an inference, ours and PyTorch's: the median of turns, each the median of samples."""
+    """Times an inference, ours and PyTorch's: the median of turns, each the median of samples."""
     import torch
 
     seconds: dict[str, list[float]] = {"ours": [], "torch": []}

@@ -1,7 +1,7 @@
-"""What the search for GPU kernels costs on the host, on one core and with no GPU: `python -m benchmarks.gpu.offline`.
+"""Host costs of the search for GPU kernels, on one core and without a GPU: `python -m benchmarks.gpu.offline`.
 
-Writes `benchmarks/results/gpu_offline.json`, for docs/benchmarks/gpus.md: kernels compiled to cubins a second, where
-the time of one goes, candidates scored by the learned model and checked for legality a second. It takes a minute.
+Writes `benchmarks/results/gpu_offline.json`, for docs/benchmarks/gpus.md. Rows have kernels compiled to cubins a
+second, the stages of that time, and candidates scored and checked a second. It takes a minute.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TARGET = 15_000
 WITHIN = ("ptx", "together")
 """Stages that no candidate takes besides the others: NVRTC's part up to PTX, and NVRTC on all of a workload at once."""
 CANDIDATES = 6
-"""Compiled of each workload: what a search asks for first, by the roofline, one of them at random."""
+"""Candidates compiled of each workload: the first ones of a search by the roofline, one of them at random."""
 POPULATION = 2048
 
 
@@ -98,7 +98,7 @@ class Compilation:
         self.best[stage] = self.best.get(stage, 0.0) + seconds
 
     def row(self) -> dict[str, Any]:
-        """As it is written: rates, and milliseconds a candidate by stage."""
+        """Converts it to a row: rates, and milliseconds of each stage for a candidate."""
         seconds = sum(value for stage, value in self.best.items() if stage not in WITHIN)
         return {
             "candidates": self.candidates,
@@ -118,50 +118,50 @@ class Compilation:
 
 
 def timed(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
-    """The result, and the least processor seconds of several runs."""
-    taken = []
+    """Runs some work repeatedly, and returns its result and the least processor seconds."""
+    seconds = []
     for _ in range(repeat):
         begun = time.process_time()
         found = work()
-        taken.append(time.process_time() - begun)
-    return found, min(taken)
+        seconds.append(time.process_time() - begun)
+    return found, min(seconds)
 
 
 def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> Compilation:
-    """Compiles what an evolutionary search asks for first."""
+    """Compiles the first candidates of an evolutionary search."""
     space = generate(workload, target.hardware)
     scorer = ModelScorer(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
-    found = Compilation()
+    compilation = Compilation()
     devices: list[DeviceProgram] = []
-    for place, candidate in enumerate(Evolution(space, scorer, np.random.default_rng(seed)).ask(count)):
+    for index, candidate in enumerate(Evolution(space, scorer, np.random.default_rng(seed)).ask(count)):
         sketch = space.sketches[candidate.sketch]
         trace = sketch.trace(candidate.choices)
         program, seconds = timed(lambda s=sketch, t=trace: program_of(workload, s.algorithm, t))
-        found.add("lowered", seconds)
-        device, seconds = timed(lambda p=program, i=place: target.device_program(p, f"candidate{i}"))
-        found.add("kernels", seconds)
+        compilation.add("lowered", seconds)
+        device, seconds = timed(lambda p=program, i=index: target.device_program(p, f"candidate{i}"))
+        compilation.add("kernels", seconds)
         text, seconds = timed(lambda d=device: emit_program(d))
-        found.add("text", seconds)
-        made, seconds = timed(lambda t=text: compile_cubin(t, target.arch), 2)
-        found.add("nvrtc", seconds)
-        found.add("ptx", timed(lambda t=text: compile_ptx(t, target.arch), 2)[1])
-        found.distinct.add(text.replace(f"candidate{place}_", ""))
-        found.candidates += 1
-        found.kernels += len(made.resources)
+        compilation.add("text", seconds)
+        cubin, seconds = timed(lambda t=text: compile_cubin(t, target.arch), 2)
+        compilation.add("nvrtc", seconds)
+        compilation.add("ptx", timed(lambda t=text: compile_ptx(t, target.arch), 2)[1])
+        compilation.distinct.add(text.replace(f"candidate{index}_", ""))
+        compilation.candidates += 1
+        compilation.kernels += len(cubin.resources)
         devices.append(device)
-    whole = emit_program(
+    together = emit_program(
         replace(
             devices[0],
             kernels=tuple(kernel for device in devices for kernel in device.kernels),
             prologues=tuple(prologue for device in devices for prologue in device.prologues),
         )
     )
-    found.add("together", timed(lambda: compile_cubin(whole, target.arch), 2)[1])
-    return found
+    compilation.add("together", timed(lambda: compile_cubin(together, target.arch), 2)[1])
+    return compilation
 
 
 def scored(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
-    """How fast candidates are scored by trees and checked, on one core: medians of the rates."""
+    """Measures how fast trees score candidates and candidates are checked, on one core: medians of the rates."""
     bench = Bench(space, seed)
     bench.learn()
     population = bench.draw(POPULATION, Seen())
@@ -182,7 +182,7 @@ def scored(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
 
 
 def measure(target: CudaTarget, candidates: int, repeat: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Rows of the table."""
+    """Measures the rows of the table."""
     gc.set_threshold(GARBAGE)  # as in the processes that build
     compile_cubin('extern "C" __global__ void nothing() {}', target.arch)  # the library is loaded on first use
     rows: dict[str, dict[str, Any]] = {}
@@ -201,7 +201,7 @@ def measure(target: CudaTarget, candidates: int, repeat: int, seed: int) -> dict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, on one core, and writes results and table."""
+    """Measures on one core, and writes results and table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.offline", description=__doc__)
     parser.add_argument("--arch", default="sm_90", help="architecture that is compiled for")
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help="compiled of each workload")

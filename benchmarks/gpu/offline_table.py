@@ -28,7 +28,7 @@ STAGES = {"lowered": "lowering", "kernels": "kernels", "text": "text", "nvrtc": 
 
 
 def offline(document: dict[str, Any]) -> str:
-    """Kernels compiled a second and where a candidate's time goes; candidates scored and checked a second."""
+    """Formats kernels compiled a second, a candidate's time by stage, and candidates scored and checked a second."""
     rows = list(document["rows"].values())
     compiled = [
         [
@@ -67,7 +67,7 @@ def offline(document: dict[str, Any]) -> str:
 
 
 def _spent(milliseconds: dict[str, float]) -> str:
-    """Where a candidate's time goes."""
+    """Formats the stages of a candidate's time."""
     shown = ", ".join(f"{title} {milliseconds[stage]:.1f}" for stage, title in STAGES.items())
     return (
         shown + f" (to PTX {milliseconds['ptx']:.1f}; all of a workload in one program {milliseconds['together']:.1f})"

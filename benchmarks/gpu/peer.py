@@ -1,4 +1,4 @@
-"""The same work in PyTorch, on the device."""
+"""Peer on the GPU: workloads computed by PyTorch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from search_space.workloads import Workload
 
 Call = Callable[[], Any]
 CHOICES = 3
-"""How often cuDNN chooses the algorithms of a call."""
+"""Number of times that cuDNN chooses the algorithms of a call."""
 _CHOSE: list[ThreadPoolExecutor] = []
-"""Threads that chose: what they chose must outlive its graphs."""
+"""Threads that chose algorithms: their choices must outlive their graphs."""
 
 
 def torch_calls(workload: Workload, arrays: Sequence[NDArray[Any]], device: str) -> dict[str, Call]:
-    """Ways to compute a workload, by name; each returns a tensor in the workload's own layout.
+    """Makes ways to compute a workload, by name; each returns a tensor in the workload's own layout.
 
     float32 products are exact ones: TF32 is off.
 
@@ -32,24 +32,24 @@ def torch_calls(workload: Workload, arrays: Sequence[NDArray[Any]], device: str)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    given = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
+    inputs = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
     if workload.operator == "matmul" or _is_rounded_product(workload):
-        return {"plain": lambda: given[0] @ given[1]}
+        return {"plain": lambda: inputs[0] @ inputs[1]}
     if workload.operator == "softmax":
-        return {"plain": lambda: torch.softmax(given[0], -1)}
+        return {"plain": lambda: torch.softmax(inputs[0], -1)}
     if workload.operator == "layer_norm":
-        epsilon, columns = float(workload.args["epsilon"]), (given[0].shape[-1],)
-        return {"plain": lambda: functional.layer_norm(given[0], columns, given[1], given[2], epsilon)}
+        epsilon, columns = float(workload.args["epsilon"]), (inputs[0].shape[-1],)
+        return {"plain": lambda: functional.layer_norm(inputs[0], columns, inputs[1], inputs[2], epsilon)}
     if workload.operator == "reduce":
-        return {"plain": lambda: given[0].sum(-1)}
+        return {"plain": lambda: inputs[0].sum(-1)}
     if workload.operator != "conv2d":
         raise ValueError(f"`workload` must be a product, a convolution or row-wise, but got {workload.key}")
     stride, padding = (_pair(workload.args[name]) for name in ("stride", "padding"))
-    weight = given[1].permute(3, 2, 0, 1)
+    weight = inputs[1].permute(3, 2, 0, 1)
     calls: dict[str, Call] = {}
     for name, form in (("plain", torch.contiguous_format), ("channels_last", torch.channels_last)):
         data, kernel = (
-            given[0].permute(0, 3, 1, 2).contiguous(memory_format=form),
+            inputs[0].permute(0, 3, 1, 2).contiguous(memory_format=form),
             weight.contiguous(memory_format=form),
         )
 
@@ -71,16 +71,16 @@ def settle(calls: Mapping[str, Call]) -> None:
 
 
 def recorded(call: Call, choices: int = CHOICES) -> list[Call]:
-    """Each replays what a call gives the device, as a CUDA graph: Python takes no part in it.
+    """Records a call's work on the device as CUDA graphs, without Python; returns replays.
 
-    cuDNN times every algorithm once, which for a short one is a draw, and PyTorch keeps what it drew by thread; so each
-    graph is that of a new thread, for the fastest to be the peer.
+    cuDNN times every algorithm once, so its choice for a short one is random, and PyTorch caches it by thread. So each
+    graph is recorded in a new thread, and the fastest is the peer.
     """
     return [_in_thread(lambda: _recorded(call)) for _ in range(choices)]
 
 
 def _in_thread(make: Callable[[], Call]) -> Call:
-    """What a new thread makes; it waits then for the process to end."""
+    """Runs a function in a new thread, which then waits for the process to end."""
     _CHOSE.append(ThreadPoolExecutor(1))
     return _CHOSE[-1].submit(make).result()
 
@@ -97,7 +97,7 @@ def _recorded(call: Call) -> Call:
 
 
 def _is_rounded_product(workload: Workload) -> bool:
-    """Whether it is a product whose output has the factors' dtype, as PyTorch's have."""
+    """Tells whether a workload is a product whose output has the factors' dtype, as PyTorch's have."""
     anchor = workload.args.get("anchor") or {}
     same = len({spec.dtype for spec in (*workload.inputs, workload.output)}) == 1
     return anchor.get("operator") == "matmul" and len(workload.inputs) == 2 and same

@@ -1,4 +1,4 @@
-"""What is measured on a GPU, the most telling rows first, as a run may end before the last."""
+"""Workloads measured on a GPU, the most telling rows first, as a run may end before the last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row:
 
 
 def product(m: int, n: int, k: int, dtype: str = "float32") -> Workload:
-    """A product of matrices; of float16 ones in float16, too, as PyTorch's are, though added up in float32."""
+    """Makes a product of matrices; a float16 one has a float16 output like PyTorch's, but sums in float32."""
     plain = workloads.matmul(m, n, k, dtype=dtype, constant_b=False)
     if dtype != "float16":
         return plain

@@ -11,7 +11,7 @@ STATES, KEYS = ("warm", "cold"), ("registers", "spill_bytes")
 
 
 def beside_torch(document: dict[str, Any]) -> str:
-    """Each workload's time beside PyTorch's best, with warm and with cold caches, and geometric means by kind."""
+    """Formats each workload's time and PyTorch's best, with warm and cold caches, and geometric means by kind."""
     said = f"On {document['device']} ({document['arch']}), {document['date']}; microseconds."
     said += f" {document['note']}" if "note" in document else ""
     rows = document["rows"]
@@ -29,7 +29,7 @@ def beside_torch(document: dict[str, Any]) -> str:
 
 
 def kinds(document: dict[str, Any]) -> str:
-    """Returns the geometric means of each kind of workload, and what is asked of them."""
+    """Returns the geometric means of each kind of workload, and the requirements on them."""
     rows, means = document["rows"], document["means"]
     return table(
         ["kind", "rows", *(f"ratio, {state}" for state in STATES), "target"],
@@ -46,7 +46,7 @@ def kinds(document: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any], state: str) -> list[str]:
-    """Our time, PyTorch's best, and the ratio; nothing where PyTorch's is not known."""
+    """Formats our time, PyTorch's best, and the ratio; nothing if PyTorch's is unknown."""
     if state not in row:
         return ["", "", ""]
     ours, best = row[state]["ours"], min(s for name, s in row[state].items() if name != "ours")
@@ -54,7 +54,7 @@ def _cells(row: dict[str, Any], state: str) -> list[str]:
 
 
 def network_beside_torch(document: dict[str, Any]) -> str:
-    """Milliseconds of an inference in turns with each of PyTorch's ways, those of ours beside each."""
+    """Formats milliseconds of an inference in turns with each of PyTorch's ways, and ours beside each."""
     (row,) = document["rows"].values()
     said = f"On {document['device']} ({document['arch']}), {row['made']['date']}; milliseconds of a CUDA graph. "
     said += f"{row['trials']} trials of all layers; `autotune run` took {row['run_seconds']:.0f} s, and no output is "
@@ -72,7 +72,7 @@ def network_lines(document: dict[str, Any]) -> str:
 
 
 def _milliseconds(found: dict[str, Any]) -> list[str]:
-    """Ours, PyTorch's, each with the spread of its turns, and the ratio; why there is none where there is none."""
+    """Formats our time, PyTorch's, each with the spread of its turns, and the ratio; or why they are missing."""
     if "problem" in found:
         return [found["problem"], *[""] * 4]
     cells = []

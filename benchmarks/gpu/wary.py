@@ -15,11 +15,11 @@ MOST_HANGS = 2
 
 
 class WaryPool(MeasurePool):
-    """Hands trials on to another pool, which is closed with it.
+    """A pool that passes trials on to another pool, which is closed with it.
 
     Args:
-        pool: that measures.
-        seconds: of a trial's checks and timing.
+        pool: pool that measures.
+        seconds: seconds that a trial's checks and timing may take.
         most: time-outs of one sketch of a workload after which its trials fail without being measured.
     """
 
@@ -34,26 +34,26 @@ class WaryPool(MeasurePool):
         self.pool.warm_up(threads)
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        given = []
+        accepted = []
         for trial in trials:
-            place, self._submitted = self._submitted, self._submitted + 1
+            index, self._submitted = self._submitted, self._submitted + 1
             hangs = self.hangs[_sketch_of(trial)]
             if hangs >= self.most:
                 message = f"its sketch ran out of time {hangs} times, and is given up"
-                self._dropped.append(TrialResult(trial, place, Outcome.failed(ErrorClass.run_timeout, message)))
+                self._dropped.append(TrialResult(trial, index, Outcome.failed(ErrorClass.run_timeout, message)))
                 continue
-            self._places[self._handed_on] = place
+            self._places[self._handed_on] = index
             self._handed_on += 1
-            given.append(replace(trial, run_timeout=self.seconds))
-        self.pool.submit(given)
+            accepted.append(replace(trial, run_timeout=self.seconds))
+        self.pool.submit(accepted)
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
         if self._dropped:
-            found, self._dropped = self._dropped, []
-            return found
-        found = [replace(r, index=self._places.pop(r.index)) for r in self.pool.results(timeout)]
-        self.hangs.update(_sketch_of(r.trial) for r in found if r.error is ErrorClass.run_timeout)
-        return found
+            results, self._dropped = self._dropped, []
+            return results
+        results = [replace(r, index=self._places.pop(r.index)) for r in self.pool.results(timeout)]
+        self.hangs.update(_sketch_of(r.trial) for r in results if r.error is ErrorClass.run_timeout)
+        return results
 
     def cancel(self) -> None:
         self._dropped.clear()
@@ -73,7 +73,7 @@ class WaryPool(MeasurePool):
 
 
 def _sketch_of(trial: Trial) -> tuple[str, str]:
-    """The workload, and the trial's schedule with its numbers left out."""
+    """Returns the workload, and the trial's schedule without its numbers."""
     return trial.workload_key, json.dumps([trial.algorithm, *map(_without_numbers, trial.trace)], sort_keys=True)
 
 

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.gpu.wheels [--python 3.12]` fills `.gpu_wheels/` with what a machine with PyTorch still lacks.
+"""Wheels for a machine with PyTorch: `python -m benchmarks.gpu.wheels [--python 3.12]` fills `.gpu_wheels/`.
 
-There `make test-gpu` needs no registry. NVRTC, NumPy and the like come with PyTorch. `modules` in it holds what the
-ladder loads, compiled here.
+With them `make test-gpu` needs no registry there. NVRTC, NumPy and the like come with PyTorch. Its folder `modules` has
+the modules that the ladder loads, compiled here.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PACKAGES = (
     *("hypothesis>=6.100", "sortedcontainers"),
 )
 WITH_TORCH = ("numpy", "scipy", "scikit-learn", "joblib", "llvmlite", "nvidia-cuda-nvrtc")
-"""What an interpreter with PyTorch for CUDA is taken to have."""
+"""Packages that an interpreter with PyTorch for CUDA has."""
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
 
 
 def pinned() -> list[str]:
-    """The exact versions of the extra `gpu`, but for NVRTC, which comes with PyTorch."""
+    """Lists the exact versions of the extra `gpu`, except NVRTC, which comes with PyTorch."""
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [p for p in project["optional-dependencies"]["gpu"] if not p.startswith("nvidia-cuda-nvrtc")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Downloads the wheels; 2 where they come to more than they may."""
+    """Downloads the wheels; returns 2 if they are larger than allowed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.wheels", description=__doc__)
     parser.add_argument("--python", default="3.12", help="version of the interpreter there")
     parser.add_argument("--arch", default="sm_90a", help="of the GPU there, for which the ladder is compiled")

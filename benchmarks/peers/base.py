@@ -1,4 +1,4 @@
-"""What a peer is, and the line-JSON protocol over which it is driven.
+"""Interface of peers, and the line-JSON protocol that drives them.
 
 Requests, one JSON object a line on standard input: `{"op": "prepare", "workload": ..., "threads": n, ...}`,
 `{"op": "time", "samples": n}`, `{"op": "quit"}`. Each but the last gets one line back: an object, or
@@ -30,11 +30,11 @@ Array = NDArray[Any]
 
 
 class PeerError(RuntimeError):
-    """A peer that cannot do what was asked, or is gone."""
+    """A peer that cannot do a request, or has ended."""
 
 
 class Refusal(PeerError):
-    """A peer that says that it does not have what was asked; any other failure is none."""
+    """Refusal of a peer that lacks the requested operator; other failures have other types."""
 
 
 class Peer(ABC):
@@ -46,7 +46,7 @@ class Peer(ABC):
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Makes everything ready; what it returns (JSON-able) goes into the results.
+        """Makes everything ready; the result (JSON-able) goes into the results.
 
         Raises:
             PeerError: the workload is not supported.
@@ -58,11 +58,11 @@ class Peer(ABC):
 
     @abstractmethod
     def output(self) -> Array:
-        """The output, in the workload's layout."""
+        """Returns the output, in the workload's layout."""
 
 
 def inputs_of(workload: Workload, seed: int = 0) -> list[Array]:
-    """The arrays that every peer gets."""
+    """Makes the arrays that every peer gets."""
     return workload.make_inputs(seed)
 
 
@@ -127,7 +127,7 @@ class PeerProcess:
         )
 
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
-        """Has the peer make ready; returns what it says about it."""
+        """Has the peer make ready; returns its facts."""
         request = {"op": "prepare", "workload": workload.to_json(), "threads": threads, "options": options}
         return self.ask(request)
 
@@ -136,15 +136,15 @@ class PeerProcess:
         self.ask({"op": "warm", "seconds": seconds})
 
     def time(self, samples: int) -> list[float]:
-        """Seconds of each of `samples` executions."""
+        """Times each of `samples` executions in seconds."""
         seconds: list[float] = self.ask({"op": "time", "samples": samples})["seconds"]
         return seconds
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The peer's answer to a request.
+        """Returns the peer's answer to a request.
 
         Raises:
-            PeerError: it refuses, or is gone.
+            PeerError: the peer refuses, or has ended.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Timing of Python calls: warm-up, single executions, and what an empty call costs."""
+"""Timing of Python calls: warm-up, single executions, and the cost of an empty call."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def warm_up(call: Call, seconds: float = 0.01, fewest: int = 3) -> None:
 
 
 def seconds_of(call: Call, samples: int, overhead: float = 0.0) -> NDArray[np.float64]:
-    """Seconds of each execution, `(samples,)`, `overhead` taken off."""
+    """Times each execution, less `overhead`, in seconds: `(samples,)`."""
     warm_up(call)
-    found = np.empty(samples)
+    seconds = np.empty(samples)
     for index in range(samples):
         start = time.perf_counter()
         call()
-        found[index] = time.perf_counter() - start
-    return np.maximum(found - overhead, 1e-9)
+        seconds[index] = time.perf_counter() - start
+    return np.maximum(seconds - overhead, 1e-9)
 
 
 def seconds_above(call: Call, empty: Call, samples: int) -> NDArray[np.float64]:
-    """Seconds of each execution, `(samples,)`, above the median of as many empty ones, half of them before, half after.
+    """Times each execution, less the median of empty ones before and after, in seconds: `(samples,)`.
 
-    For calls that take little more than an empty one: what that costs changes by some microseconds within a minute.
+    For calls that take little more than an empty one, whose cost changes by some microseconds within a minute.
     """
     half = max(1, samples // 2)
     before, found, after = seconds_of(empty, half), seconds_of(call, samples), seconds_of(empty, half)
@@ -42,9 +42,9 @@ def seconds_above(call: Call, empty: Call, samples: int) -> NDArray[np.float64]:
 
 
 def medians(calls: Mapping[str, Call], samples: int = 20, rounds: int = 3) -> dict[str, float]:
-    """Best of `rounds` medians of each call, taken in turns."""
-    found = dict.fromkeys(calls, float("inf"))
+    """Times calls in turns, and returns the best of `rounds` medians of each."""
+    best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
-            found[name] = min(found[name], float(np.median(seconds_of(call, samples))))
-    return found
+            best[name] = min(best[name], float(np.median(seconds_of(call, samples))))
+    return best

@@ -20,14 +20,14 @@ MODES: Mapping[str, dict[str, Any]] = {"default": {}, "max-autotune": {"mode": "
 
 
 class InductorPeer(Peer):
-    """A compiled module of one layer; the cost of calling a compiled module that computes nothing is taken off."""
+    """A compiled module of one layer; the cost of calling a compiled module that computes nothing is subtracted."""
 
     name = "inductor"
 
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Compiles the layer in every mode; keeps the fastest, or what `options["variant"]` names."""
+        """Compiles the layer in every mode; keeps the fastest, or the one that `options["variant"]` names."""
         import torch._inductor.config as config
 
         if workload.operator not in _MODULES or workload.dtypes != {"float32"}:
@@ -40,12 +40,12 @@ class InductorPeer(Peer):
             for mode, arguments in MODES.items():
                 if options.get("variant") in (None, mode):
                     calls[mode] = _compiled(*_MODULES[workload.operator](workload, tensors), arguments)
-            found = medians(calls)
-        best = min(found, key=found.__getitem__)
+            seconds = medians(calls)
+        best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
         nothing = _compiled(nn.ReLU(), [torch.ones(1)], {})
         self._overhead = float(np.median(seconds_of(nothing, 500)))
-        return {"variant": best, "variants": found, "overhead": self._overhead, "version": torch.__version__}
+        return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
 
     def time(self, samples: int) -> NDArray[np.float64]:
         return seconds_of(self._call, samples, self._overhead)
@@ -59,7 +59,7 @@ class InductorPeer(Peer):
 def _compiled(
     module: nn.Module, inputs: Sequence[torch.Tensor], arguments: Mapping[str, Any]
 ) -> Callable[[], torch.Tensor]:
-    """A call of a module that has been compiled, and has run."""
+    """Compiles a module, runs it once, and returns its call."""
     torch._dynamo.reset()
     run = torch.compile(module.eval(), **arguments)
 
@@ -88,23 +88,23 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module
     )
     weight = arrays[1].permute(2, 0, 1)[:, None] if depthwise else arrays[1].permute(3, 2, 0, 1)
     outputs, inputs, *kernel = weight.shape
-    made = nn.Conv2d(
+    layer = nn.Conv2d(
         inputs * groups, outputs, kernel, stride, padding, dilation, groups, bias=len(arrays) > 2, device="meta"
     )
-    made.weight = _parameter(weight)
+    layer.weight = _parameter(weight)
     if len(arrays) > 2:
-        made.bias = _parameter(arrays[2])
-    return _ended(workload, made), [arrays[0].permute(0, 3, 1, 2).contiguous()]
+        layer.bias = _parameter(arrays[2])
+    return _ended(workload, layer), [arrays[0].permute(0, 3, 1, 2).contiguous()]
 
 
 def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
     if not workload.inputs[1].constant:
         return _Product(), list(arrays)
-    made = nn.Linear(*arrays[1].shape, bias=len(arrays) > 2, device="meta")
-    made.weight = _parameter(arrays[1].t())
+    layer = nn.Linear(*arrays[1].shape, bias=len(arrays) > 2, device="meta")
+    layer.weight = _parameter(arrays[1].t())
     if len(arrays) > 2:
-        made.bias = _parameter(arrays[2])
-    return _ended(workload, made), [arrays[0]]
+        layer.bias = _parameter(arrays[2])
+    return _ended(workload, layer), [arrays[0]]
 
 
 class _Product(nn.Module):
@@ -132,7 +132,7 @@ def _layer_norm(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.
 
 
 def _ended(workload: Workload, module: nn.Module) -> nn.Module:
-    """The module with the workload's activation behind it."""
+    """Appends the workload's activation to a module."""
     if workload.args.get("activation") is None:
         return module
     return nn.Sequential(

@@ -34,10 +34,10 @@ BLOCKS = 64
 
 
 def chain(rows: int, depth: int, columns: int, bits: int, group: int, count: int, level: int = 0) -> onnx.ModelProto:
-    """`count` products one after the other, (depth, columns) and (columns, depth) by turns, of random weights."""
+    """Builds a model of `count` products of random weights, (depth, columns) and (columns, depth) alternately."""
     rng, nodes, constants = np.random.default_rng(0), [], []
-    for place in range(count):
-        k, n = (depth, columns) if place % 2 == 0 else (columns, depth)
+    for index in range(count):
+        k, n = (depth, columns) if index % 2 == 0 else (columns, depth)
         groups = -(-k // group)
         # As many below zero as above it: a mean would grow from product to product until nothing is a number.
         numbers = rng.integers(1, 1 << bits, (n, groups, group), np.uint8)
@@ -45,12 +45,12 @@ def chain(rows: int, depth: int, columns: int, bits: int, group: int, count: int
         # Of a size that leaves activations as large as they are.
         scale = rng.uniform(0.5, 1.5, (n, groups)) * 12**0.5 / (2**bits * k**0.5)
         constants += [
-            numpy_helper.from_array(weight, f"w{place}"),
-            numpy_helper.from_array(scale.astype(np.float32), f"s{place}"),
+            numpy_helper.from_array(weight, f"w{index}"),
+            numpy_helper.from_array(scale.astype(np.float32), f"s{index}"),
         ]
-        names, out = [f"x{place}", f"w{place}", f"s{place}"], [f"x{place + 1}"]
+        names, out = [f"x{index}", f"w{index}", f"s{index}"], [f"x{index + 1}"]
         attrs = {"K": k, "N": n, "bits": bits, "block_size": group, "accuracy_level": level}
-        nodes.append(helper.make_node("MatMulNBits", names, out, f"p{place}", domain="com.microsoft", **attrs))
+        nodes.append(helper.make_node("MatMulNBits", names, out, f"p{index}", domain="com.microsoft", **attrs))
     ends = (("x0", depth), (f"x{count}", columns if count % 2 else depth))
     x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (rows, width)) for name, width in ends)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -73,7 +73,7 @@ def by_onnxruntime(model: onnx.ModelProto, x: np.ndarray, threads: int) -> tuple
 
 
 def by_openvino(model: onnx.ModelProto, x: np.ndarray, threads: int) -> tuple[Callable[[], Any], np.ndarray]:
-    """As installed it rounds data to bytes, whatever the model says; here only where that allows it."""
+    """Compiles the model by OpenVINO; its default rounds data to bytes, which is kept only if the model allows it."""
     import io
 
     import openvino
@@ -95,7 +95,7 @@ RUNTIMES = {"autotune": by_autotune, "onnxruntime": by_onnxruntime, "openvino": 
 
 
 def plain_read(nbytes: int, threads: int) -> Callable[[], Any]:
-    """The sum of as many bytes of floats, the least that a kernel which needs all of them does."""
+    """Makes a sum over `nbytes` bytes of floats, the least work of a kernel that needs all of them."""
     extent = max(1, nbytes // 4 // BLOCKS)
     memory = te.placeholder((BLOCKS, extent), name="memory", constant=True)
     r = te.reduce_axis((0, extent), "r")

@@ -18,7 +18,7 @@ from search_space.workloads import Workload
 
 
 class OpenvinoPeer(Peer):
-    """OpenVINO as it is on this processor, but not in bfloat16; the cost of an empty call is taken off."""
+    """OpenVINO with its defaults, but not in bfloat16; the cost of an empty call is subtracted."""
 
     name = "openvino"
 

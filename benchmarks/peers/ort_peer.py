@@ -1,4 +1,4 @@
-"""ONNX Runtime as a peer: constant weights, the best of its graph optimisation levels.
+"""Peer ONNX Runtime: constant weights, the best of its graph optimisation levels.
 
 With the option `blocked`, convolutions run in its own blocked layout instead, without the conversions around
 them, as they do inside a network.
@@ -20,7 +20,7 @@ from search_space.workloads import Workload
 
 
 class OrtPeer(Peer):
-    """ONNX Runtime, sequential, inputs and outputs bound; the cost of an empty call is taken off."""
+    """ONNX Runtime, sequential, inputs and outputs bound; the cost of an empty call is subtracted."""
 
     name = "onnxruntime"
 
@@ -39,12 +39,12 @@ class OrtPeer(Peer):
         runners = {name: runner for name, runner in runners.items() if name in wanted}
         if not runners:
             raise PeerError(f"`workload` must have an ONNX operator, but got {workload.key}")
-        found = medians({name: runner.run for name, runner in runners.items()})
-        best = min(found, key=found.__getitem__)
+        seconds = medians({name: runner.run for name, runner in runners.items()})
+        best = min(seconds, key=seconds.__getitem__)
         self._runner = runners[best]
         return {
             "variant": best,
-            "variants": found,
+            "variants": seconds,
             "overhead": self._overhead,
             "version": onnxruntime.__version__,
         }

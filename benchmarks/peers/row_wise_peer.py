@@ -1,4 +1,4 @@
-"""PyTorch, ONNX Runtime and OpenVINO as peers for what is made of rows, by its kind.
+"""Peers PyTorch, ONNX Runtime and OpenVINO of row-wise operators, by their kind.
 
 Options: `runtime`, a key of `RUNTIMES`, and `kind`, a key of `benchmarks.row_kinds.KINDS`.
 """
@@ -35,12 +35,12 @@ REDUCTIONS = ("sum", "mean", "max")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a runtime times.
+    """Calls of a runtime that are timed.
 
     Attributes:
         call: one execution.
-        empty: an execution that computes nothing to speak of, whose time is taken off.
-        output: of the last call, or of another one.
+        empty: execution of an empty network, whose time is subtracted.
+        output: returns the output of the last call, or of another one.
     """
 
     call: Callable[[], object]
@@ -49,7 +49,7 @@ class Prepared:
 
 
 def of_torch(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
-    """Eager PyTorch in inference mode."""
+    """Prepares eager PyTorch in inference mode."""
     import torch
     from torch.nn import functional
 
@@ -72,14 +72,14 @@ def of_torch(kind: str, workload: Workload, arrays: Sequence[Array], threads: in
 
 @cache
 def _share(threads: int) -> None:
-    """What all sessions of a process have in common, made before the first: it may not be made once more."""
+    """Sets up what all sessions of a process share, before the first one: it can be made only once."""
     from autotune.graph import ort_runner
 
     ort_runner.set_up(threads)
 
 
 def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
-    """ONNX Runtime, inputs and outputs bound."""
+    """Prepares ONNX Runtime, with bound inputs and outputs."""
     from autotune.graph import ort_runner
     from autotune.graph.single_op import SingleOp
 
@@ -93,7 +93,7 @@ def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threa
 
 
 def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
-    """OpenVINO for latency, in float32."""
+    """Prepares OpenVINO for latency, in float32."""
     import openvino
 
     core, requests = openvino.Core(), []
@@ -110,7 +110,7 @@ RUNTIMES = {"torch": of_torch, "onnxruntime": of_onnxruntime, "openvino": of_ope
 
 
 def model_of(kind: str, arrays: Sequence[Array], shape: Sequence[int]) -> bytes:
-    """The ONNX model of a kind, from x to y of `shape`; that of a rectifier for an empty kind."""
+    """Builds the ONNX model of a kind, from x to y of `shape`; an empty kind is a rectifier."""
     from onnx import TensorProto, helper, numpy_helper
 
     name, attributes = ONNX[kind] if kind else ("Relu", {})
@@ -126,7 +126,7 @@ def model_of(kind: str, arrays: Sequence[Array], shape: Sequence[int]) -> bytes:
 
 
 class RowWisePeer(Peer):
-    """One of the runtimes, the cost of a call taken off."""
+    """One of the runtimes; the cost of a call is subtracted."""
 
     name = "row_wise"
 

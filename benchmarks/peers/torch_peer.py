@@ -1,4 +1,4 @@
-"""PyTorch (oneDNN, MKL) as a peer: the best of plain, channels-last and prepacked weights."""
+"""Peer PyTorch (oneDNN, MKL): the best of plain, channels-last and prepacked weights."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Call = Callable[[], torch.Tensor]
 
 
 class TorchPeer(Peer):
-    """Eager PyTorch in inference mode; the cost of calling a trivial operator is taken off."""
+    """Eager PyTorch in inference mode; the cost of calling a trivial operator is subtracted."""
 
     name = "torch"
 
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Makes every variant of the operator; keeps the fastest, or what `options["variant"]` names."""
+        """Makes every variant of the operator; keeps the fastest, or the one that `options["variant"]` names."""
         torch.set_num_threads(threads)
         torch.inference_mode(True).__enter__()
         if workload.operator not in _VARIANTS or workload.dtypes != {"float32"}:
@@ -33,12 +33,12 @@ class TorchPeer(Peer):
         calls = _VARIANTS[workload.operator](workload, [torch.from_numpy(array) for array in arrays])
         if options.get("variant"):
             calls = {options["variant"]: calls[options["variant"]]}
-        found = medians(calls)
-        best = min(found, key=found.__getitem__)
+        seconds = medians(calls)
+        best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
         one = torch.ones(1)
         self._overhead = float(np.median(seconds_of(lambda: torch.relu(one), 500)))
-        return {"variant": best, "variants": found, "overhead": self._overhead, "version": torch.__version__}
+        return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
 
     def time(self, samples: int) -> NDArray[np.float64]:
         return seconds_of(self._call, samples, self._overhead)

@@ -16,7 +16,7 @@ Definition = Callable[[Workload], list[te.Tensor]]
 
 
 def definitions_of(workload: Workload) -> dict[str, Definition]:
-    """Algorithm → definition: the direct one, and Winograd's where it fits.
+    """Maps algorithms to definitions: the direct one, and Winograd's where it fits.
 
     Raises:
         PeerError: an operator that is not defined here.
@@ -36,10 +36,10 @@ def _is_for_winograd(workload: Workload) -> bool:
 
 
 def _winograd(workload: Workload) -> list[te.Tensor]:
-    """F(4x4, 3x3) of weights that were transformed beforehand: 6, 6, out channels, in channels.
+    """Defines F(4x4, 3x3) with transformed weights: 6, 6, out channels, in channels.
 
-    TOPI's own no longer takes such weights. The names of schedule rules and the stages before them are what
-    MetaSchedule's rules for a CPU expect: they inline the padding and the tiles.
+    TOPI's own no longer takes such weights. MetaSchedule's rules for a CPU expect these names of schedule rules and of
+    the stages before them: they inline the padding and the tiles.
     """
     tile, side = 4, 6  # what is no plain convolution the direct definition has refused
     batch, _, _, deep = workload.inputs[0].shape
@@ -76,7 +76,7 @@ def _winograd(workload: Workload) -> list[te.Tensor]:
 
 
 def _transformed(tensor: te.Tensor, matrix: te.Tensor, side: int, name: str) -> te.Tensor:
-    """`matrix` from both sides of the first two axes, `side` long then."""
+    """Multiplies by `matrix` on both sides of the first two axes, which have extent `side` afterwards."""
     rows, columns = (te.reduce_axis((0, tensor.shape[0]), name=axis) for axis in ("r_a", "r_b"))
     return te.compute(
         (side, side, *tensor.shape[2:]),

@@ -1,4 +1,4 @@
-"""TVM MetaSchedule as a peer, in the environment of its own that `benchmarks.tvm` makes.
+"""Peer TVM MetaSchedule, in an environment of its own that `benchmarks.tvm` makes.
 
 `prepare` tunes: weights are layout-free (re-laid out ahead of time at no cost), builders skip the slow
 import of tensor intrinsics.
@@ -28,10 +28,10 @@ from search_space.workloads import Workload
 
 
 class TvmPeer(Peer):
-    """The best of the first `options["upto"]` schedules that MetaSchedule tries in `options["trials"]` trials.
+    """Best of the first `options["upto"]` schedules that MetaSchedule tries in `options["trials"]` trials.
 
-    Of an operator that two algorithms fit it searches as many trials of each, and the better one stands. Its databases
-    are kept in `options["folder"]`: whoever finds them there reads them, and searches nothing.
+    If two algorithms fit an operator, it searches as many trials of each, and the better one counts. Its databases are
+    in `options["folder"]`: later processes read them there, and search nothing.
     """
 
     name = "tvm"
@@ -39,21 +39,21 @@ class TvmPeer(Peer):
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Tunes, or reads what was tuned, on LLVM's CPU `options["mcpu"]` from `options["seed"]`.
+        """Tunes for LLVM's CPU `options["mcpu"]` from `options["seed"]`, or reads the result of an earlier search.
 
         Returns:
-            What the search of the algorithm that stands took, alone.
+            Facts about the search of the faster algorithm alone.
         """
         target = tvm.target.Target({"kind": "llvm", "mcpu": options["mcpu"], "num-cores": threads})
         upto, folder = options["upto"], Path(options["folder"])
-        found = {}
+        by_algorithm = {}
         for algorithm, definition in definitions_of(workload).items():
             search = _Search(te.create_prim_func(definition(workload)), folder / algorithm)
             if not search.folder.exists():
                 search.run(target, options["trials"], threads, options.get("seed", 0))
-            found[algorithm] = search
-        algorithm = min(found, key=lambda each: min(found[each].seconds[:upto]))
-        search = found[algorithm]
+            by_algorithm[algorithm] = search
+        algorithm = min(by_algorithm, key=lambda each: min(by_algorithm[each].seconds[:upto]))
+        search = by_algorithm[algorithm]
         schedule = meta_schedule.tir_integration.compile_tir(search.first(upto), search.function, target)
         if schedule is None:
             raise PeerError(f"MetaSchedule must find a schedule, but got none in {upto} trials of {workload.key}")
@@ -67,7 +67,7 @@ class TvmPeer(Peer):
         return np.array(self._evaluate(samples).results)
 
     def output(self) -> Array:
-        """The output as it is; weights were taken in the layout that tuning chose, so values differ."""
+        """Returns the output; weights were read in the layout that tuning chose, so values differ."""
         return np.asarray(self._arguments[-1].numpy())
 
 
@@ -98,29 +98,29 @@ class _Search:
 
     @property
     def seconds(self) -> list[float]:
-        """What its own runs of each trial took; the database itself would sort them."""
+        """Seconds of each trial in the search's own runs, in order; the database itself would sort them."""
         return [_seconds_of(line) for line in self._records.read_text().splitlines()]
 
     def first(self, trials: int) -> meta_schedule.database.Database:
-        """The database as it was after so many."""
+        """Makes the database as it was after `trials` trials."""
         file = self.folder / f"first_{trials}.json"
         file.write_text("".join(f"{line}\n" for line in self._records.read_text().splitlines()[:trials]))
         return meta_schedule.database.JSONDatabase(str(self._workloads), str(file))
 
     def said(self) -> dict[str, Any]:
-        """What all of it took."""
+        """Summarises the search: records, trials and seconds."""
         seconds, took = self.seconds, json.loads((self.folder / "seconds.json").read_text())
         return {"records": len(seconds), "nearly_after": trials_to(seconds), "tuning_seconds": took}
 
 
 def _seconds_of(line: str) -> float:
-    """Mean of the runs that a line of the database has; one that failed has none, or a huge one."""
+    """Averages the runs in a line of the database; a failed one has none, or a huge one."""
     _, (_, runs, *_) = json.loads(line)
     return float(np.mean([float(value) for value in runs])) if runs else np.inf
 
 
 def _as_laid_out(module: tvm.IRModule, arrays: Sequence[Array]) -> list[Array]:
-    """Arguments in the shapes that tuning gave them: re-laid weights keep their values in any order."""
+    """Returns arguments in the shapes that tuning gave them: re-laid weights keep their values in any order."""
     (function,) = (function for _, function in _relaid(module).functions_items())
     shapes = [tuple(int(n) for n in parameter.shape) for parameter in function.params]
     given = [np.resize(array, shape) for array, shape in zip(arrays, shapes, strict=False)]
@@ -132,7 +132,7 @@ def _relaid(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def build(module: tvm.IRModule, target: tvm.target.Target, _params: object = None) -> tvm.runtime.Module:
-    """MetaSchedule's own build, less the import of tensor intrinsics, tens of seconds a worker."""
+    """Builds a module like MetaSchedule, less the import of tensor intrinsics, which takes tens of seconds a worker."""
     from tvm.driver import build as compile_module
 
     return compile_module(_relaid(module), target=target)

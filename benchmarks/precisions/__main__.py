@@ -1,8 +1,8 @@
-"""Networks in float32, in bfloat16 and mixed beside ONNX Runtime, OpenVINO and PyTorch: accuracy and time.
+"""Accuracy and time of networks in float32, in bfloat16 and mixed, beside ONNX Runtime, OpenVINO and PyTorch.
 
 `python -m benchmarks.precisions [--rows NAME,...] [--files A.onnx,...] [--precisions float32,bfloat16,mixed]
 [--accuracy "as openvino"] [--trials 0] [--turns 20] [--inductor]` exports networks of the survey's list with random
-weights (or takes files), compiles each in every precision, prints the table, and writes
+weights, or takes files, and compiles each in every precision. It prints the table, and writes
 `benchmarks/results/precisions.json` and `docs/precisions.png` once all rows are there. Accuracy is the signal to noise
 of the outputs against ONNX Runtime: of the worst output, on two sets of inputs.
 """
@@ -48,18 +48,18 @@ PICTURE = Path(__file__).resolve().parents[2] / "docs" / "precisions.png"
 
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """A row in a line."""
-    found = []
+    """Formats a row in a line."""
+    entries = []
     for label in dict.fromkeys((*row["seconds"], *row["decibels"])):
         took = latency(row["seconds"][label]) if label in row["seconds"] else ""
         noise = f"{row['decibels'][label]:.1f} dB" if label in row["decibels"] else ""
-        found.append(f"{title(label, row)} {took} {noise}".strip())
+        entries.append(f"{title(label, row)} {took} {noise}".strip())
     missing = [f"{title(label, row)} is missing: {why}" for label, why in row["missing"].items()]
-    return ", ".join(found) + "".join(f"; {text}" for text in missing)
+    return ", ".join(entries) + "".join(f"; {text}" for text in missing)
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, Plan]:
-    """Options of the command line, and what they plan."""
+    """Parses the options of the command line, and makes the plan that they state."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precisions", description=__doc__)
     add_options(parser)
     parser.add_argument("--precisions", type=lambda text: tuple(text.split(",")), default=(FULL, "bfloat16", "mixed"))

@@ -1,4 +1,4 @@
-"""One row: a network compiled in every precision, its outputs compared and its time taken in turns with the peers'."""
+"""Row of the table: a network compiled in every precision, its outputs compared, and timed in turns with peers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from measure.hostlock import alone
 
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
 EXACT = "onnxruntime"
-"""Whose outputs in float32 decibels are of."""
+"""Runtime whose float32 outputs are the reference of decibels."""
 
 SAME = 60.0
 """Decibels that a module in float32 must have for it to be the network that was exported from it."""
@@ -42,15 +42,15 @@ WHERE = "precisions"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured of each network.
+    """Plan of the measurements of each network.
 
     Attributes:
-        precisions: of ours.
-        accuracy: that mixed precision keeps: decibels, or `as openvino`.
+        precisions: precisions of our executables.
+        accuracy: accuracy that mixed precision keeps: decibels, or `as openvino`.
         trials: measured candidates of each precision; 0: chosen without trials.
-        turns: of each runtime; 0: accuracy alone.
-        seed: of weights and inputs.
-        threads: of each runtime.
+        turns: turns of each runtime; 0: accuracy alone.
+        seed: seed of weights and inputs.
+        threads: threads of each runtime.
         inductor: whether PyTorch's compiler is a peer, too.
         each_task: whether so many trials are for each task of a network, in place of all together.
     """
@@ -65,14 +65,14 @@ class Plan:
     each_task: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, as rows have it."""
+        """Converts the plan to plain data, as in rows."""
         accuracy = {"accuracy": self.accuracy} if "mixed" in self.precisions else {}
         names = ("trials", "turns", "seed", "threads", "inductor", *(("each_task",) if self.each_task else ()))
         return {"precisions": list(self.precisions), **accuracy, **{name: getattr(self, name) for name in names}}
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Those beside which ours stand; those that may round where ours do so, too."""
+        """Peers of the comparison; peers that may round are included if our precisions may, too."""
         return tuple(peer for peer in PEERS if self._is_beside(peer))
 
     @property
@@ -85,7 +85,7 @@ class Plan:
 
 
 def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
-    """The row of a network: of each runtime seconds, how steady they were, decibels, or why it is missing."""
+    """Measures the row of a network: of each runtime seconds, their steadiness, decibels, or why it is missing."""
     file = subject.file(folder, plan.seed)
     row: dict[str, Any] = {"name": subject.name, "title": subject.name, **plan.to_json(), "missing": {}, "taken": {}}
     row |= {"decibels": {}, "seconds": {}, "built": {}, "resident_bytes": {}}
@@ -93,12 +93,12 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
     row |= {"tasks": len(network.tasks), "flops": sum(task.weight * task.workload.flops for task in network.tasks)}
     if plan.each_task:
         plan = replace(plan, trials=plan.trials * len(network.tasks), each_task=False)
-    whole = folder / "with_weights.onnx"
-    network.source.save(whole)
+    with_weights = folder / "with_weights.onnx"
+    network.source.save(with_weights)
     feeds = random_feeds(network.graph.inputs, plan.seed + 1, TEST_INPUTS)
     with ExitStack() as stack:
         processes, answers = [], {}
-        for label, kind, facts in _opened(subject, file, whole, folder, plan, row):
+        for label, kind, facts in _opened(subject, file, with_weights, folder, plan, row):
             try:
                 process = stack.enter_context(kind(label.split()[0], plan.threads, **facts))
                 process.runtime = label  # several of ours take turns
@@ -120,20 +120,20 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
 def _opened(
     subject: Subject, file: Path, whole: Path, folder: Path, plan: Plan, row: dict[str, Any]
 ) -> Iterator[tuple[str, type[NetworkProcess], dict[str, str]]]:
-    """What processes open: label, whose runtime is its first word; notes in `row` what cannot be."""
+    """Lists what processes open: label, whose runtime is its first word; notes failures in `row`."""
     for precision in plan.precisions:
         label = f"autotune {precision}"
         start = time.perf_counter()
         try:
-            place, mixture = compiled(subject.name, file, precision, folder, plan)
+            executable_folder, mixture = compiled(subject.name, file, precision, folder, plan)
         except ConfigError as error:
             row["missing"][label] = str(error)
             continue
-        size = sum(part.stat().st_size for part in place.iterdir() if part.is_file())
+        size = sum(part.stat().st_size for part in executable_folder.iterdir() if part.is_file())
         row["built"][label] = {"seconds": time.perf_counter() - start, "bytes": size, "trials": plan.trials}
         if mixture is not None:
             row["mixture"] = {name: mixture[name] for name in ("wanted", "predicted", "measured", "narrow", "full")}
-        yield label, NetworkProcess, {"folder": str(place)}
+        yield label, NetworkProcess, {"folder": str(executable_folder)}
     for peer in plan.peers:
         yield peer, NetworkProcess, {"model": str(whole)}
     model = subject.model
@@ -145,9 +145,9 @@ def _opened(
 
 
 def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> tuple[Path, dict[str, Any] | None]:
-    """Folder of the executable, and what was chosen in mixed precision: tuned, or without trials.
+    """Compiles the network, tuned or without trials; returns the executable's folder, and mixed precision's choices.
 
-    Precisions share their records, so that mixed ones are chosen and compiled by what the others have measured.
+    Precisions share their records, so mixed ones are chosen and compiled by measurements of the others.
 
     Raises:
         ConfigError: a network or accuracy that cannot be had.
@@ -182,7 +182,7 @@ def _config(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> 
 
 
 def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
-    """Whether a module is not what was exported from it, which it is known by in float32; then it is missing."""
+    """Tells whether a module differs, in float32, from the network exported from it; it is missing then."""
     found = [row["decibels"][peer] for peer in ("torch", "torch-inductor") if peer in row["decibels"]]
     if process.runtime not in (*EAGER, *INDUCTOR) or not found or min(found) >= SAME:
         return False
@@ -191,7 +191,7 @@ def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
 
 
 def decibels_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """Of each runtime's outputs, against ONNX Runtime's in float32, or ours where it is absent; none without either."""
+    """Computes each runtime's decibels against ONNX Runtime in float32, or ours if it is absent; empty without both."""
     reference = EXACT if EXACT in answers else f"autotune {FULL}"
     if reference not in answers:
         return {}

@@ -12,20 +12,20 @@ from benchmarks.precisions.table import ORDER, is_ours, title
 Row = Mapping[str, Any]
 
 EXACT = 100.0
-"""Decibels from which nothing was rounded to 16 bits; such points stand at the right edge."""
+"""Decibels from which nothing was rounded to 16 bits; such points are at the right edge."""
 
 MARKS = ("s", "D", "^", "v", "<", "X", "P")
-"""Of peers."""
+"""Marks of peers."""
 
 
 def draw(rows: Mapping[str, Row], path: Path, columns: int = 4) -> Path | None:
-    """Draws the rows that were timed; None where there is none.
+    """Draws the rows that were timed; returns None without any.
 
-    Ours of several budgets are drawn apart, those after no trial hollow; peers are those of the largest budget.
+    Our executables of several budgets are drawn apart, hollow after no trial; peers are those of the largest budget.
 
     Args:
-        rows: of the result file.
-        path: of the PNG.
+        rows: rows of the result file.
+        path: path of the PNG.
         columns: panels side by side.
     """
     timed = [row for row in rows.values() if row["seconds"]]
@@ -72,7 +72,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 def _points(panel: Any, row: Row, peers: bool) -> dict[str, Any]:
     """Draws a row, and gives a handle for each name."""
-    found = {}
+    handles = {}
     ours = [label for label in row["seconds"] if is_ours(label)]
     tuned = row["trials"] > 0
     places = sorted(_place(row, label) for label in ours)
@@ -80,15 +80,15 @@ def _points(panel: Any, row: Row, peers: bool) -> dict[str, Any]:
     for number, label in enumerate(ours):
         name = f"{title(label, row)}, {row['trials']} trials" if tuned else title(label, row)
         fill = f"C{number}" if tuned else "none"
-        (found[name],) = panel.plot(
+        (handles[name],) = panel.plot(
             *_place(row, label), "o", color=f"C{number}", markerfacecolor=fill, markersize=6, linestyle="none"
         )
     for label in [peer for peer in ORDER if peers and peer in row["seconds"]]:
         mark, colour = MARKS[ORDER.index(label)], f"C{3 + ORDER.index(label)}"
-        (found[title(label, row)],) = panel.plot(
+        (handles[title(label, row)],) = panel.plot(
             *_place(row, label), mark, color=colour, markersize=5, alpha=0.85, linestyle="none"
         )
-    return found
+    return handles
 
 
 def _place(row: Row, label: str) -> tuple[float, float]:

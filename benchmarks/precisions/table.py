@@ -16,7 +16,7 @@ from benchmarks.precisions.torch_runtime import TITLES
 Row = Mapping[str, Any]
 
 ORDER = ("onnxruntime", "openvino", "openvino-as-installed", *TITLES)
-"""Of peers, as columns."""
+"""Columns of peers."""
 
 SLACK = 3.0
 """Decibels by which a peer may be less accurate in the second of the three comparisons."""
@@ -30,7 +30,7 @@ SENTENCES = (
 
 
 def title(label: str, row: Row) -> str:
-    """What a runtime is called, with its precision."""
+    """Returns the title of a runtime, with its precision."""
     if label in TITLES:
         return TITLES[label]
     runtime, _, precision = label.partition(" ")
@@ -38,15 +38,15 @@ def title(label: str, row: Row) -> str:
 
 
 def is_ours(label: str) -> bool:
-    """Whether it is one of our executables."""
+    """Tells whether a label is one of our executables."""
     return label.startswith("autotune ")
 
 
 def ratio(row: Row, ours: str, slack: float = 0.0) -> float | None:
-    """Seconds of the fastest peer that counts over ours; None where either was not timed.
+    """Computes seconds of the fastest peer that counts over ours; None where either was not timed.
 
     Args:
-        row: of a network.
+        row: row of a network.
         ours: label of one of our executables.
         slack: decibels by which a peer may be less accurate and counts all the same.
     """
@@ -55,7 +55,7 @@ def ratio(row: Row, ours: str, slack: float = 0.0) -> float | None:
 
 
 def _best_peer(row: Row, ours: str, slack: float) -> str | None:
-    """The fastest that counts, where ours was timed."""
+    """Returns the fastest peer that counts, if ours was timed."""
     seconds = row["seconds"]
     peers = [peer for peer in seconds if not is_ours(peer) and _counts(row, peer, ours, slack)]
     return min(peers, key=seconds.__getitem__) if ours in seconds and peers else None
@@ -73,7 +73,7 @@ def _in_float32(row: Row, peer: str) -> bool:
 
 
 def precisions(document: Mapping[str, Any]) -> str:
-    """The table; rows of a network with several budgets stand together."""
+    """Formats the table; rows of a network with several budgets are adjacent."""
     rows = sorted(document["rows"].values(), key=lambda row: (row["name"], row["trials"]))
     parts = [SENTENCES, _lines(rows), *_means(rows), *_short(rows), *_missing(rows)]
     return "\n\n".join(part for part in parts if part)
@@ -85,7 +85,7 @@ def means(document: Mapping[str, Any]) -> str:
 
 
 def _labels(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Ours, and peers, that any row has."""
+    """Lists labels of our executables, and of peers, that any row has."""
     found = dict.fromkeys(label for row in rows for name in ("seconds", "decibels", "missing") for label in row[name])
     return [label for label in found if is_ours(label)], [label for label in ORDER if label in found]
 
@@ -107,7 +107,7 @@ def _precision(label: str) -> str:
 
 
 def _heading(label: str, rows: Sequence[Row]) -> str:
-    """Its title, where all rows give it the same."""
+    """Returns a label's title if all rows give it the same."""
     found = {title(label, row): None for row in rows if label in row["seconds"] or label in row["decibels"]}
     accuracies = dict.fromkeys(row["accuracy"] for row in rows if label == "autotune mixed" and "accuracy" in row)
     more = ", ".join(each if isinstance(each, str) else f"{each:g} dB" for each in accuracies)
@@ -129,7 +129,7 @@ def _times(row: Row, ours: str, slack: float) -> str:
 
 
 def _means(rows: Sequence[Row]) -> list[str]:
-    """Geometric means of the ratios, a line for each precision, budget and rule of which peers count."""
+    """Formats geometric means of the ratios, a line for each precision, budget and rule of which peers count."""
     rules = {
         "best peer, none less accurate": 0.0,
         f"best peer, at most {SLACK:g} dB less accurate": SLACK,
@@ -140,29 +140,29 @@ def _means(rows: Sequence[Row]) -> list[str]:
         for trials in sorted({row["trials"] for row in rows}):
             mine = [row for row in rows if row["trials"] == trials]
             for rule, slack in rules.items():
-                found = [value for row in mine if (value := ratio(row, label, slack)) is not None]
-                if found:
-                    mean = f"{geometric_mean(found):.2f}x"
+                values = [value for row in mine if (value := ratio(row, label, slack)) is not None]
+                if values:
+                    mean = f"{geometric_mean(values):.2f}x"
                     lines.append(
-                        [f"{_heading(label, mine)} beside the {rule}", trials, mean, f"{min(found):.2f}x", len(found)]
+                        [f"{_heading(label, mine)} beside the {rule}", trials, mean, f"{min(values):.2f}x", len(values)]
                     )
     return [table(["comparison", "trials", "geometric mean", "lowest", "rows"], lines)] if lines else []
 
 
 def _short(rows: Sequence[Row]) -> list[str]:
-    """Which mixed networks are less accurate on the inputs of the comparison than was asked of them on others."""
-    found = []
+    """Explains which mixed networks are less accurate on these inputs than requested on others."""
+    cases = []
     for row in rows:
         asked = row.get("accuracy")
         wanted = row["decibels"].get("openvino-as-installed") if isinstance(asked, str) else asked
         got = row["decibels"].get("autotune mixed")
         if wanted is not None and got is not None and got < wanted:
-            found.append(f"{row['title']} after {row['trials']} trials ({got:.1f} instead of {wanted:.1f} dB)")
-    return [f"Mixed precision is less accurate than requested on these inputs: {', '.join(found)}."] if found else []
+            cases.append(f"{row['title']} after {row['trials']} trials ({got:.1f} instead of {wanted:.1f} dB)")
+    return [f"Mixed precision is less accurate than requested on these inputs: {', '.join(cases)}."] if cases else []
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
-    """Why columns are missing, in a sentence for each reason."""
+    """Explains why columns are missing, in a sentence for each reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for label, why in row["missing"].items():

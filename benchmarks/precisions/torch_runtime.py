@@ -1,4 +1,4 @@
-"""PyTorch as a runtime in a process of its own: the module that a row was exported from, eager or compiled.
+"""Runtime PyTorch in a process of its own: the module that a row was exported from, eager or compiled.
 
 Images, and with them the weights that a convolution takes, lie with channels last, in which PyTorch is faster on
 processors.
@@ -45,16 +45,16 @@ class Torch:
         self._names, self._given = list(example), list(example.values())
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The module gives one output, which is its own number's name."""
+        """Runs the module, whose one output is named by its number."""
         import torch
 
-        given = []
+        tensors = []
         for name, before in zip(self._names, self._given, strict=True):
             tensor = torch.from_numpy(arrays[name]) if name in arrays else before  # the export has no unused inputs
-            given.append(tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor)
-        self._given = given
+            tensors.append(tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor)
+        self._given = tensors
         with self._computing():
-            found = self._module(*given)
+            found = self._module(*tensors)
         return {"0": found.float().numpy() if found.is_floating_point() else found.numpy()}
 
     def time(self, iterations: int) -> Sequence[float]:
@@ -63,7 +63,7 @@ class Torch:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Without gradients; under autocast weights are cast once, on the way in, and not for each inference."""
+        """Disables gradients; under autocast weights are cast once, on entry, and not for each inference."""
         import torch
 
         narrow = self.precision != "float32"
@@ -72,7 +72,7 @@ class Torch:
 
 
 class TorchAutocast(Torch):
-    """The same under `torch.autocast`, which computes layers in bfloat16 and what it lists in float32."""
+    """PyTorch under `torch.autocast`, which computes layers in bfloat16 and a list of others in float32."""
 
     precision = "bfloat16"
 
@@ -84,7 +84,7 @@ class Inductor(Torch):
 
 
 class InductorAutocast(TorchAutocast):
-    """The same under `torch.autocast`."""
+    """Compiled PyTorch under `torch.autocast`."""
 
     compiled = True
 

@@ -1,8 +1,8 @@
 """Models through `torch.compile(model, backend="autotune")` without a trial, beside Inductor and eager PyTorch.
 
 `python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-frozen] [--minutes M]` takes models of
-`models.yaml` with random weights, of which nothing is downloaded, runs each in processes of their own, prints the
-table, and writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says what becomes of each and
+`models.yaml` with random weights; nothing is downloaded. It runs each in processes of their own, prints the table, and
+writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says which operators are compiled, and
 computes nothing.
 """
 
@@ -33,7 +33,7 @@ PEERS = (INDUCTOR, FROZEN)
 
 
 def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one model; where it fails, `failed` says why."""
+    """Measures the row of one model; if it fails, `failed` says why."""
     row = {"name": model.name, "library": model.library, "missing": {}}
     runtimes = [EAGER, OURS, *options.peers]
     with tempfile.TemporaryDirectory(prefix="autotune-pytorch-") as place:
@@ -50,7 +50,7 @@ def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """A row in a line."""
+    """Formats a row in a line."""
     parts = [row.get("failed", "error")]
     if "errors" in row:
         parts[0] += f" {row['errors'].get(OURS, float('nan')):.0e}"
@@ -65,7 +65,7 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 
 def explained(models: Sequence[Model]) -> None:
-    """Prints what becomes of each model."""
+    """Prints the explanation of each model."""
     from autotune.pytorch.explain import explain
 
     for model in models:
@@ -108,14 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.explain:
         explained(models)
         return 0
-    known = {model.name: model for model in every}
+    by_name = {model.name: model for model in every}
     settings = {"threads": options.threads, "seed": options.seed, "turns": options.turns, "peers": list(options.peers)}
     options.rows = ",".join(model.name for model in models)
 
     def measure(name: str) -> dict[str, Any]:
-        return measured(known[name], options)
+        return measured(by_name[name], options)
 
-    return collect(options, NAME, settings, list(known), measure, line_of, pytorch)
+    return collect(options, NAME, settings, list(by_name), measure, line_of, pytorch)
 
 
 if __name__ == "__main__":

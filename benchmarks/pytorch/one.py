@@ -1,6 +1,6 @@
-"""One model beside PyTorch's own ways of running it: `python -m benchmarks.pytorch.one REQUEST`.
+"""Comparison of one model with PyTorch's own ways of running it: `python -m benchmarks.pytorch.one REQUEST`.
 
-What each stage finds is noted at once, so that it outlives a stage that crashes or takes too long.
+Facts of each stage are written at once, so they remain if a later stage crashes or takes too long.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def main() -> None:
 
 
 def take(request: Mapping[str, Any], facts: Facts) -> None:
-    """All stages: each runtime from an empty cache, outputs, turns, and each compiler from the cache it has filled.
+    """Runs all stages: each runtime from an empty cache, outputs, turns, and each compiler from its filled cache.
 
     Args:
         request: `model`, `seed`, `threads`, `turns`, `runtimes` with `eager` first, `folder` for files.
-        facts: where `missing`, `errors`, `cold_seconds`, `warm_seconds` and the figures of the turns are left, each by
+        facts: file for `missing`, `errors`, `cold_seconds`, `warm_seconds` and the figures of the turns, each by
             runtime.
     """
     missing: dict[str, str] = {}
@@ -70,19 +70,19 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
 
 
 def errors_of(answers: Mapping[str, Array]) -> dict[str, float | None]:
-    """Largest difference of each from eager PyTorch over the largest output; None of what is not finite."""
+    """Computes each runtime's largest difference from eager PyTorch over the largest output; None if not finite."""
     wanted = answers[EAGER].astype(np.float64)
     largest = float(np.abs(wanted).max())
-    found: dict[str, float | None] = {}
+    errors: dict[str, float | None] = {}
     for runtime, output in answers.items():
         if runtime != EAGER:
             error = float(np.abs(output.astype(np.float64) - wanted).max()) / largest
-            found[runtime] = error if np.isfinite(error) else None
-    return found
+            errors[runtime] = error if np.isfinite(error) else None
+    return errors
 
 
 def _opened(runtime: str, request: Mapping[str, Any], run: str) -> ModelProcess:
-    """A process of a runtime; both runs of one have the same cache, which is empty before the first."""
+    """Opens a process of a runtime; both runs of one share a cache, which is empty before the first."""
     facts = {
         "model": json.dumps(request["model"]),
         "seed": str(request["seed"]),
@@ -93,7 +93,7 @@ def _opened(runtime: str, request: Mapping[str, Any], run: str) -> ModelProcess:
 
 
 def _first(runtime: str, process: ModelProcess, request: Mapping[str, Any], run: str) -> tuple[Array, float]:
-    """Output and seconds of a process's first inference, which compiles."""
+    """Runs a process's first inference, which compiles; returns its output and seconds."""
     output = process.infer({})["0"]
     return output, Facts(_notes(runtime, request, run)).all()["first_seconds"]
 

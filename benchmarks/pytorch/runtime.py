@@ -1,7 +1,7 @@
 """One model in a process of its own as its users run it: eager, or through `torch.compile` by one of the compilers.
 
-The first inference compiles. How long that takes from an empty cache and from a full one is measured here, from the
-call to its result: tracing is in it, importing PyTorch and making the model are not.
+The first inference compiles. Its time from an empty cache and from a full one is measured here, from the call to its
+result. Tracing is included, importing PyTorch and making the model are not.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Eager:
 
     Args:
         facts: `model` as JSON, `seed` of its weights, `threads`, `cache`: a folder, empty or filled by the same model,
-            and `notes`: a file in which `first_seconds` are left.
+            `notes`: file for `first_seconds`.
     """
 
     precision = ""
     options: Mapping[str, Any] | None = None
     last = False
-    """Whether images, and with them the weights of convolutions, lie with channels last."""
+    """Use of channels last for images, and so for the weights of convolutions."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         for name in _CACHES:
@@ -54,15 +54,15 @@ class Eager:
 
         torch.set_num_threads(len(cores_for(facts["threads"])))
         module, example = made(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
-        given = list(example.values())
-        if self.last and any(tensor.ndim == 4 for tensor in given):
+        tensors = list(example.values())
+        if self.last and any(tensor.ndim == 4 for tensor in tensors):
             module = module.to(memory_format=torch.channels_last)
-            given = [g.contiguous(memory_format=torch.channels_last) if g.ndim == 4 else g for g in given]
+            tensors = [g.contiguous(memory_format=torch.channels_last) if g.ndim == 4 else g for g in tensors]
         self._run = module if self.options is None else torch.compile(module, **self.options)
-        self._given, self._notes = given, Facts(Path(facts["notes"]))
+        self._given, self._notes = tensors, Facts(Path(facts["notes"]))
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The output of the model on its own inputs: `arrays` has none."""
+        """Computes the output of the model on its own inputs: `arrays` is empty."""
         import torch
 
         with torch.no_grad():
@@ -91,7 +91,7 @@ class Inductor(Eager):
 
 
 class Frozen(Eager):
-    """The same with its weights frozen and images with channels last, which is what it is fastest with."""
+    """Inductor with frozen weights and images with channels last, its fastest setting."""
 
     options: Mapping[str, Any] | None = {"options": {"freezing": True}}
     last = True

@@ -14,7 +14,7 @@ from benchmarks.schedules import OWN, SURVEYED
 Row = Mapping[str, Any]
 
 RIGHT = 1e-4
-"""Largest error of a right output: sums in another order come to 1e-7 to 1e-5, a wrong operator to 1e-2 and more."""
+"""Largest error of a right output: sums in another order cause 1e-7 to 1e-5, a wrong operator 1e-2 and more."""
 
 SLOW = 0.9
 
@@ -27,32 +27,32 @@ SENTENCES = (
 
 
 def ratio(row: Row, name: str, peer: str) -> float | None:
-    """A peer's seconds over ours; None where either is not known, or our output is not right.
+    """Computes a peer's seconds over ours; None where either is unknown, or our output is not right.
 
     Args:
-        row: of a model.
+        row: row of a model.
         name: `seconds`, `cold_seconds` or `warm_seconds`.
-        peer: whose.
+        peer: peer of the ratio.
     """
     found = row.get(name, {})
     return found[peer] / found[OURS] if is_right(row) and OURS in found and peer in found else None
 
 
 def ratio_to_best(row: Row) -> tuple[float | None, float]:
-    """The seconds of the fastest of all others over ours, and the noise of the two; None as of `ratio`."""
+    """Computes the seconds of the fastest peer over ours, and their noise; None as in `ratio`."""
     found = {peer: value for peer in TITLES if peer != OURS and (value := ratio(row, "seconds", peer)) is not None}
     best = min(found, key=found.__getitem__, default=None)
     return (None, 0.0) if best is None else (found[best], noise_of(row, OURS, best))
 
 
 def is_right(row: Row) -> bool:
-    """Whether our output is that of eager PyTorch."""
+    """Tells whether our output is that of eager PyTorch."""
     error = row.get("errors", {}).get(OURS)
     return error is not None and bool(error <= RIGHT)
 
 
 def pytorch(document: Mapping[str, Any]) -> str:
-    """A summary and the table."""
+    """Formats a summary and the table."""
     rows = list(document["rows"].values())
     return "\n\n".join(part for part in (SENTENCES, overview(document), _lines(rows)) if part)
 
@@ -64,7 +64,7 @@ def overview(document: Mapping[str, Any]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many models are right, how many are slower than Inductor by more than a tenth, and why others have no row."""
+    """Counts right models, lists models that are much slower than Inductor, and explains missing rows."""
     right = sum(map(is_right, rows))
     text = f"{right} of {len(rows)} models are right."
     ratios = {row["name"]: found for row in rows if (found := ratio(row, "seconds", INDUCTOR)) is not None}
@@ -77,15 +77,15 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    given = {"inference, the fastest of all": [ratio_to_best(row)[0] for row in rows]}
+    ratios_by_title = {"inference, the fastest of all": [ratio_to_best(row)[0] for row in rows]}
     for title, name, peers in (
         ("inference", "seconds", (INDUCTOR, FROZEN, EAGER)),
         ("compiling, empty cache", "cold_seconds", (INDUCTOR, FROZEN)),
         ("compiling, filled cache", "warm_seconds", (INDUCTOR, FROZEN)),
     ):
-        given |= {f"{title}, {TITLES[peer]}": [ratio(row, name, peer) for row in rows] for peer in peers}
+        ratios_by_title |= {f"{title}, {TITLES[peer]}": [ratio(row, name, peer) for row in rows] for peer in peers}
     lines: list[list[object]] = []
-    for beside, ratios in given.items():
+    for beside, ratios in ratios_by_title.items():
         if found := [value for value in ratios if value is not None]:
             slower = sum(value < 1 for value in found)
             lines.append([beside, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", slower, len(found)])
@@ -117,7 +117,7 @@ def _lines(rows: Sequence[Row]) -> str:
 
 
 def _both(row: Row, name: str) -> str:
-    """Seconds of compiling from an empty and from a filled cache."""
+    """Formats seconds of compiling from an empty and from a filled cache."""
     found = [_number(row.get(which, {}).get(name), 1, ".1f") for which in ("cold_seconds", "warm_seconds")]
     return " / ".join(each for each in found if each)
 

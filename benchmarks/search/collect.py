@@ -1,4 +1,4 @@
-"""Making a table: every candidate of a restricted space measured, in random order, in as many sessions as it takes."""
+"""Measurement of a table: every candidate of a restricted space, in random order, in as many sessions as it takes."""
 
 from __future__ import annotations
 
@@ -35,28 +35,31 @@ from targets.base import BuildError, RunError
 from targets.vta.kernel import VtaKernel
 
 PARTS = Path("runs") / "search_tables"
-"""Where tables lie that are not finished."""
+"""Folder of unfinished tables."""
 ROUND = 64
 TURNS = InterleavedTiming(rounds=40, group=320, check=True)
-"""How candidates take turns where a clock tells the time."""
+"""Turns of candidates on targets that are timed by a clock."""
 CLOSE = 0.95
 """Candidates that reach this share of the best take turns once more, with each other."""
 CLOSE_TURNS = InterleavedTiming(rounds=60, group=128)
 MOST_CLOSE = 128
+"""Most candidates that take turns once more."""
 SAMPLE = 24
-"""Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
+"""Number of candidates of a simulated task that the ordinary pool measures, too, which checks their output."""
 Found = tuple[float, float, str]
-"""Seconds that searches see and those that they are judged by, NaN for a failure, and its class, `ok` where there is
-none. Where a clock tells the time, they are the fastest of every other burst each."""
+"""Seconds for searches and seconds for judging them, NaN for a failure, and the class of the failure, or `ok`.
+
+On targets that are timed by a clock, they are the fastest of every other burst each.
+"""
 
 
 class Collection:
-    """A table under way: a journal of what is measured so far, which a later session goes on with.
+    """An unfinished table: a journal of measurements, which a later session continues.
 
     Args:
-        task: what to measure.
-        folder: where unfinished tables lie.
-        command: that makes the table, for its header.
+        task: task to measure.
+        folder: folder of unfinished tables.
+        command: command that makes the table, for its header.
 
     Raises:
         ValueError: the journal there is of another space.
@@ -93,15 +96,15 @@ class Collection:
 
     @property
     def best(self) -> float:
-        """Of all latencies; infinite where nothing has worked."""
+        """Least of all latencies; infinite where nothing has worked."""
         return min((s for s in self.latencies().values() if not math.isnan(s)), default=math.inf)
 
     def latencies(self) -> dict[int, float]:
-        """Seconds by place: the fastest that was found; NaN for a failure."""
+        """Returns seconds by candidate: the fastest measured; NaN for a failure."""
         return {place: _fastest(values + self.again[place]) for place, values in self.seconds.items()}
 
     def close(self) -> list[int]:
-        """Places of the fastest candidates, fastest first."""
+        """Lists the indices of the fastest candidates, fastest first."""
         limit = self.best / CLOSE
         found = sorted((seconds, place) for place, seconds in self.latencies().items() if not math.isnan(seconds))
         return [place for seconds, place in found if seconds <= limit][:MOST_CLOSE]
@@ -116,7 +119,7 @@ class Collection:
         self._write(*lines)
 
     def trial(self, place: int) -> Trial:
-        """The trial of a candidate."""
+        """Makes the trial of a candidate."""
         (candidate,) = self.frame.candidates(self.population.take(np.array([place])))
         sketch = self.space.sketches[candidate.sketch]
         return Trial.of(
@@ -128,7 +131,7 @@ class Collection:
         )
 
     def table(self) -> ReplayTable:
-        """What came of it.
+        """Makes the finished table.
 
         Raises:
             ValueError: candidates are missing.
@@ -139,7 +142,7 @@ class Collection:
             np.array([_fastest(of[place]) for place in range(len(self))]) for of in (self.seconds, self.again)
         )
         simulated = registry.get(self.task.target).simulated
-        made = {"host": describe_host(), "date": time.strftime("%Y-%m-%d"), "command": self.command}
+        provenance = {"host": describe_host(), "date": time.strftime("%Y-%m-%d"), "command": self.command}
         return ReplayTable(
             self.task.name,
             self.task.kind,
@@ -152,7 +155,7 @@ class Collection:
             self.restriction,
             seconds,
             dict(Counter(self.errors.values())),
-            made,
+            provenance,
             None if simulated else again,
         )
 
@@ -180,16 +183,16 @@ class Collection:
 def collect(
     task: SearchTask, folder: Path = PARTS, tables: Path = FOLDER, jobs: int = 1, limit: int | None = None
 ) -> ReplayTable | None:
-    """Measures what is missing of a task's table and writes it, if nothing is missing then.
+    """Measures the missing candidates of a task's table, and writes it if none is missing then.
 
-    On a simulated target the simulator that tells the time runs by itself, in `jobs` processes; a sample is measured
-    by the ordinary pool as well, which also checks what is computed. Everywhere else candidates are checked and
-    timed in turns, and the fastest of them once more.
+    On a simulated target the timing simulator runs by itself, in `jobs` processes. The ordinary pool measures a sample
+    as well, and checks its output. Everywhere else candidates are checked and timed in turns, and the fastest of them
+    once more.
 
     Args:
-        task: what to measure.
-        folder: where unfinished tables lie.
-        tables: where the table goes.
+        task: task to measure.
+        folder: folder of unfinished tables.
+        tables: folder of finished tables.
         jobs: processes that simulate.
         limit: candidates to measure in this session; None: all.
 
@@ -217,7 +220,7 @@ def collect(
 
 
 def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Found:
-    """What the timing simulator says of a candidate, which it would say again; nothing is computed."""
+    """Simulates the time of a candidate, which is deterministic; computes no output."""
     sketch = space.sketches[candidate.sketch]
     vta = registry.get(target)
     try:
@@ -251,7 +254,7 @@ def _in_processes(collection: Collection, parts: Sequence[Sequence[Candidate]], 
 
 
 _SPACE: list[tuple[SearchSpace, str]] = []
-"""What a process of `_in_processes` simulates."""
+"""Space and target of a process of `_in_processes`."""
 
 
 def _prepare(workload: dict[str, Any], restriction: dict[str, Any], target: str) -> None:
@@ -265,19 +268,19 @@ def _simulate_part(candidates: Sequence[Candidate]) -> list[Found]:
 
 
 def _check_sample(collection: Collection) -> None:
-    """Holds some candidates against the ordinary pool, the fastest among them."""
-    worked = [place for place in collection.order if not math.isnan(_fastest(collection.seconds[place]))]
+    """Checks some candidates, the fastest among them, by the ordinary pool."""
+    worked = [number for number in collection.order if not math.isnan(_fastest(collection.seconds[number]))]
     sample = [*collection.close()[:4], *worked[: SAMPLE - 4]]
     with TemporaryDirectory() as folder:  # a lock of its own: nothing is timed by a clock, so nobody need wait
         pool = LocalPool(LocalSettings(builders=1, host_lock=f"{folder}/lock"))
         with pool:
             found = _results(collection, sample, pool)
-    for place, result in zip(sample, found, strict=True):
-        expected = _fastest(collection.seconds[place])
+    for number, result in zip(sample, found, strict=True):
+        expected = _fastest(collection.seconds[number])
         if not result.ok or not math.isclose(result.seconds, expected, rel_tol=1e-9):
             raise RuntimeError(
                 f"a simulated candidate must be right and take {expected} s in the ordinary pool, too, but got "
-                f"place={place}, error={result.error.name}, seconds={result.seconds}: {result.message}"
+                f"place={number}, error={result.error.name}, seconds={result.seconds}: {result.message}"
             )
 
 
@@ -291,14 +294,14 @@ def _time_in_turns(collection: Collection, places: Sequence[int], turns: Interle
 
 
 def _every_other(result: TrialResult) -> tuple[float, float]:
-    """The fastest of the even bursts, and of the odd ones: they are a repeat that shares none of their noise."""
+    """Returns the fastest of the even bursts, and of the odd ones, which share none of their noise."""
     if not result.ok:
         return math.nan, math.nan
     return min(result.latencies[::2]), min(result.latencies[1::2])
 
 
 def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
-    """Results in the order of `places`."""
+    """Measures candidates, and returns results in the order of `places`."""
     pool.submit([collection.trial(place) for place in places])
     found: list[TrialResult] = []
     while pool.outstanding:
@@ -315,7 +318,7 @@ def _say(collection: Collection) -> None:
 
 
 def _fastest(values: Sequence[float]) -> float:
-    """Of what was measured; NaN where it failed once."""
+    """Returns the fastest of a candidate's measurements; NaN if one failed."""
     return math.nan if any(math.isnan(value) for value in values) else min(values)
 
 

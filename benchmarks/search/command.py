@@ -1,4 +1,4 @@
-"""The benchmark's command line: plays searches on tables in several processes, and puts together what they need."""
+"""Command line of the benchmark: plays searches on tables in several processes, and writes their results."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Job = tuple[Path, Method, int, int, int]
 
 
 def methods(strategies: str, models: str) -> list[Method]:
-    """The baseline, then every strategy with every model; strategies that ask none stand once.
+    """Lists the baseline, then every strategy with every model; strategies that use no model occur once.
 
-    A model called `NAME-` knows what is measured alone, and before `NAME+` goes the pretrained one, see `Method`.
+    A model called `NAME-` learns from measurements alone, and before `NAME+` goes the pretrained one, see `Method`.
     """
     pairs = itertools.product(strategies.split(","), models.split(","))
     found = [Method(s) if s in BLIND else _method(s, m) for s, m in pairs]
@@ -58,7 +58,7 @@ def _table(path: Path) -> ReplayTable:
 
 
 def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]]:
-    """Yields every job with what came of it, as they end; the same whatever the number of processes."""
+    """Yields every job with its result, as they end; results are independent of the number of processes."""
     if processes == 1:
         for job in jobs:
             yield job, run_job(job)
@@ -70,7 +70,7 @@ def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]
 
 
 def jobs_of(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -> list[Job]:
-    """Searches of one table: the baseline, which costs nothing, with more seeds."""
+    """Lists searches of one table: the baseline, which costs nothing, with more seeds."""
     jobs = []
     for method in chosen:
         seeds = options.random_seeds if method.name in BLIND else options.seeds
@@ -80,23 +80,23 @@ def jobs_of(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plays, saves, prints, and draws where the table is whole."""
+    """Runs the searches, saves and prints their rows, and draws them if the table is complete."""
     chosen = methods(options.strategies, options.models)
     paths = {task.name: options.folder / f"{task.name}.json" for task in select(None)}
-    made = {name: path for name, path in paths.items() if path.exists()}
-    if not made:
+    tables_by_name = {name: path for name, path in paths.items() if path.exists()}
+    if not tables_by_name:
         raise ValueError(f"`folder` must hold tables, which `collect` makes, but got {options.folder}")
     settings = {name: getattr(options, name) for name in ("trials", "batch", "seeds", "random_seeds")}
     settings |= {"cap": CAP, "strategies": options.strategies, "models": options.models}
 
     def measure(name: str) -> dict[str, Any]:
         played: dict[str, dict[int, Played]] = {}
-        for job, found in play_all(jobs_of(made[name], chosen, options), options.jobs):
+        for job, found in play_all(jobs_of(tables_by_name[name], chosen, options), options.jobs):
             played.setdefault(job[1].name, {})[job[2]] = found
         ordered = {m.name: [played[m.name][seed] for seed in sorted(played[m.name])] for m in chosen}
-        return summary.row_of(ReplayTable.load(made[name]), ordered, options.trials)
+        return summary.row_of(ReplayTable.load(tables_by_name[name]), ordered, options.trials)
 
-    code = collect(options, NAME, settings, list(made), measure, summary.sentence, tables.search)
+    code = collect(options, NAME, settings, list(tables_by_name), measure, summary.sentence, tables.search)
     saved = results.load(NAME, options.results)
     if code == 0 and saved is not None:
         draw(saved["rows"], options.picture)
@@ -106,12 +106,12 @@ def run(options: argparse.Namespace) -> int:
 def show_tasks(options: argparse.Namespace) -> int:
     """Lists the tasks: how many candidates each has here, and whether there is a table of it."""
     for task in select(options.tasks, (*TASKS, *ELSEWHERE)):
-        space = task.restriction(whole := task.whole()).apply(whole)
+        space = task.restriction(unrestricted := task.whole()).apply(unrestricted)
         legal = sum(len(legal_rows(sketch)) for sketch in space.sketches)
         made = "made" if (options.folder / f"{task.name}.json").exists() else "missing"
         sys.stdout.write(
-            f"{task.name}: {task.kind}, {task.title}, {legal:,} candidates of {whole.size:,} "
-            f"in {len(space.sketches)} of {len(whole.sketches)} sketches, table {made}\n"
+            f"{task.name}: {task.kind}, {task.title}, {legal:,} candidates of {unrestricted.size:,} "
+            f"in {len(space.sketches)} of {len(unrestricted.sketches)} sketches, table {made}\n"
         )
     return 0
 
@@ -128,7 +128,7 @@ def make_tables(options: argparse.Namespace) -> int:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description="Searches beside each other")
     parser.set_defaults(act=run)
     _playing(parser)

@@ -15,8 +15,8 @@ def draw(rows: Mapping[str, Any], path: Path, columns: int = 4) -> Path:
     """Draws means over seeds with their confidence bands.
 
     Args:
-        rows: of the result file: task -> its row.
-        path: of the PNG.
+        rows: rows of the result file, by task.
+        path: path of the PNG.
         columns: panels side by side.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,12 +30,12 @@ def draw(rows: Mapping[str, Any], path: Path, columns: int = 4) -> Path:
     panels = figure.subplots(high, wide, squeeze=False, sharey=True)
     handles: dict[str, Any] = {}
     for panel, row in zip(panels.flat, rows.values(), strict=False):
-        for place, name in enumerate(names):
+        for number, name in enumerate(names):
             if name not in row["methods"]:
                 continue
             found = row["methods"][name]["curve"]
-            (line,) = panel.plot(found["trials"], found["mean"], color=f"C{place}", linewidth=1.4, label=name)
-            panel.fill_between(found["trials"], found["low"], found["high"], color=f"C{place}", alpha=0.2, linewidth=0)
+            (line,) = panel.plot(found["trials"], found["mean"], color=f"C{number}", linewidth=1.4, label=name)
+            panel.fill_between(found["trials"], found["low"], found["high"], color=f"C{number}", alpha=0.2, linewidth=0)
             handles.setdefault(name, line)
         panel.axhline(0.98, color="0.6", linewidth=0.8, linestyle=":")
         panel.set(xscale="log", ylim=(LEAST, 1.01), title=row["title"])

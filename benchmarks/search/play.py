@@ -1,4 +1,4 @@
-"""One search on one table: what it measured, in the order of asking, with the parts that the tuner itself uses."""
+"""One search on one table: its measurements in the order of asking, with the parts that the tuner itself uses."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Method:
     Attributes:
         strategy: `uniform`, or a name of `autotune.tuner.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
-        knows: `both`, the roofline's estimate and what is measured; `learned`, what is measured alone: candidates come
-            at random until the model has learned, and features that are made of the estimate are 0. A model that learns
-            nothing, `roofline`, shows the estimate alone.
-        pretrained: whether the pretrained model that comes along orders candidates in the roofline's place, as it does
-            by default, on targets that it has learned of.
+        knows: `both`, the roofline's estimate and measurements; `learned`, measurements alone: candidates are random
+            until the model has learned, and features made of the estimate are 0. A model that learns nothing,
+            `roofline`, shows the estimate alone.
+        pretrained: whether the shipped pretrained model orders candidates in place of the roofline, as by default, on
+            targets that it has learned of.
     """
 
     strategy: str
@@ -57,25 +57,25 @@ class Method:
 
     @property
     def name(self) -> str:
-        """As results call it."""
+        """Name of the method in results."""
         name = f"{self.strategy} + {self.model}" if self.model else self.strategy
         return f"{name}, pretrained" if self.pretrained else name if self.knows == "both" else f"{name}, no estimate"
 
     @property
     def guided(self) -> bool:
-        """Whether a model has a say."""
+        """Tells whether a model guides the search."""
         return bool(self.model)
 
 
 @dataclass(frozen=True)
 class Played:
-    """A search that has ended.
+    """A finished search.
 
     Attributes:
-        seconds: what candidates take by the table's repeat, which the search has not seen, in the order of asking,
-            (trials,); NaN for a failure. It ends at the best candidate of the table, or where the trials or the
-            candidates are used up.
-        rank_accuracy: of the model before each round, see `ModelScorer`, (rounds,).
+        seconds: seconds by the table's repeat, which the search has not seen, in the order of asking, (trials,); NaN
+            for a failure. It ends at the best candidate of the table, or where the trials or the candidates are used
+            up.
+        rank_accuracy: accuracy of the model before each round, see `ModelScorer`, (rounds,).
         wall: seconds of processor time that the search took.
     """
 
@@ -91,8 +91,8 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
 
     Args:
         table: the answers.
-        method: how to search.
-        seed: of every random draw.
+        method: method of the search.
+        seed: seed of every random draw.
         trials: most candidates to ask for.
         batch: candidates of a round, after which a model is fitted anew.
 
@@ -147,10 +147,10 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
 
 
 class WithoutEstimate(CostModel):
-    """A model that does not see what is made of the roofline's estimate.
+    """A model that does not see features made of the roofline's estimate.
 
     Args:
-        model: that learns and predicts, those features 0.
+        model: model that learns and predicts, with 0 for these features.
     """
 
     def __init__(self, model: CostModel) -> None:

@@ -1,4 +1,4 @@
-"""Replay tables: the latency of every candidate of a restricted search space; there is nothing outside of them."""
+"""Replay tables: the latency of every candidate of a restricted search space; searches see nothing outside of them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class ReplayTable:
-    """A task, its restricted space, and what each legal candidate takes.
+    """A task, its restricted space, and the seconds of each legal candidate.
 
     Attributes:
-        name: of the task.
+        name: name of the task.
         kind: class of the task.
-        title: as tables and pictures show it.
-        workload, target, threads, cache: what was measured and how.
+        title: title in tables and pictures.
+        workload, target, threads, cache: computation that was measured, and how.
         hardware: limits of the machine as they were taken then; the space and the features depend on them.
-        restriction: of the workload's space.
+        restriction: restriction of the workload's space.
         seconds: (candidates,), sketches in order, each in the order of `legal_rows`; NaN for a failure. Searches see
             them.
-        again: the same of a repeat that no search sees, by which searches are judged; simulated targets have none, as
-            theirs would say the same.
+        again: seconds of a repeat that no search sees, by which searches are judged; None for simulated targets, whose
+            repeat would be equal.
         errors: class of failure -> how many.
         made: host, date and command.
     """
@@ -74,7 +74,7 @@ class ReplayTable:
 
     @cached_property
     def frame(self) -> Frame:
-        """Of the space."""
+        """Frame of the space."""
         return Frame(self.space)
 
     @cached_property
@@ -93,36 +93,36 @@ class ReplayTable:
         return float(np.nanmin(self.judged))
 
     def good(self, share: float) -> int:
-        """Candidates that reach a share of the best known, best seconds / seconds."""
+        """Counts candidates that reach a share of the best known, best seconds / seconds."""
         return int(np.count_nonzero(self.judged <= self.best / share))
 
     def random_trials(self, share: float) -> float:
-        """Trials that drawing without replacement needs on average until one reaches `share` of the best."""
+        """Computes trials that drawing without replacement needs on average until one reaches `share` of the best."""
         return (len(self.seconds) + 1) / (self.good(share) + 1)
 
     def look_up(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
-        """Places of candidates in `seconds` and `judged`: (candidates,).
+        """Finds the indices of candidates in `seconds` and `judged`: (candidates,).
 
         Raises:
-            ReplayError: a candidate that is not in the table. Nothing stands in for it.
+            ReplayError: a candidate that is not in the table; no other one substitutes it.
         """
         asked = self.frame.population(candidates)
         lengths = [len(self.frame.sketches[c.sketch].groups) for c in candidates]
         inside = (asked.rows >= 0) & (asked.rows < self.frame.lengths[asked.sketches])
         sizes = np.array([len(c.choices) for c in candidates]) == np.array(lengths)
         keys = self.frame.keys(asked)
-        places = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        known = inside.all(axis=1) & sizes & (self._sorted[places] == keys)
+        indices = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        known = inside.all(axis=1) & sizes & (self._sorted[indices] == keys)
         if not known.all():
             wrong = candidates[int(np.argmin(known))]
             raise ReplayError(
                 f"`candidate` must be in the replay table of {len(self.seconds)} candidates of {self.name}, "
                 f"but got sketch={self.frame.sketches[wrong.sketch].name}, choices={wrong.choices}"
             )
-        return self._order[places]
+        return self._order[indices]
 
     def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
-        """The features of a sketch of the space."""
+        """Makes the feature extractor of a sketch of the space."""
         return extractor_of(program, columns, hardware, self.cache == "network", self.threads)
 
     @cached_property
@@ -161,7 +161,7 @@ class ReplayTable:
 
     @staticmethod
     def load(path: Path) -> ReplayTable:
-        """Reads what `save` wrote, and holds it against today's search space.
+        """Reads a file of `save`, and checks it against today's search space.
 
         Raises:
             TableError: another format, or a sketch rule that has changed since.
@@ -185,20 +185,20 @@ class ReplayTable:
             _seconds(data["microseconds_again"]) if "microseconds_again" in data else None,
         )
         try:
-            found = digest(table.space)
+            current = digest(table.space)
         except ValueError as error:
-            found = str(error)
-        if found != data["digest"]:
+            current = str(error)
+        if current != data["digest"]:
             raise TableError(
                 f"`{path.name}` must be of today's search space, but got digest={data['digest']}, and now it is "
-                f"{found}: a sketch rule has changed; make it again with "
+                f"{current}: a sketch rule has changed; make it again with "
                 f"`python -m benchmarks.search collect --task {table.name}`"
             )
         return table
 
 
 def everyone(frame: Frame) -> Population:
-    """Every legal candidate of a space, sketches in order."""
+    """Lists every legal candidate of a space, sketches in order."""
     parts = [frame.of(place, legal_rows(sketch)) for place, sketch in enumerate(frame.sketches)]
     return Population.concatenate([frame.empty(), *parts])
 
@@ -212,7 +212,7 @@ def _seconds(values: Sequence[float | int | None]) -> NDArray[np.float64]:
 
 
 def _short(seconds: float) -> float | int:
-    """Microseconds to six digits and at least a nanosecond: far finer than anything is measured."""
+    """Rounds to microseconds of six digits and at least a nanosecond: far finer than any measurement."""
     value = seconds * 1e6
     digits = max(3, 5 - math.floor(math.log10(value)))
     short = round(value, digits)

@@ -1,4 +1,4 @@
-"""Search spaces made small: some of the sketches, and of each decision group's table some of the rows."""
+"""Restrictions of search spaces: some of the sketches, and some rows of each decision group's table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Restriction:
-    """What of a search space is kept; plain data, stored with every table.
+    """Restriction of a search space, as plain data, stored with every table.
 
     Attributes:
         sketches: names of those kept, with the rows kept of their decision groups, by the group's name; groups that
@@ -36,7 +36,7 @@ class Restriction:
     pruned: bool = True
 
     def apply(self, space: SearchSpace) -> SearchSpace:
-        """The restricted space; sketches and rows keep their order.
+        """Restricts a space; sketches and rows keep their order.
 
         Raises:
             ValueError: a sketch, a group or a row that the space does not have.
@@ -58,7 +58,7 @@ class Restriction:
         return replace(sketch, groups=groups, limits=limits, _cache={})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form; `from_json` gives the equal restriction back."""
+        """Converts it to plain data; `from_json` makes an equal restriction of it."""
         sketches = {
             name: {group: [list(row) for row in rows] for group, rows in groups.items()}
             for name, groups in self.sketches.items()
@@ -67,7 +67,7 @@ class Restriction:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Restriction:
-        """The restriction of its plain form."""
+        """Makes a restriction from its plain data."""
         sketches = {
             name: {group: tuple(tuple(row) for row in rows) for group, rows in groups.items()}
             for name, groups in data["sketches"].items()
@@ -81,7 +81,7 @@ def thin(
     most: Mapping[str, int] | None = None,
     pruned: bool = True,
 ) -> Restriction:
-    """A restriction by sizes.
+    """Makes a restriction by sizes.
 
     Args:
         space: the whole space.
@@ -98,19 +98,19 @@ def thin(
         if name not in groups:
             raise ValueError(f"`most` must be of the groups {', '.join(groups)}, but got {name!r}")
     names = [sketch.name for sketch in space.sketches] if sketches is None else list(sketches)
-    kept: dict[str, dict[str, Rows]] = {name: {} for name in names}
+    rows_of_groups: dict[str, dict[str, Rows]] = {name: {} for name in names}
     for sketch in space.sketches:
-        if sketch.name not in kept:
+        if sketch.name not in rows_of_groups:
             continue
         for group in sketch.groups:
             if len(group.table) > most.get(group.name, len(group.table)):
                 places = np.unique(np.linspace(0, len(group.table) - 1, most[group.name]).round().astype(int))
-                kept[sketch.name][group.name] = tuple(tuple(map(int, row)) for row in group.table[places])
-    return Restriction(kept, pruned)
+                rows_of_groups[sketch.name][group.name] = tuple(tuple(map(int, row)) for row in group.table[places])
+    return Restriction(rows_of_groups, pruned)
 
 
 def legal_rows(sketch: Sketch) -> NDArray[np.int32]:
-    """Every legal candidate of a sketch, in the order of its tables: (legal, groups).
+    """Lists every legal candidate of a sketch, in the order of its tables: (legal, groups).
 
     Raises:
         ValueError: the sketch is too large to be gone through.
@@ -121,7 +121,7 @@ def legal_rows(sketch: Sketch) -> NDArray[np.int32]:
 
 
 def digest(space: SearchSpace) -> str:
-    """Digest of what a table rests on: the workload, and each sketch's schedule, tables and legal candidates."""
+    """Computes a digest of a table's basis: the workload, and each sketch's schedule, tables and legal candidates."""
     parts: list[Any] = [space.workload.key]
     for sketch in space.sketches:
         groups = [[group.name, group.columns, group.table.tolist()] for group in sketch.groups]
@@ -131,8 +131,8 @@ def digest(space: SearchSpace) -> str:
 
 
 def _only(group: DecisionGroup, rows: Rows) -> DecisionGroup:
-    places = {tuple(map(int, row)): place for place, row in enumerate(group.table)}
+    indices = {tuple(map(int, row)): place for place, row in enumerate(group.table)}
     for row in rows:
-        if row not in places:
+        if row not in indices:
             raise ValueError(f"`rows` must be of the table of {group.name}, but got {row}")
-    return DecisionGroup(group.name, group.columns, group.table[sorted(places[row] for row in rows)])
+    return DecisionGroup(group.name, group.columns, group.table[sorted(indices[row] for row in rows)])

@@ -1,4 +1,4 @@
-"""How many trials searches need: counted, with what was cut off as bounds, and ratios with their uncertainty."""
+"""Statistics of searches: counted trials, with bounds for cut-off searches, and ratios with their uncertainty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 
 
 def kinds_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """`CPU` and `VTA` → names of the rows; those that are measured come first.
+    """Groups the names of the rows by `CPU` and `VTA`; measured ones come first.
 
     They are kept apart: the estimate of the simulated accelerator shares its constants with the simulator.
     """
@@ -26,7 +26,7 @@ def kinds_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def trials_to(seconds: NDArray[np.float64], best: float, share: float) -> int | None:
-    """Number of the first trial that reaches `share` of the best, from 1; None where none does.
+    """Returns the number of the first trial that reaches `share` of the best, from 1; None where none does.
 
     Args:
         seconds: latencies in the order of asking, (trials,); NaN for a failure.
@@ -38,7 +38,7 @@ def trials_to(seconds: NDArray[np.float64], best: float, share: float) -> int | 
 
 
 def curve(seconds: NDArray[np.float64], best: float, at: Sequence[int]) -> NDArray[np.float64]:
-    """Share of the best known that a search has reached after so many trials: (points,); 0 while nothing worked."""
+    """Computes the share of the best known after each number of trials: (points,); 0 while nothing worked."""
     so_far = np.fmin.accumulate(np.where(np.isnan(seconds), np.inf, seconds))
     places = np.minimum(np.asarray(at), len(so_far)) - 1
     shares: NDArray[np.float64] = best / so_far[places]
@@ -46,10 +46,10 @@ def curve(seconds: NDArray[np.float64], best: float, at: Sequence[int]) -> NDArr
 
 
 def counted(trials: Sequence[int | None], otherwise: int) -> NDArray[np.float64]:
-    """Trials as numbers, (seeds,): a search that was cut off counts as `otherwise`.
+    """Converts trials to numbers, (seeds,): a search that was cut off counts as `otherwise`.
 
-    Ratios stay lower bounds where this is the cap for the search that is to be beaten, and the size of the whole table
-    for the one that is to be better.
+    Ratios stay lower bounds if `otherwise` is the cap for the reference search, and the size of the complete table for
+    the other one.
     """
     return np.array([otherwise if value is None else value for value in trials], np.float64)
 
@@ -63,12 +63,12 @@ class Estimate:
     high: float
 
     def to_json(self) -> list[float]:
-        """Plain form: value, low, high."""
+        """Converts it to plain data: value, low, high."""
         return [self.value, self.low, self.high]
 
 
 def mean_of(values: NDArray[np.float64], rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:
-    """Mean over seeds, (seeds,), with its bootstrap interval."""
+    """Computes the mean over seeds, (seeds,), with its bootstrap interval."""
     drawn = values[rng.integers(0, len(values), (resamples, len(values)))].mean(axis=1)
     return _interval(float(values.mean()), drawn)
 
@@ -78,14 +78,14 @@ def speedup(
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """Geometric mean over tasks of (mean trials of random search) / (mean trials of another search).
+    """Computes the geometric mean over tasks of (mean trials of random search) / (mean trials of another search).
 
     The bootstrap draws tasks with replacement, and within each task the seeds of both searches.
 
     Args:
         tasks: trials of random search and of the other by task, each (seeds,).
         rng: source of the draws.
-        resamples: how many.
+        resamples: number of resamples.
 
     Raises:
         ValueError: no task.

@@ -1,4 +1,4 @@
-"""What searches of one task come to, as a row of the result file, and what all rows come to."""
+"""Results of the searches of one task, as a row of the result file, and of all rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Row = dict[str, Any]
 
 
 def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: int) -> Row:
-    """A task's row.
+    """Summarises a task's searches as its row.
 
     Args:
-        table: of the task.
+        table: table of the task.
         played: searches by the method's name, one a seed.
         trials: most trials of a search with a model.
     """
     size = len(table.seconds)
     points = [p for p in POINTS if p < size] + [size] if size <= CAP else list(POINTS)
-    found: dict[str, Any] = {}
+    methods: dict[str, Any] = {}
     for name, runs in played.items():
         to = {_key(share): [trials_to(run.seconds, table.best, share) for run in runs] for share in SHARES}
         ended = all(np.nanmin(run.seconds, initial=np.inf) <= table.best for run in runs)  # there is nothing to come
@@ -38,7 +38,7 @@ def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: i
         rng = np.random.default_rng(0)
         band = [mean_of(lines[:, place], rng, 1000) for place in range(len(at))]
         ranked = np.concatenate([run.rank_accuracy for run in runs])
-        found[name] = {
+        methods[name] = {
             "budget": CAP if name in BLIND else trials,
             "trials": to,
             "curve": {
@@ -61,15 +61,15 @@ def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: i
         "best_seconds": table.best,
         "good": {_key(share): table.good(share) for share in SHARES},
         "random_trials": {_key(share): table.random_trials(share) for share in SHARES},
-        "methods": found,
+        "methods": methods,
     }
 
 
 def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, dict[str, Any]]]:
-    """For each kind, share and method: how many times fewer trials than uniform random search needs, over all tasks.
+    """Computes, by kind, share and method, how many times fewer trials are needed than by uniform random search.
 
-    What random search needs is known exactly, see `ReplayTable.random_trials`. Searches that were cut off count as the
-    size of the whole table, so that the ratio is a lower bound.
+    The trials of random search are known exactly, see `ReplayTable.random_trials`. Searches that were cut off count as
+    the size of the complete table, so the ratio is a lower bound.
     """
     out: dict[str, dict[str, dict[str, Any]]] = {}
     for kind, names in kinds_of(rows).items():
@@ -81,18 +81,18 @@ def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, dict[str, Any]]]:
                     continue
                 trials = {name: rows[name]["methods"][method]["trials"][key] for name in of}
                 pairs = {
-                    name: (np.array([rows[name]["random_trials"][key]]), counted(found, rows[name]["candidates"]))
-                    for name, found in trials.items()
+                    name: (np.array([rows[name]["random_trials"][key]]), counted(counts, rows[name]["candidates"]))
+                    for name, counts in trials.items()
                 }
                 estimate = speedup(pairs, np.random.default_rng(0))
-                cut = sum(found.count(None) for found in trials.values())
+                cut = sum(counts.count(None) for counts in trials.values())
                 known = {"ratio": estimate.to_json(), "tasks": len(pairs), "cut_off": cut}
                 out.setdefault(kind, {}).setdefault(key, {})[method] = known
     return out
 
 
 def sentence(row: Row) -> str:
-    """A row, briefly."""
+    """Formats a row briefly."""
     key = _key(SHARES[-1])
     parts = []
     for name, found in row["methods"].items():
@@ -106,7 +106,7 @@ def sentence(row: Row) -> str:
 
 
 def facts(table: ReplayTable) -> str:
-    """A table, briefly."""
+    """Formats a table briefly."""
     shares = ", ".join(
         f"{table.good(share)} reach {_key(share)} (random search: {table.random_trials(share):.0f} trials)"
         for share in SHARES

@@ -1,4 +1,4 @@
-"""The fixed set of tasks, and how the space of each is restricted."""
+"""Tasks of the benchmark, a fixed set, and the restriction of each space."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class SearchTask:
     """A task of the benchmark.
 
     Attributes:
-        name: of its table.
+        name: name of its table.
         kind: class.
-        title: as tables and pictures show it.
+        title: title in tables and pictures.
         make: its workload.
-        target: where it runs.
-        threads: that a kernel runs on; 0: one a core of the machine that makes the table.
+        target: target that it runs on.
+        threads: threads that a kernel runs on; 0: one a core of the machine that makes the table.
         sketches: kept sketches, by name or the end of it; empty: all.
         most: decision group -> rows kept of its table at most; others stay whole.
         pruned: see `Restriction`.
@@ -40,7 +40,7 @@ class SearchTask:
     pruned: bool = True
 
     def restriction(self, space: SearchSpace) -> Restriction:
-        """Of the workload's whole space.
+        """Makes the restriction of the workload's complete space.
 
         Raises:
             ValueError: an end of a name that no sketch has.
@@ -53,12 +53,12 @@ class SearchTask:
         return thin(space, kept, self.most, self.pruned)
 
     def whole(self) -> SearchSpace:
-        """The workload's whole space on this machine."""
+        """Generates the workload's complete space on this machine."""
         return generate(self.make(), registry.get(self.target).hardware)
 
 
 def _layer(name: str, **most: int) -> SearchTask:
-    """A layer of ResNet-18 on the simulated VTA."""
+    """Makes the task of a ResNet-18 layer on the simulated VTA."""
     conv = vta.ROWS[name].conv
     title = f"{name}: {conv.kernel}x{conv.kernel} {conv.height}² {conv.in_channels}→{conv.out_channels}"
     return SearchTask(
@@ -72,7 +72,7 @@ def _layer(name: str, **most: int) -> SearchTask:
 
 
 def _small(name: str, title: str, make: Callable[[], Workload], **most: int) -> SearchTask:
-    """A small layer on the simulated VTA: milliseconds a candidate."""
+    """Makes the task of a small layer on the simulated VTA: milliseconds a candidate."""
     kept = {f"out.{axis}": count for axis, count in most.items()}
     return SearchTask(f"vta_{name}", "VTA, small", f"VTA {title}", make, target=vta.TARGET, most=kept)
 
@@ -84,7 +84,7 @@ def _blocked(height: int, width: int, inputs: int, outputs: int, kernel: int) ->
 
 
 def _with_residual(anchor: Workload) -> Workload:
-    """An operator with a residual and a relu in the same kernel."""
+    """Fuses a residual and a relu into an operator's kernel."""
     shape, dtype = anchor.output.shape, anchor.output.dtype
     layer, other = (te.placeholder(shape, dtype, name) for name in ("layer", "other"))
     summed = te.compute(shape, lambda *i: layer[i] + other[i], name="add")
@@ -159,7 +159,7 @@ ELSEWHERE = tuple(
     for name, title, on in (("avx2", "AVX2", {"target": "cpu:haswell"}), ("one", "one thread", {"threads": 1}))
     for task in CPU
 )
-"""The same for another processor, which this one can do as well, and by one thread, for `benchmarks.transfer`."""
+"""Tasks of `CPU` for another processor, whose code this one can run, by one thread, for `benchmarks.transfer`."""
 
 TASKS = (
     *CPU,
@@ -181,14 +181,14 @@ TASKS = (
 
 
 def select(names: str | None, among: Sequence[SearchTask] = TASKS) -> list[SearchTask]:
-    """Tasks of a comma-separated list; all of them for None.
+    """Selects tasks of a comma-separated list; all of them for None.
 
     Raises:
         ValueError: a name that is not in the list.
     """
-    known = {task.name: task for task in among}
-    chosen = list(known) if names is None else names.split(",")
+    by_name = {task.name: task for task in among}
+    chosen = list(by_name) if names is None else names.split(",")
     for name in chosen:
-        if name not in known:
-            raise ValueError(f"`tasks` must be of {', '.join(known)}, but got {name!r}")
-    return [known[name] for name in chosen]
+        if name not in by_name:
+            raise ValueError(f"`tasks` must be of {', '.join(by_name)}, but got {name!r}")
+    return [by_name[name] for name in chosen]

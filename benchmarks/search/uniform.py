@@ -15,12 +15,12 @@ from search_space.space import SearchSpace
 
 
 class UniformSearch(SearchStrategy):
-    """A random order of all legal candidates: the search that others are held against.
+    """A random order of all legal candidates: the baseline of all searches.
 
     The strategy `random` takes every sketch equally often, which is another distribution where sketches differ in size.
 
     Args:
-        space: where to search; small enough to be listed.
+        space: space to search; small enough to be listed.
         scorer: never asked.
         rng: source of the order.
     """
@@ -36,7 +36,6 @@ class UniformSearch(SearchStrategy):
         self._left = listed.take(rng.permutation(len(listed)))
 
     def ask(self, n: int) -> list[Candidate]:
-        """See `SearchStrategy.ask`."""
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
         self._left = self._left.take(self._seen.fresh(self._frame.keys(self._left)))
@@ -46,6 +45,5 @@ class UniformSearch(SearchStrategy):
         return self._frame.candidates(drawn)
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
-        """See `SearchStrategy.tell`."""
         if candidates:
             self._seen.add(self._frame.keys(self._frame.population(candidates)))

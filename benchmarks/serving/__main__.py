@@ -1,4 +1,4 @@
-"""Requests a second and 99th percentiles with several callers, beside ONNX Runtime and OpenVINO, which take turns.
+"""Comparison of requests a second and 99th percentiles with ONNX Runtime and OpenVINO, for several callers, in turns.
 
 `python -m benchmarks.serving [--rows "resnet50 shared",...] [--turns 6]` prints the table, and writes
 `benchmarks/results/serving.json` once all rows are there.
@@ -69,7 +69,7 @@ def _config(name: str, trials: int, folder: Path) -> RunConfig:
 
 
 def measured(way: str, folder: Path, turns: int, seconds: float) -> dict[str, Any]:
-    """Windows of every runtime and number of callers, in turns, and why runtimes are missing."""
+    """Measures windows of every runtime and number of callers, in turns, and notes why runtimes are missing."""
     cores = len(allowed_cores())
     missing: dict[str, str] = {}
     windows: dict[str, dict[int, list[Window]]] = {}
@@ -92,7 +92,7 @@ def measured(way: str, folder: Path, turns: int, seconds: float) -> dict[str, An
 
 
 def in_turns(servers: Mapping[str, PeerProcess], turns: int, seconds: float) -> dict[str, dict[int, list[Window]]]:
-    """Windows by runtime and number of callers; each turn warms up for half as long as it then measures."""
+    """Measures windows by runtime and number of callers; each turn warms up for half as long as it then measures."""
     windows: dict[str, dict[int, list[Window]]] = {name: {n: [] for n in CALLERS} for name in servers}
     for _ in range(turns):
         for callers in CALLERS:

@@ -1,4 +1,4 @@
-"""A network served to threads of Python: requests a second, and how long each took. Nothing here knows a runtime."""
+"""Load of a network by threads of Python: requests a second, and the latency of each, for any runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Outputs = Sequence[NDArray[np.float32]]
 Call = Callable[[], Outputs]
-"""One request: inputs in, outputs out that nobody writes to any more."""
+"""One request: inputs in, outputs out, which are not written to any more."""
 
 
 class WrongAnswer(RuntimeError):
@@ -21,10 +21,10 @@ class WrongAnswer(RuntimeError):
 
 @dataclass(frozen=True)
 class Window:
-    """What callers saw for a while.
+    """Measurement of all callers over some time.
 
     Attributes:
-        seconds: from when all began until the last one was answered.
+        seconds: time from the common start until the last answer.
         latencies: seconds of each request.
     """
 
@@ -38,25 +38,25 @@ class Window:
 
 
 def served(calls: Sequence[Call], expected: Outputs, seconds: float) -> Window:
-    """Has every call made again and again by a thread of its own, side by side.
+    """Runs every call repeatedly in a thread of its own, all at the same time.
 
     Args:
         calls: one for each caller.
-        expected: what each request must be answered with.
-        seconds: after which nobody begins another request; each caller makes one at least.
+        expected: right answer of each request.
+        seconds: time after which no caller begins another request; each caller makes one at least.
 
     Raises:
         WrongAnswer: the last answer of a caller is another.
-        Exception: whatever a call raises.
+        Exception: any error of a call.
     """
-    taken: list[list[float]] = [[] for _ in calls]
+    latencies_of: list[list[float]] = [[] for _ in calls]
     last: list[Outputs] = [()] * len(calls)
     failures: list[BaseException] = []
     began: list[float] = []
     ready = threading.Barrier(len(calls), action=lambda: began.append(time.perf_counter()))
 
     def ask(caller: int) -> None:
-        call, latencies = calls[caller], taken[caller]
+        call, latencies = calls[caller], latencies_of[caller]
         try:
             ready.wait()
             now = began[0]
@@ -77,7 +77,7 @@ def served(calls: Sequence[Call], expected: Outputs, seconds: float) -> Window:
         raise failures[0]
     for caller, outputs in enumerate(last):
         _check(caller, outputs, expected)
-    return Window(ended - began[0], tuple(value for latencies in taken for value in latencies))
+    return Window(ended - began[0], tuple(value for latencies in latencies_of for value in latencies))
 
 
 def _check(caller: int, outputs: Outputs, expected: Outputs) -> None:

@@ -24,7 +24,7 @@ class Served(Protocol):
     """A network that callers share."""
 
     def caller(self, inputs: Inputs) -> Call:
-        """What one caller calls, with inputs of its own."""
+        """Makes the call of one caller, with inputs of its own."""
 
 
 class Ours:
@@ -110,13 +110,13 @@ class Server:
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         os.sched_setaffinity(0, cores_for(request["cores"]))
         try:
-            made = RUNTIMES[request["runtime"]](request["source"], request["threads"], request["cores"])
+            served = RUNTIMES[request["runtime"]](request["source"], request["threads"], request["cores"])
         except (ImportError, RuntimeError) as error:
             raise PeerError((str(error).strip() or type(error).__name__).splitlines()[0]) from error
-        self._served, self._calls = made, []
+        self._served, self._calls = served, []
         with np.load(request["inputs"], allow_pickle=False) as data:
             self._inputs = dict(data.items())
-        self._expected = tuple(np.array(a) for a in made.caller(self._inputs)())
+        self._expected = tuple(np.array(a) for a in served.caller(self._inputs)())
         return {"largest": [float(np.max(np.abs(a))) for a in self._expected]}
 
     def _serve(self, callers: int, seconds: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What callers get of each runtime: requests a second, and the latency that one of a hundred exceeds."""
+"""Table of each runtime's callers: requests a second, and the latency that one of a hundred exceeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WAYS = {"shared": "all cores, shared", "side_by_side": "a core each"}
 
 
 def serving(document: Mapping[str, Any]) -> str:
-    """A line for each network, way of serving and number of callers."""
+    """Formats a line for each network, way of serving and number of callers."""
     header = [
         "network",
         "threads of a call",
@@ -29,15 +29,15 @@ def _lines(row: Mapping[str, Any]) -> list[list[object]]:
     lines: list[list[object]] = []
     for callers, mine in ours.items():
         each = [runtimes.get(name, {}).get(callers) for name in ("autotune", "onnxruntime", "openvino")]
-        best = max((found["requests_per_second"] for found in each[1:] if found), default=None)
+        best = max((figures["requests_per_second"] for figures in each[1:] if figures), default=None)
         lines.append(
             [
                 row["name"],
                 _WAYS[row["way"]],
                 callers,
-                *(f"{found['requests_per_second']:.1f}" if found else "" for found in each),
+                *(f"{figures['requests_per_second']:.1f}" if figures else "" for figures in each),
                 f"{mine['requests_per_second'] / best:.2f}x" if best else "",
-                *(f"{found['p99_seconds'] * 1e3:.2f}" if found else "" for found in each),
+                *(f"{figures['p99_seconds'] * 1e3:.2f}" if figures else "" for figures in each),
             ]
         )
     return lines

@@ -1,4 +1,4 @@
-"""From candidates to rules: verified on other shapes, and only those that the others do not imply."""
+"""Selection of rules from candidates: verified on other shapes, and not implied by other rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENOUGH = 16
 
 
 def verified(candidate: Candidate, rng: np.random.Generator) -> bool:
-    """Whether source and target are equal up to rounding wherever both are defined, on other shapes and windows."""
+    """Tells whether source and target are equal up to rounding where both are defined, on other shapes and windows."""
     rule, good = candidate.rule, 0
     for _ in range(DRAWS):
         shapes, windows = _drawn_shapes(candidate.shapes, rng), _drawn_windows(rng)
@@ -44,7 +44,7 @@ def verified(candidate: Candidate, rng: np.random.Generator) -> bool:
 
 
 def _drawn_shapes(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, tuple[int, ...]]:
-    """Extents that were equal become others, the same ones or one of two each time."""
+    """Draws other extents for the variables: equal ones become the same other one, or one of two each time."""
     channels, spatial, kernel = (rng.choice(c, 2, replace=False) for c in ((1, 2, 3, 4), (9, 10, 12), (1, 2, 3)))
     batch, alike = int(rng.integers(1, 3)), bool(rng.integers(2))
 
@@ -88,10 +88,10 @@ class Chosen:
     """Rules that do not follow from each other by two steps.
 
     Attributes:
-        rules: in the order in which they came.
+        rules: rules in the order in which they came.
         generated: candidates that differ by more than names.
-        implied: of those, what the rules before do in at most two steps, at any place of the source.
-        refuted: of the others, what did not hold on other shapes.
+        implied: candidates that earlier rules do in at most two steps, at any subterm of the source.
+        refuted: other candidates that did not hold on other shapes.
     """
 
     rules: list[Rule] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Chosen:
                 self._by_root[str(pattern[0])].append((pattern, rule.target[0]))
 
     def implies(self, rule: Rule) -> bool:
-        """Whether one of the outputs is made by one step, or two, and the others are the same."""
+        """Tells whether one of the outputs is made by one step, or two, and the others are the same."""
         for place, (source, target) in enumerate(zip(rule.source, rule.target, strict=True)):
             others = [s[:place] + s[place + 1 :] for s in (rule.source, rule.target)]
             if others[0] != others[1]:
@@ -130,7 +130,7 @@ class Chosen:
         return False
 
     def _steps(self, term: Term) -> Iterator[Term]:
-        """What the rules make of a term in one step."""
+        """Lists the terms that one step of the rules makes of a term."""
         if isinstance(term, str):
             return
         for pattern, target in self._by_root[str(term[0])]:
@@ -143,7 +143,7 @@ class Chosen:
 
 
 def choose(found: Iterable[Candidate], rng: np.random.Generator) -> Chosen:
-    """Rules among candidates, the smallest and most general first, so that others may follow from them."""
+    """Selects rules among candidates, the smallest and most general first, so that others may follow from them."""
     distinct = {str(candidate.rule): candidate for candidate in found}
     chosen = Chosen()
     for candidate in sorted(distinct.values(), key=_order):
@@ -152,7 +152,7 @@ def choose(found: Iterable[Candidate], rng: np.random.Generator) -> Chosen:
 
 
 def _order(candidate: Candidate) -> tuple[int, int, str]:
-    """Operations as written, then variables, most first: x + y before x + x."""
+    """Returns the key of the order: number of operations, then variables, most first: x + y before x + x."""
     rule = candidate.rule
     written = str(rule)
     return written.count("("), -len(variables(*rule.source)), written

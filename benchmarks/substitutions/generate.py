@@ -1,8 +1,8 @@
-"""Rules found by enumeration: terms that give equal values on random inputs (Jia et al., TASO, SOSP 2019).
+"""Enumeration of rules: terms that give equal values on random inputs (Jia et al., TASO, SOSP 2019).
 
 A domain is a handful of variables with shapes and the operations that go with them. Every term of up to three
 operations over it is computed on the same random inputs. These are small integers, so that every sum and product of
-them, and every mean of a window, is exact in float64: equal terms have equal bytes, which are their fingerprint.
+them, and every mean of a window, is exact in float64. Equal terms have equal bytes, which are their fingerprint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.substitutions.rewriting import ordered, renamed
 from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE, ROLES
 
 WINDOWS = Windows(Sliding(), Sliding(), Pooling(), Pooling())
-"""How windows slide while rules are generated; they are verified with others."""
+"""Windows while rules are generated; they are verified with others."""
 
 UNIT = 36.0 * 36.0
 """A multiple of the elements that two windows of 3x3, cut off at borders, have: their means stay integers."""
@@ -31,13 +31,13 @@ UNIT = 36.0 * 36.0
 
 @dataclass(frozen=True)
 class Domain:
-    """What terms are made of.
+    """Variables and operations that terms are made of.
 
     Attributes:
-        name: for reports.
-        shapes: of variables; those of weights begin with w.
+        name: name in reports.
+        shapes: shapes of variables; names of weights begin with w.
         ops: names of operations.
-        size: of terms, in operations.
+        size: most operations of a term.
     """
 
     name: str
@@ -98,7 +98,7 @@ DOMAINS: tuple[Domain, ...] = (
         ("first", "last", "concat", "relu", "add", "add_v", "mul", "mul_v"),
     ),
 )
-"""What the saved rules were generated from."""
+"""Domains that the saved rules were generated from."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +121,18 @@ class Values:
             self._arrays[name] = rng.integers(1, 8, shape) * signs * (1.0 if name.startswith("w") else UNIT)
 
     def shape(self, term: Term) -> Shape | None:
-        """Shape of a term; None where its operands do not go together."""
+        """Returns the shape of a term; None where its operands do not go together."""
         array = self.array(term)
         return None if array is None else Shape(array.shape, is_weight(term))
 
     def array(self, term: Term) -> Array | None:
-        """Value of a term, kept."""
+        """Returns the value of a term, cached."""
         if term not in self._arrays:
             self._arrays[term] = self.compute(term)
         return self._arrays[term]
 
     def compute(self, term: Term) -> Array | None:
-        """Value of a term of which the operands are kept, but not itself."""
+        """Computes the value of a term from the cached ones of its operands."""
         assert not isinstance(term, str)
         name, *read = term
         assert isinstance(name, str)
@@ -144,7 +144,7 @@ class Values:
 
 
 def fingerprint(array: Array, weight: bool) -> bytes:
-    """Equal for equal values of one shape; 0 is -0, and weights are told from activations."""
+    """Computes a digest equal for equal values of one shape; 0 equals -0, and weights differ from activations."""
     digest = hashlib.blake2b((array + 0.0).tobytes(), digest_size=16)
     digest.update(repr((array.shape, weight)).encode())
     return digest.digest()
@@ -154,9 +154,9 @@ Classes = dict[bytes, list[Term]]
 
 
 def enumerate_terms(domain: Domain, rng: np.random.Generator) -> Classes:
-    """Every term of a domain by fingerprint, the smaller first, variables included.
+    """Enumerates every term of a domain by fingerprint, smaller ones first, variables included.
 
-    Terms with a part for which a smaller one is known are left out: the rule about that part makes them of others.
+    Terms with a part that equals a smaller one are left out: the rule about that part makes them of other terms.
     """
     values = Values(domain, rng)
     classes: Classes = defaultdict(list)
@@ -181,7 +181,7 @@ def enumerate_terms(domain: Domain, rng: np.random.Generator) -> Classes:
 
 
 def _terms(domain: Domain, levels: list[list[Term]], size: int) -> Iterator[Term]:
-    """Terms of exactly `size` operations, of parts that are known."""
+    """Lists terms of exactly `size` operations, made of known parts."""
     known = [(term, frozenset(nodes(term)), is_weight(term)) for level in levels for term in level]
     for name in domain.ops:
         op = TERM_OPS[name]
@@ -199,15 +199,15 @@ def _terms(domain: Domain, levels: list[list[Term]], size: int) -> Iterator[Term
 
 
 def _fits(role: str, term: Term, inner: frozenset[Term], weight: bool) -> bool:
-    """Whether a term may be the operand that plays a role. What is read for its extent alone is a variable."""
+    """Tells whether a term may be the operand of a role. An operand read for its extent alone is a variable."""
     return role == "." or (weight and not inner if role == "n" else weight == (role == "w"))
 
 
 def candidates(domain: Domain, classes: Classes, most: int = 40) -> Iterator[Candidate]:
-    """Rules from the terms of each class to its first, which is one of the smallest, and back.
+    """Lists rules from the terms of each class to its first, which is one of the smallest, and back.
 
     Args:
-        domain: of the terms.
+        domain: domain of the terms.
         classes: terms by fingerprint.
         most: terms of a class that are looked at.
     """
@@ -228,7 +228,7 @@ def _both_ways(first: tuple[Term, ...], second: tuple[Term, ...], domain: Domain
 
 
 def cut_candidates(domain: Domain, rng: np.random.Generator) -> Iterator[Candidate]:
-    """Rules from two terms to the two parts of a larger one, and back: `first` and `last` places of its last axis.
+    """Lists rules from two terms to the two parts of a larger one, and back: `first` and `last` of its last axis.
 
     The source has two outputs: as in TASO, that is how layers side by side become one.
     """
@@ -241,16 +241,16 @@ def cut_candidates(domain: Domain, rng: np.random.Generator) -> Iterator[Candida
                 alike = smallest.setdefault(fingerprint(array, False), [])
                 if len(alike) < 3 and (not alike or len(nodes(alike[0])) == size):
                     alike.append(term)
-    for whole in [alike[0] for alike in smallest.values()]:
-        array = values.array(whole)
+    for joint in [alike[0] for alike in smallest.values()]:
+        array = values.array(joint)
         assert array is not None
-        if isinstance(whole, str) or array.ndim < 2 or array.shape[-1] % 2:
+        if isinstance(joint, str) or array.ndim < 2 or array.shape[-1] % 2:
             continue
         half = array.shape[-1] // 2
         prints = (fingerprint(np.ascontiguousarray(part), False) for part in (array[..., :half], array[..., half:]))
         for a, b in product(*(smallest.get(found, []) for found in prints)):
             if not isinstance(a, str) and not isinstance(b, str) and a != b and a[0] == b[0]:
-                yield from _as_cuts(whole, a, b, domain)
+                yield from _as_cuts(joint, a, b, domain)
 
 
 def _up_to_two(domain: Domain, values: Values, size: int) -> list[Term]:
@@ -261,14 +261,14 @@ def _up_to_two(domain: Domain, values: Values, size: int) -> list[Term]:
 
 
 def _as_cuts(whole: Term, a: Term, b: Term, domain: Domain) -> Iterator[Candidate]:
-    """The parts of `whole`, each as large as the last axis of a variable that its term reads last."""
+    """Cuts `whole` into parts, each as large as the last axis of a variable that its term reads last."""
     like_a, like_b = (variables(term)[-1] for term in (a, b))
     cuts: tuple[Term, Term] = (("first", whole, like_a), ("last", whole, like_b))
     yield from _both_ways((a, b), cuts, domain)
 
 
 def all_candidates(domains: Iterable[Domain], rng: np.random.Generator) -> Iterator[Candidate]:
-    """Candidates of every domain, in order; the same rule may come more than once."""
+    """Lists candidates of every domain, in order; the same rule may come more than once."""
     for domain in domains:
         yield from candidates(domain, enumerate_terms(domain, rng))
         yield from cut_candidates(domain, rng)

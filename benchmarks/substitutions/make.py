@@ -1,4 +1,4 @@
-"""Makes the rules anew and writes them to a file."""
+"""Program that makes the rules anew and writes them to a file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SEED = 0
 
 
 def make(domains: Iterable[Domain], seed: int = SEED) -> Chosen:
-    """Rules of some domains: generated, verified, and chosen from."""
+    """Generates rules of some domains, verifies them, and chooses among them."""
     generation, verification = np.random.default_rng(seed).spawn(2)
     return choose(all_candidates(domains, generation), verification)
 
 
 def report(chosen: Chosen) -> dict[str, int]:
-    """The numbers that are saved with the rules."""
+    """Returns the numbers that are saved with the rules."""
     return {
         "generated": chosen.generated,
         "implied": chosen.implied,

@@ -1,4 +1,4 @@
-"""Terms brought into one form, matched with patterns and rewritten."""
+"""Normal forms of terms, matching with patterns, and rewriting."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from benchmarks.substitutions.values import COMMUTATIVE
 
 
 def substituted(term: Term, values: Mapping[str, Term]) -> Term:
-    """The term with variables replaced."""
+    """Replaces variables of a term."""
     if isinstance(term, str):
         return values.get(term, term)
     return (term[0], *(substituted(operand, values) for operand in operands(term)))
 
 
 def unify(pattern: Term, term: Term, bound: dict[str, Term]) -> bool:
-    """Whether `term` is `pattern` with its variables replaced, which are added to `bound`; weights by weights."""
+    """Tells whether `term` is `pattern` with its variables replaced; adds them to `bound`, weights for weights."""
     if isinstance(pattern, str):
         if pattern in bound:
             return bound[pattern] == term
@@ -32,7 +32,7 @@ def unify(pattern: Term, term: Term, bound: dict[str, Term]) -> bool:
 
 
 def flips(term: Term, commutative: frozenset[str], limit: int = 16) -> Iterator[Term]:
-    """The term in every order of the operands of commutative operations, up to `limit` of them."""
+    """Lists the term in every order of the operands of commutative operations, up to `limit` of them."""
     for number, flipped in enumerate(_flips(term, commutative)):
         if number == limit:
             return
@@ -50,7 +50,7 @@ def _flips(term: Term, commutative: frozenset[str]) -> Iterator[Term]:
 
 
 def ordered(term: Term, commutative: frozenset[str]) -> Term:
-    """The term with the operands of commutative operations in one order."""
+    """Brings the operands of commutative operations into one order."""
     if isinstance(term, str):
         return term
     parts: Sequence[Term] = [ordered(operand, commutative) for operand in operands(term)]
@@ -60,7 +60,7 @@ def ordered(term: Term, commutative: frozenset[str]) -> Term:
 
 
 def renamed(rule: Rule) -> tuple[Rule, dict[str, str]]:
-    """The rule with its variables numbered in the order in which the source reads them, and old names to new ones.
+    """Numbers the variables of a rule in the order in which the source reads them; returns it and old names → new ones.
 
     Operands of commutative operations are brought into one order, in which the variables are numbered again.
     """

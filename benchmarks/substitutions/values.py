@@ -1,4 +1,4 @@
-"""What the operations of terms compute on arrays, independently of the graphs that they stand for."""
+"""Operations of terms computed on arrays, independently of the graphs that terms describe."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ ROLES = {
     **dict.fromkeys(("max_pool", "avg_pool"), "x"),
     **dict.fromkeys(("enlarge", "scale_in", "chain", "through"), "ww"),
 }
-"""For each operand, w where it must be a weight, x where it must be none, n where its extent alone is read, and a dot
-for any; operations that are not here take any."""
+"""Roles of each operand: w for a weight, x for an activation, n for one read for its extent alone, a dot for any.
+
+Operations that are missing here take any.
+"""
 
 
 def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
@@ -31,7 +33,7 @@ def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
 
 
 def _convolved(x: Array, w: Array, by: Sliding | None) -> Array | None:
-    """Dense for kernels (rows, columns, in, out), depthwise for (rows, columns, channels); None where none fits."""
+    """Computes a convolution, dense (rows, columns, in, out) or depthwise (rows, columns, channels); or None."""
     assert by is not None
     window = _window(x, w.shape[:2], by)
     if min(window.output) < 1:

@@ -1,8 +1,8 @@
-"""Surveys many models: imported or why not, right, compiled in how long, how fast beside peers, and what each loses on.
+"""Survey of many models: whether each is imported and right, compile time, speed beside peers, and slowest layers.
 
-`python -m benchmarks.survey` goes on where it was stopped: each model ends in a row of `survey.jsonl` in the folder of
-`--output`, and models that have one there, of this processor and as many threads and trials, are left out. Needs
-`pip install '.[bench,survey]'`.
+`python -m benchmarks.survey` resumes an interrupted survey. Each model ends in a row of `survey.jsonl` in the folder of
+`--output`. Models with a row there, of this processor and as many threads and trials, are left out. Needs `pip install
+'.[bench,survey]'`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ WORKERS = ("benchmarks.survey.exports", "benchmarks.survey.one")
 
 
 def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, deadline: float) -> Row | None:
-    """The row of a model; None where the survey's time was over before the model's.
+    """Surveys one model, and returns its row; None where the survey's time was over before the model's.
 
     Args:
-        model: to take through all stages.
-        common: what all rows of this survey have.
-        options: of the command line.
-        deadline: of the survey, by `time.monotonic`.
+        model: model to take through all stages.
+        common: common part of all rows of this survey.
+        options: options of the command line.
+        deadline: end of the survey, by `time.monotonic`.
     """
     end = time.monotonic() + options.limit * 60
     with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
@@ -47,10 +47,10 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
         if model.library == "onnx":
             request["file"], workers = str(model.options["path"]), WORKERS[1:]
         elif options.exports is not None:
-            kept = Kept(options.exports, model, options.seed, request["exporters"])
-            request["file"] = str(kept.file)
-            facts.add(**kept.facts)
-            workers = WORKERS[bool(kept.facts) :]
+            export = Kept(options.exports, model, options.seed, request["exporters"])
+            request["file"] = str(export.file)
+            facts.add(**export.facts)
+            workers = WORKERS[bool(export.facts) :]
         else:
             workers = WORKERS
         for module in workers:
@@ -58,7 +58,7 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
             if ended.why:
                 break
             if module == WORKERS[0] and options.exports is not None:
-                kept.note(facts.all())
+                export.note(facts.all())
         if ended.timed_out and deadline < end:
             return None
         return row_of(model, common, facts.all(), ended)
@@ -67,15 +67,15 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
 def export(models: Sequence[Model], options: argparse.Namespace) -> None:
     """Exports the models that are not kept yet, and tells of each that cannot be."""
     for model in models:
-        kept = Kept(options.exports, model, options.seed, _exporters(options))
-        if kept.facts or model.library == "onnx":
+        export = Kept(options.exports, model, options.seed, _exporters(options))
+        if export.facts or model.library == "onnx":
             continue
         with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
             facts = Facts(Path(place) / "facts.jsonl")
-            request = _request(model, options, Path(place)) | {"file": str(kept.file), "seed": options.seed}
+            request = _request(model, options, Path(place)) | {"file": str(export.file), "seed": options.seed}
             ended = limited(WORKERS[0], request, options.limit * 60)
             if not ended.why:
-                kept.note(facts.all())
+                export.note(facts.all())
         sys.stderr.write(f"{model.name}: {ended.why or 'exported'}\n")
 
 
@@ -114,7 +114,7 @@ def _exporters(options: argparse.Namespace) -> list[str]:
 
 
 def _request(model: Model, options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """What each process gets to know of a model whose files lie in `place`."""
+    """Makes the request to each process, for a model whose files are in `place`."""
     return {
         "model": model.to_json(),
         "name": model.name,
@@ -127,7 +127,7 @@ def _request(model: Model, options: argparse.Namespace, place: Path) -> dict[str
 
 
 def line_of(row: Row) -> str:
-    """A row in a line."""
+    """Formats a row in a line."""
     parts = [f"{row['name']}: {row['status']}" + (f": {row['reason']}" if row["reason"] else "")]
     if "error" in row:
         parts.append(f"error {row['error']:.0e}")
@@ -145,7 +145,7 @@ def line_of(row: Row) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Surveys, and writes `survey.json` among the results."""
+    """Runs the survey, and writes `survey.json` among the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__.partition("\n")[0])
     parser.add_argument("--models", type=Path, default=LISTED, help="list of models, YAML")
     parser.add_argument("--only", metavar="NAMES", help="comma-separated models or families; * stands for anything")
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def publish(log: Log, folder: Path) -> None:
-    """Writes the latest rows to `survey.json`, beside those of other processors that stand there."""
+    """Writes the latest rows to `survey.json`, and keeps rows of other processors there."""
     if not log.rows:
         return
     before = results.load("survey", folder)

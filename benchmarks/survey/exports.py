@@ -1,7 +1,7 @@
-"""Makes a model of a library with random weights and exports it: `python -m benchmarks.survey.exports REQUEST`.
+"""Export of a library's model with random weights: `python -m benchmarks.survey.exports REQUEST`.
 
-Weights are drawn from a seed and nothing is downloaded. Parameters that a library begins with one value, such as the
-scale of a layer or a bias of zeros, get a value for each element: a branch that is multiplied by 1e-6 could be wrong
+Weights are drawn from a seed and nothing is downloaded. Parameters that a library initialises with one value, such as a
+layer's scale or a bias of zeros, get a value for each element. Else a branch that is multiplied by 1e-6 could be wrong
 without a trace in the outputs.
 """
 
@@ -22,14 +22,14 @@ from benchmarks.survey.process import Facts, within
 
 OPSET = 17
 STIR = 0.1
-"""Standard deviation of what is added to parameters of one value."""
+"""Standard deviation of the noise added to parameters of one value."""
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "dynamo": {"dynamo": True, "external_data": False, "verbose": False},
     "script": {"dynamo": False, "opset_version": OPSET},
 }
 EXPORTERS = tuple(_OPTIONS)
-"""Of `torch.onnx`, in the order in which they are asked: its default, and the one by TorchScript."""
+"""Exporters of `torch.onnx` in the order of trying: its default, and the one by TorchScript."""
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def made(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
-    """The module of a model, and its inputs by name."""
+    """Makes the module of a model, and its inputs by name."""
     import torch
 
     torch.manual_seed(seed)
@@ -76,7 +76,7 @@ def written(module: Any, inputs: Mapping[str, Any], file: Path, exporters: list[
     """Writes the ONNX file with the first exporter that can, and gives its name.
 
     Raises:
-        RuntimeError: none can; says what each of them said.
+        RuntimeError: no exporter can; says why each failed.
     """
     import torch
 
@@ -134,11 +134,11 @@ def _transformers(model: Model) -> tuple[Any, dict[str, Any]]:
     if "part" in model.options:
         module = getattr(module, model.options["part"])
     inputs: dict[str, Any] = {}
-    for name, given in model.options["inputs"].items():
-        if isinstance(given, dict):
-            inputs[name] = torch.randn(given["float"])
+    for name, shape in model.options["inputs"].items():
+        if isinstance(shape, dict):
+            inputs[name] = torch.randn(shape["float"])
         else:
-            inputs[name] = torch.randint(0, 100, given)
+            inputs[name] = torch.randint(0, 100, shape)
     return first_output(module, list(inputs)), inputs
 
 
@@ -150,11 +150,11 @@ _MAKERS: Mapping[str, Callable[[Model], tuple[Any, dict[str, Any]]]] = {
 
 
 def first_output(module: Any, names: Sequence[str] = ()) -> Any:
-    """A module that takes tensors by their places, and gives the first that `module` gives: no caches, no losses.
+    """Wraps a module: inputs are positional, and the output is the first tensor of the module's: no caches, no losses.
 
     Args:
-        module: what is wrapped.
-        names: that it takes its inputs by; none: it takes them by their places, too.
+        module: module to wrap.
+        names: names that it takes its inputs by; none: its inputs are positional, too.
     """
     import torch
 
@@ -174,12 +174,12 @@ def first_output(module: Any, names: Sequence[str] = ()) -> Any:
 
 @cache
 def _operators_of_torchvision() -> object:
-    """Declares the two operators that a torchvision built for CUDA takes for granted where torch is for the CPU.
+    """Declares two operators that a torchvision built for CUDA needs when torch is for the CPU.
 
     Its own library cannot be loaded then. Its models need no operator of it, but it cannot be imported without these.
 
     Returns:
-        What keeps them declared, as long as it lives; None where nothing is lacking.
+        Library that keeps them declared while it lives; None where nothing is missing.
     """
     import torch
 

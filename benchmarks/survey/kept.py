@@ -1,4 +1,4 @@
-"""Exported models that are kept: the same of one survey and the next, which begins where exporting ends."""
+"""Cache of exported models, shared by surveys, so that a later one begins after exporting."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Kept:
     """The export of a model in a folder, by all that it depends on.
 
     Args:
-        folder: of exports; made where it is missing.
-        model: to export.
-        seed: of its weights.
-        exporters: that may write it, in their order.
+        folder: folder of exports; made if it is missing.
+        model: model to export.
+        seed: seed of its weights.
+        exporters: exporters that may write it, in their order.
 
     Attributes:
-        file: of the model, there or not.
-        facts: of its export; empty where it is still to be made.
+        file: file of the model, which may be missing.
+        facts: facts of its export; empty if it is still to be made.
     """
 
     def __init__(self, folder: Path, model: Model, seed: int, exporters: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the survey, a JSON object a line: what a survey that was stopped goes on from."""
+"""Rows of the survey, a JSON object a line, from which an interrupted survey resumes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.survey.process import Ended
 Row = dict[str, Any]
 
 STATUSES = ("right", "wrong", "unjudged", "refused", "failed", "not exported")
-"""What a model comes to.
+"""Results of a model.
 
 `refused`: the importer says why; `failed`: it crashed, or took too long or too much memory; `unjudged`: nothing can say
 whether it is right.
@@ -25,24 +25,24 @@ class Log:
     """The rows of a file.
 
     Args:
-        path: of the file; a last line that was cut off is taken away.
+        path: path of the file; an incomplete last line is removed.
 
     Raises:
-        ValueError: another line that is no row.
+        ValueError: another line that is not a row.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rows: list[Row] = []
         text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), 1):
+        complete = text[: text.rfind(b"\n") + 1]
+        for number, line in enumerate(complete.splitlines(), 1):
             try:
                 self.rows.append(dict(json.loads(line)))
             except ValueError:
                 raise ValueError(f"a line must be a JSON object, but {path}:{number} is not") from None
-        if whole != text:
-            os.truncate(path, len(whole))
+        if complete != text:
+            os.truncate(path, len(complete))
 
     def append(self, row: Row) -> None:
         """Takes in a row, and writes it out at once."""
@@ -54,28 +54,28 @@ class Log:
         self.rows.append(row)
 
     def latest(self) -> dict[str, Row]:
-        """The last row of each key, see `key_of`."""
+        """Returns the last row of each key, see `key_of`."""
         return {key_of(row): row for row in self.rows}
 
 
 def key_of(row: Mapping[str, Any]) -> str:
-    """What tells a row from another: model, processor, threads and trials."""
+    """Returns the key of a row: model, processor, threads and trials."""
     return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {budget_of(row)}"
 
 
 def budget_of(row: Mapping[str, Any]) -> str:
-    """Trials of a row's model in words: of all its tasks together, or of each."""
+    """Formats the trials of a row's model: of all its tasks together, or of each."""
     return f"{row['trials']} trials{' a task' if row.get('each_task') else ''}"
 
 
 def row_of(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:
-    """The row of a model.
+    """Makes the row of a model.
 
     Args:
-        model: of the list.
-        common: what all rows of this survey have.
-        facts: that its processes noted.
-        ended: how the last of them ended.
+        model: model of the list.
+        common: common part of all rows of this survey.
+        facts: facts that its processes noted.
+        ended: end of the last process.
     """
     status, reason = outcome(facts, ended)
     kept = {name: value for name, value in facts.items() if name not in ("failure", "refused", "right")}
@@ -83,7 +83,7 @@ def row_of(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], en
 
 
 def outcome(facts: Mapping[str, Any], ended: Ended) -> tuple[str, str]:
-    """A status, and the sentence that goes with it; "" of one that is right."""
+    """Returns a status, and the sentence that explains it; "" for a right model."""
     stage = facts.get("stage", "start")
     if "refused" in facts:
         return "refused", facts["refused"]

@@ -1,4 +1,4 @@
-"""The list of models that the survey takes, read from YAML: library -> family -> models."""
+"""List of the survey's models, read from YAML: library -> family -> models."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Model:
     """One model.
 
     Attributes:
-        name: within the list.
-        library: that makes it; `onnx` for a file that is there already.
-        family: of models that are built alike.
-        options: of the library's way of making it, JSON-able; `path` of a file.
+        name: name within the list.
+        library: library that makes it; `onnx` for a file that is there already.
+        family: family of similar models.
+        options: options of the library's constructor, JSON-able; `path` of a file.
     """
 
     name: str
@@ -31,17 +31,17 @@ class Model:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Converts it to plain data."""
         return {"name": self.name, "library": self.library, "family": self.family, "options": dict(self.options)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Model:
-        """The inverse of `to_json`."""
+        """Makes a model from its plain data."""
         return cls(data["name"], data["library"], data["family"], data["options"])
 
 
 def load_models(path: Path = LISTED) -> list[Model]:
-    """The models of a list, in its order.
+    """Reads the models of a list, in its order.
 
     Raises:
         ValueError: a list of another form, an unknown library, a name that occurs twice.
@@ -52,20 +52,20 @@ def load_models(path: Path = LISTED) -> list[Model]:
         raise ValueError(f"`models` must be a YAML file, but got {path}: {error}") from None
     if not isinstance(data, dict) or not all(isinstance(families, dict) for families in data.values()):
         raise ValueError(f"`models` must be library -> family -> models, but got {path}")
-    found: dict[str, Model] = {}
+    by_name: dict[str, Model] = {}
     for library, families in data.items():
         if library not in LIBRARIES:
             raise ValueError(f"`library` must be one of {', '.join(LIBRARIES)}, but got {library!r} in {path}")
         for family, entries in families.items():
             for model in (_model(entry, library, family) for entry in _listed(entries, family)):
-                if model.name in found:
+                if model.name in by_name:
                     raise ValueError(f"names of models must differ, but {path} has {model.name} twice")
-                found[model.name] = model
-    return list(found.values())
+                by_name[model.name] = model
+    return list(by_name.values())
 
 
 def select(models: Sequence[Model], only: str | None) -> list[Model]:
-    """Models whose name or family is in a comma-separated list of them, in which `*` stands for anything; all for None.
+    """Selects models by a comma-separated list of names and families, in which `*` is a wildcard; all for None.
 
     Raises:
         ValueError: a pattern that no model has.

@@ -46,7 +46,7 @@ WHERE = "survey"
 
 
 def main() -> None:
-    """Takes the model of the request through all stages; what each finds is noted at once."""
+    """Takes the model of the request through all stages; facts of each are noted at once."""
     request = json.loads(sys.argv[1])
     within(request["memory_bytes"])
     facts = Facts(Path(request["facts"]))
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def take(request: Mapping[str, Any], facts: Facts) -> None:
-    """All stages: import, compile, agreement, timing, profile."""
+    """Runs all stages: import, compile, agreement, timing, profile."""
     file, folder, threads = Path(request["file"]), Path(request["folder"]), request["threads"]
     facts.begin("import")
     start = time.perf_counter()
@@ -73,10 +73,10 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     config = _config(request, len(network.tasks))
     settings = settings_of(config)
     start = time.perf_counter()
-    place = compiled(network, config, settings, folder)
+    executable_folder = compiled(network, config, settings, folder)
     facts.add(compile_seconds=time.perf_counter() - start)
 
-    with Beside(network, place, threads, folder) as runtimes:
+    with Beside(network, executable_folder, threads, folder) as runtimes:
         facts.begin("agreement")
         facts.add(missing=runtimes.missing, **agreement(network, runtimes.outputs, runtimes.feeds))
         facts.begin("timing")
@@ -88,7 +88,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
 
     facts.begin("profile")
     with alone():
-        facts.add(**profile(network, place, config, settings))
+        facts.add(**profile(network, executable_folder, config, settings))
     facts.add(stage="")
 
 
@@ -106,7 +106,7 @@ def _config(request: Mapping[str, Any], tasks: int) -> RunConfig:
 
 
 def compiled(network: Network, config: RunConfig, settings: Settings, folder: Path) -> Path:
-    """Folder of the executable: tuned from nothing, or chosen without trials."""
+    """Compiles a network, tuned from nothing or without trials; returns the executable's folder."""
     if config.trials:
         run(config, WHERE)
         return config.folder / FOLDER
@@ -140,14 +140,14 @@ class Beside:
                 try:
                     process = NetworkProcess(runtime, threads, **opened)
                     self.processes.append(process)
-                    made = process.infer(self.feeds)
+                    results_of_run = process.infer(self.feeds)
                 except RuntimeFailure as error:
                     if runtime == "autotune":
                         raise
                     self.missing[runtime] = str(error)
                     self._drop(runtime)
                 else:
-                    self.outputs[runtime] = dict(zip(names, made.values(), strict=True))
+                    self.outputs[runtime] = dict(zip(names, results_of_run.values(), strict=True))
         except BaseException:
             self.close()
             raise
@@ -173,12 +173,12 @@ class Beside:
 def agreement(
     network: Network, outputs: Mapping[str, Mapping[str, Array]], feeds: Mapping[str, Array]
 ) -> dict[str, Any]:
-    """How far our outputs lie from a peer's, or from the model in float64 where they differ by more than the tolerance.
+    """Compares our outputs with a peer's; with the model in float64 if they differ by more than the tolerance.
 
-    `right` is None where nothing can be said: no runtime takes the model, or its outputs are not finite or all of one
-    value, as whoever gives the same says nothing by it.
+    `right` is None if nothing can be said: no runtime takes the model, or its outputs are not finite or all of one
+    value.
     """
-    found = outputs["autotune"]
+    ours = outputs["autotune"]
     peer = next((name for name in PEERS if name in outputs), None)
     try:
         wanted = network.source.exact_outputs(feeds) if peer is None else outputs[peer]
@@ -186,9 +186,9 @@ def agreement(
         return {"right": None, "note": f"a reference must run the model, but none does: {error}"}
     if empty := [name for name, array in wanted.items() if not _tells(array)]:
         return {"right": None, "note": f"outputs must be finite and of several values, but {empty[0]} is not"}
-    check = Check(peer or "the model in float64", errors_of(found, wanted))
+    check = Check(peer or "the model in float64", errors_of(ours, wanted))
     if check.max_error > TOLERANCE and peer is not None:
-        check = against_float64(check, network.source, feeds, found, wanted)
+        check = against_float64(check, network.source, feeds, ours, wanted)
     return {
         "right": check.max_error <= TOLERANCE,
         "reference": check.reference,
@@ -202,7 +202,7 @@ def _tells(array: Array) -> bool:
 
 
 def profile(network: Network, place: Path, config: RunConfig, settings: Settings) -> dict[str, Any]:
-    """Seconds of the network's bound, and the layers that lose most against theirs."""
+    """Computes seconds of the network's bound, and lists the layers that lose most against theirs."""
     os.sched_setaffinity(0, cores_for(settings.threads))
     executable = load(place, settings.threads)
     feeds = make_feeds(network, 0)
@@ -226,26 +226,26 @@ def profile(network: Network, place: Path, config: RunConfig, settings: Settings
 def furthest(
     keys: Sequence[str], seconds: Sequence[float], bounds: Mapping[str, float], names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Layers by what they lose against their bound, all occurrences together, most first.
+    """Ranks layers by their loss against the bound, all occurrences together, most first.
 
     Args:
         keys: workload of each step.
-        seconds: of each step.
+        seconds: seconds of each step.
         bounds: seconds that one occurrence takes at least, by workload.
-        names: of the tasks, by workload.
+        names: names of the tasks, by workload.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_workload: dict[str, dict[str, Any]] = {}
     for key, took in zip(keys, seconds, strict=True):
-        row = found.setdefault(
+        row = by_workload.setdefault(
             key, {"name": names[key], "workload": key, "count": 0, "seconds": 0.0, "bound_seconds": 0.0}
         )
         row["count"] += 1
         row["seconds"] += took
         row["bound_seconds"] += bounds[key]
     whole = sum(seconds)
-    for row in found.values():
+    for row in by_workload.values():
         row["share"] = row["seconds"] / whole
-    return sorted(found.values(), key=lambda row: row["bound_seconds"] - row["seconds"])[:SHOWN]
+    return sorted(by_workload.values(), key=lambda row: row["bound_seconds"] - row["seconds"])[:SHOWN]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes of the survey: limits of time and memory, and the facts that one leaves behind even if it crashes."""
+"""Processes of the survey: limits of time and memory, and facts that remain even after a crash."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # nothing is do
 
 
 class Facts:
-    """What a process finds out, a JSON object a line, so that what stands there outlives it.
+    """Facts that a process writes, a JSON object a line, so that they outlive it.
 
     Args:
-        path: of the file, which is appended to.
+        path: path of the file, which is appended to.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def begin(self, stage: str) -> None:
-        """Says what is being done."""
+        """Notes the present stage."""
         self.add(stage=stage)
 
     def add(self, **facts: Any) -> None:
@@ -43,7 +43,7 @@ class Facts:
 
     @contextmanager
     def failures(self) -> Iterator[None]:
-        """Notes what is raised inside, by its first line; the traceback goes on to those who started the process."""
+        """Notes an exception raised inside, by its first line; the traceback goes on to the starting process."""
         try:
             yield
         except Exception as error:
@@ -51,21 +51,21 @@ class Facts:
             raise
 
     def all(self) -> dict[str, Any]:
-        """What all processes have noted; a line that was cut off is left out."""
-        found: dict[str, Any] = {}
+        """Reads the facts of all processes; an incomplete line is left out."""
+        facts: dict[str, Any] = {}
         text = self._path.read_text() if self._path.exists() else ""
         for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
-                found |= json.loads(line)
-        return found
+                facts |= json.loads(line)
+        return facts
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended.
+    """End of a process.
 
     Attributes:
-        why: in a sentence; "" where all went well.
+        why: reason in a sentence; "" where all went well.
         timed_out: whether its time was over.
     """
 
@@ -83,8 +83,8 @@ def limited(module: str, request: Mapping[str, Any], seconds: float) -> Ended:
     """Runs `python -m module REQUEST`; when it returns, neither the process nor any that it started is left.
 
     Args:
-        module: that takes a request as JSON.
-        request: to give.
+        module: module that takes a request as JSON.
+        request: request to the module.
         seconds: after which it is ended.
     """
     with tempfile.TemporaryFile() as said:

@@ -1,4 +1,4 @@
-"""What a survey came to: how many models are right, how fast they are beside the best peer, and a line for each."""
+"""Tables of a survey: the number of right models, their speed beside the best peer, and a line for each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ WORST = 10
 
 
 def ratio(row: Row) -> float | None:
-    """Seconds of the faster peer over ours; None where either was not timed, or ours is not right."""
+    """Computes seconds of the faster peer over ours; None where either was not timed, or ours is not right."""
     seconds = row.get("seconds", {})
     peers = [value for name, value in seconds.items() if name != "autotune"]
     return min(peers) / seconds["autotune"] if row["status"] == "right" and peers else None
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """How many of the models are right, their geometric mean beside the best peer, and the worst ones."""
+    """Summarises the models: how many are right, their geometric mean beside the best peer, and the worst ones."""
     rows = list(rows)
     counts = Counter(row["status"] for row in rows)
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
@@ -42,7 +42,7 @@ def summary(rows: Iterable[Row]) -> str:
 
 
 def survey(document: Mapping[str, Any]) -> str:
-    """A summary and a table for each processor, number of threads and of trials."""
+    """Formats a summary and a table for each processor, number of threads and of trials."""
     return "\n\n".join(f"{said}\n\n{_lines(rows)}" for said, rows in _groups(document))
 
 
@@ -56,12 +56,12 @@ def _groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for row in document["rows"].values():
         groups.setdefault((row["cpu"], row["threads"], budget_of(row)), []).append(row)
-    found = []
+    summaries = []
     for (cpu, threads, budget), rows in sorted(groups.items(), key=lambda item: item[0]):
         commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
         title = f"**{cpu}**, {threads} threads, {budget}{f' (commit {commits})' if commits else ''}."
-        found.append((f"{title} {summary(rows)}", rows))
-    return found
+        summaries.append((f"{title} {summary(rows)}", rows))
+    return summaries
 
 
 def _lines(rows: Sequence[Row]) -> str:

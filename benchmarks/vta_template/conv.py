@@ -1,9 +1,9 @@
 """A convolution lowered by hand as TVM's template for VTA lowers it: for calibration and as an example of a stream.
 
-Tiles of the output are computed one after another; within a tile the input channels are walked through in steps of
-`tile_ci`, each of which loads a tile of the input and one of the weights and multiplies them. Two virtual threads have
-buffers of their own and take turns, so that one loads while the other computes. The epilogue shifts right by 8, adds a
-bias and clips, as the measured layers did.
+Tiles of the output are computed one after another. Within a tile, each step of `tile_ci` input channels loads a tile of
+the input and one of the weights, and multiplies them. Two virtual threads have buffers of their own and take turns, so
+that one loads while the other computes. The epilogue shifts right by 8, adds a bias and clips, as the measured layers
+did.
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ class ConvProgram:
     output_shape: tuple[int, ...]
 
     def output(self, dram: NDArray[np.uint8]) -> NDArray[np.int8]:
-        """The result in memory after the program ran, as (batch, channels, rows, columns)."""
+        """Reads the result in memory after the program ran, as (batch, channels, rows, columns)."""
         flat = dram[self.output_start : self.output_start + int(np.prod(self.output_shape))]
         return unblocked(flat.view(np.int8).reshape(self.output_shape))
 
 
 def blocked(data: NDArray[np.int8], batch: int, channels: int) -> NDArray[np.int8]:
-    """(n, c, h, w) as (n / batch, c / channels, h, w, batch, channels)."""
+    """Converts (n, c, h, w) to (n / batch, c / channels, h, w, batch, channels)."""
     n, c, h, w = data.shape
     return data.reshape(n // batch, batch, c // channels, channels, h, w).transpose(0, 2, 4, 5, 1, 3)
 
 
 def unblocked(data: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The inverse of `blocked`."""
+    """Inverts `blocked`."""
     n, c, h, w, batch, channels = data.shape
     return data.transpose(0, 4, 1, 5, 2, 3).reshape(n * batch, c * channels, h, w)
 
@@ -97,7 +97,7 @@ def unblocked(data: NDArray[np.int8]) -> NDArray[np.int8]:
 def reference(
     conv: Conv2d, data: NDArray[np.int8], weights: NDArray[np.int8], bias: NDArray[np.int32]
 ) -> NDArray[np.int8]:
-    """The convolution in NumPy, exactly.
+    """Computes the convolution in NumPy, exactly.
 
     Args:
         data: (batch, in, rows, columns).
@@ -117,7 +117,7 @@ def reference(
 
 
 def check_knobs(conv: Conv2d, knobs: Knobs, hardware: VtaHardware) -> None:
-    """Raises what is wrong.
+    """Checks that tiles divide the extents and fit the buffers.
 
     Raises:
         KnobError: tiles do not divide, there are two numbers of threads, or buffers are too small.
@@ -126,15 +126,15 @@ def check_knobs(conv: Conv2d, knobs: Knobs, hardware: VtaHardware) -> None:
     threads = knobs.oc_threads * knobs.h_threads
     if (knobs.oc_threads, knobs.h_threads) not in ((1, 1), (2, 1), (1, 2)):
         raise KnobError(f"at most one of the numbers of threads must be 2, but got {knobs}")
-    for name, whole, part in (
+    for name, extent, part in (
         ("batch", conv.batch, h.batch),
         ("in_channels", conv.in_channels, h.block_in * knobs.tile_ci),
         ("out_channels", conv.out_channels, h.block_out * knobs.tile_co * knobs.oc_threads),
         ("out_height", conv.out_height, knobs.tile_h * knobs.h_threads),
         ("out_width", conv.out_width, knobs.tile_w),
     ):
-        if part < 1 or whole % part:
-            raise KnobError(f"tiles must divide `{name}`, but got {name}={whole} and tiles of {part}")
+        if part < 1 or extent % part:
+            raise KnobError(f"tiles must divide `{name}`, but got {name}={extent} and tiles of {part}")
     k, s = conv.kernel, conv.stride
     patch = knobs.tile_ci * ((knobs.tile_h - 1) * s + k) * ((knobs.tile_w - 1) * s + k)
     for name, need, depth in (
@@ -154,7 +154,7 @@ def lower(
     weights: NDArray[np.int8],
     bias: NDArray[np.int32],
 ) -> ConvProgram:
-    """The stream for a convolution, with its operands in memory.
+    """Emits the stream for a convolution, with its operands in memory.
 
     Raises:
         KnobError: see `check_knobs`.
@@ -178,7 +178,7 @@ class _Lowering:
         self.ci, self.co = conv.in_channels // hardware.block_in, conv.out_channels // hardware.block_out
 
     def run(self, data: NDArray[np.int8], weights: NDArray[np.int8], bias: NDArray[np.int32]) -> ConvProgram:
-        """Operands, tiles, FINISH."""
+        """Emits operands, tiles and FINISH."""
         conv, knobs, h, b = self.conv, self.knobs, self.h, self.b
         k = conv.kernel
         self.inp = b.place(blocked(data, h.batch, h.block_in), h.inp_bytes)
@@ -208,7 +208,7 @@ class _Lowering:
         return ConvProgram(b.finish(), self.out * h.out_bytes, output_shape)
 
     def tiles(self, tiles: list[tuple[int, int, int, int]]) -> None:
-        """One tile of the output for each thread: (image, channel block, row, column)."""
+        """Emits one tile of the output for each thread: (image, channel block, row, column)."""
         b = self.b
         for thread in range(self.threads):
             b.pop(STORE_MODULE, COMPUTE_MODULE)
@@ -235,7 +235,7 @@ class _Lowering:
             b.push(STORE_MODULE, COMPUTE_MODULE)
 
     def load_inputs(self, thread: int, image: int, channel: int, row: int, column: int) -> None:
-        """The part of the input that a tile needs, one block of channels after another."""
+        """Loads the part of the input that a tile needs, one block of channels after another."""
         conv, s = self.conv, self.conv.stride
         top, left = row * s - conv.padding, column * s - conv.padding
         y_pad_0, x_pad_0 = max(0, -top), max(0, -left)
@@ -249,7 +249,7 @@ class _Lowering:
             self.b.load(INP, sram, dram, y, x, conv.width, **pads)
 
     def load_weights(self, thread: int, out_channel: int, channel: int) -> None:
-        """The weights between a step's input channels and a tile's output channels."""
+        """Loads the weights between a step's input channels and a tile's output channels."""
         window = self.conv.kernel**2
         width, stride = self.knobs.tile_ci * window, self.ci * window
         dram = self.wgt + out_channel * stride + channel * window
@@ -257,7 +257,7 @@ class _Lowering:
         self.b.load(WGT, thread * self.filter, dram, y, x, stride)
 
     def multiply(self, thread: int, reset: bool) -> None:
-        """All products of one step, or zeros for a whole tile.
+        """Computes all products of one step, or zeros for a complete tile.
 
         The outermost two loops are the instruction's, in the order of TVM's template; the others are micro-operations.
         """
@@ -288,20 +288,20 @@ class _Lowering:
         self.b.gemm(uops, **fields)
 
     def epilogue(self, thread: int, channel: int) -> None:
-        """Shift, bias and clip, in place."""
+        """Emits shift, bias and clip, in place."""
         area, count = self.knobs.tile_h * self.knobs.tile_w, self.knobs.tile_co
         start, bias = thread * self.tile, self.threads * self.tile + thread * count
         self.b.load(ACC, bias, self.bias + channel, 1, count, count)
-        whole = np.array([[start, start, 0]], np.int64)
+        in_place = np.array([[start, start, 0]], np.int64)
         everything = {"iter_in": self.tile, "dst_in": 1, "src_in": 1, "use_imm": 1}
-        self.b.alu(whole, alu_op=SHR, imm=SHIFT, **everything)
+        self.b.alu(in_place, alu_op=SHR, imm=SHIFT, **everything)
         by_channel = {"iter_out": count, "iter_in": area, "dst_out": area, "dst_in": 1, "src_out": 1}
         self.b.alu(np.array([[start, bias, 0]], np.int64), alu_op=ADD, **by_channel)
-        self.b.alu(whole, alu_op=MIN, imm=LARGEST, **everything)
-        self.b.alu(whole, alu_op=MAX, imm=0, **everything)
+        self.b.alu(in_place, alu_op=MIN, imm=LARGEST, **everything)
+        self.b.alu(in_place, alu_op=MAX, imm=0, **everything)
 
     def store(self, thread: int, image: int, channel: int, row: int, column: int) -> None:
-        """A tile to memory: a row for each block of channels where it covers whole rows of the image."""
+        """Stores a tile to memory: a row for each block of channels if it covers complete rows of the image."""
         conv, knobs = self.conv, self.knobs
         area, plane = knobs.tile_h * knobs.tile_w, conv.out_height * conv.out_width
         dram = self.out + (image * self.co + channel) * plane + row * conv.out_width + column

@@ -40,7 +40,7 @@ LAYERS: tuple[Measured, ...] = (
 
 
 def operands(conv: Conv2d, draw: np.random.Generator) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int32]]:
-    """Random data, weights and bias."""
+    """Draws random data, weights and bias."""
     data = draw.integers(-128, 128, (conv.batch, conv.in_channels, conv.height, conv.width), dtype=np.int8)
     shape = (conv.out_channels, conv.in_channels, conv.kernel, conv.kernel)
     weights = draw.integers(-128, 128, shape, dtype=np.int8)
@@ -48,5 +48,5 @@ def operands(conv: Conv2d, draw: np.random.Generator) -> tuple[NDArray[np.int8],
 
 
 def program(layer: Measured, hardware: VtaHardware, seed: int = 0) -> ConvProgram:
-    """The layer's stream on random operands."""
+    """Lowers the layer on random operands."""
     return lower(layer.conv, layer.knobs, hardware, *operands(layer.conv, np.random.default_rng(seed)))

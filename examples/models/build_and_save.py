@@ -1,4 +1,4 @@
-"""Builds a network of the zoo, saves it as ONNX, and computes it once in NumPy.
+"""Construction of a zoo network, saved as ONNX, and computed once in NumPy.
 
 python examples/models/build_and_save.py bert.onnx
 """

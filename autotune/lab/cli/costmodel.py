@@ -69,18 +69,18 @@ def train(
         from autotune.lab.evaluate import Comparison, compare, evaluate, fitted, samples
         from costmodel.models import folder, registry
 
-        given = _options(settings, options, model)
-        registry.make(model, given, seed)  # refuses what cannot be before anything takes time
+        model_options = _options(settings, options, model)
+        registry.make(model, model_options, seed)  # refuses what cannot be before anything takes time
         store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out)
         if chosen is None:
             everything = _everything(data)
             with working("computing features") as status:
-                learned = fitted(model, given, seed, samples(data, everything, status.update))
-            row = Comparison(model, given, learned, math.nan, evaluate(learned, data, everything))
+                learned = fitted(model, model_options, seed, samples(data, everything, status.update))
+            row = Comparison(model, model_options, learned, math.nan, evaluate(learned, data, everything))
         else:
             with working("computing features") as status:
-                (row,) = compare(data, chosen, [model], seed, {model: given}, status.update)
+                (row,) = compare(data, chosen, [model], seed, {model: model_options}, status.update)
         about = _about(dataset, data, chosen, seed)
         folder.save(output, row.model, model, {**about, **_finite(row.to_json())})
         _print([row], "evaluated on what it has learned from" if chosen is None else _title(chosen, data))
@@ -116,11 +116,11 @@ def evaluate_command(
         chosen = _split(data, split, hold_out)
         parts = _everything(data) if chosen is None else chosen.test(data)
         with working(f"evaluating {name} on {len(parts)} tasks"):
-            found = evaluate(loaded, data, parts, _networks(chosen))
-        _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen, data))
-        _print_networks(found)
+            scores = evaluate(loaded, data, parts, _networks(chosen))
+        _print([Comparison(name, {}, loaded, math.nan, scores)], _title(chosen, data))
+        _print_networks(scores)
         if json_file is not None:
-            write_json(_finite({"name": name, **found.to_json()}), json_file)
+            write_json(_finite({"name": name, **scores.to_json()}), json_file)
 
 
 @app.command("compare")
@@ -217,11 +217,11 @@ def _open(folder: Path, target: str | None) -> Dataset:
     from costmodel.dataset import Dataset
 
     data = Dataset.open(folder)
-    known = sorted({task.target for task in data.tasks})
+    targets = sorted({task.target for task in data.tasks})
     if target is None:
         return data
-    if target not in known:
-        raise ConfigError(f"`--target` must be of {', '.join(known)}, but got {target!r}")
+    if target not in targets:
+        raise ConfigError(f"`--target` must be of {', '.join(targets)}, but got {target!r}")
     return data.select(task for task in data.tasks if task.target == target)
 
 
@@ -266,20 +266,20 @@ def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[
 
 
 def _options(settings: Sequence[str] | None, file: Path | None, model: str) -> dict[str, Any]:
-    """Options of a model from a file of `tune` and from the command line, which goes before."""
+    """Merges a model's options from a file of `tune` and from the command line, which takes precedence."""
     from autotune.config import ConfigError, parse_overrides
     from search_space import strict_json
 
-    found: dict[str, Any] = {}
+    from_file: dict[str, Any] = {}
     if file is not None:
         try:
             document = strict_json.loads(file.read_text(), finite=False)
-            of, found = document["model"], dict(document["options"])
+            of, from_file = document["model"], dict(document["options"])
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{file}: `--options` must be a file that `autotune costmodel tune` wrote") from None
         if of != model:
             raise ConfigError(f"{file}: `--options` must be of the model {model!r}, but got options of {of!r}")
-    return {**found, **parse_overrides(list(settings or ()))}
+    return {**from_file, **parse_overrides(list(settings or ()))}
 
 
 def _print(rows: Sequence[Comparison], title: str) -> None:
@@ -291,7 +291,7 @@ def _print(rows: Sequence[Comparison], title: str) -> None:
 
 
 def table_of(rows: Sequence[Comparison]) -> Table:
-    """Models and their metrics."""
+    """Builds the table of models and their metrics."""
     from autotune.lab.evaluate.evaluation import PEAK_AT, RECALL_AT
     from autotune.lab.study_tables import new_table
 
@@ -312,7 +312,7 @@ def _print_networks(found: Evaluation) -> None:
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Plain data, NaN as null."""
+    """Converts a row to plain data, NaN to null."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 

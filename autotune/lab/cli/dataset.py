@@ -142,15 +142,15 @@ def split(
             raise ConfigError(f"`--hold-out` must go with `--by` target or network, but got --by {by}")
         data, names = Dataset.open(folder), hold_out or []
         if by is Kind.within:
-            made = splits.split_within(data, share, seed)
+            division = splits.split_within(data, share, seed)
         elif by is Kind.task:
-            made = splits.split_by_task(data, share, seed)
+            division = splits.split_by_task(data, share, seed)
         elif by is Kind.target:
-            made = splits.split_by_target(data, names)
+            division = splits.split_by_target(data, names)
         else:
-            made = splits.split_by_network(data, names)
-        write_json(made.to_json(), output)
-        for title, parts in (("train", made.train(data)), ("test", made.test(data))):
+            division = splits.split_by_network(data, names)
+        write_json(division.to_json(), output)
+        for title, parts in (("train", division.train(data)), ("test", division.test(data))):
             typer.echo(f"{title:5} {len(parts):4} tasks, {sum(len(part.rows) for part in parts):6} programs")
 
 

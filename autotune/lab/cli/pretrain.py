@@ -1,4 +1,4 @@
-"""`autotune costmodel pretrain`: the model that knows what other layers took, for `cost_model.pretrained`."""
+"""`autotune costmodel pretrain`: the model trained on times of other layers, for `cost_model.pretrained`."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ def sequences_command(
         from autotune.run_files import write_json
 
         check_json(json_file)
-        found = scored_sequences(folder, share, split_seed, weights, seeds, Options(steps=steps), tell)
+        scored = scored_sequences(folder, share, split_seed, weights, seeds, Options(steps=steps), tell)
         console = Console(width=160)
-        rows = [((name,), scores.values()) for name, scores in found.scores.items()]
+        rows = [((name,), scores.values()) for name, scores in scored.scores.items()]
         console.print(figures_table(("model",), 1, rows))
         console.print(
-            f"learned from {found.learned_tasks:,} tasks, {found.learned_programs:,} programs; scored on "
-            f"{len(found.names):,} tasks; intervals of 95 % over tasks and {seeds} seeds",
+            f"learned from {scored.learned_tasks:,} tasks, {scored.learned_programs:,} programs; scored on "
+            f"{len(scored.names):,} tasks; intervals of 95 % over tasks and {seeds} seeds",
             highlight=False,
         )
         if json_file is not None:
-            write_json(found.to_json(), json_file)
+            write_json(scored.to_json(), json_file)

@@ -123,11 +123,11 @@ def importance_command(
         pools = Pools.open(folder)
         with working("computing features") as status:
             learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train"), status.update))
-            found = importance(learned, pools)
-        for name, loss in list(found.items())[:most]:
+            losses = importance(learned, pools)
+        for name, loss in list(losses.items())[:most]:
             typer.echo(f"{name:32} {loss:.4f}")
         if json_file is not None:
-            write_json({"model": model, "loss_of_pairwise_accuracy": found}, json_file)
+            write_json({"model": model, "loss_of_pairwise_accuracy": losses}, json_file)
 
 
 def _names(models: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""A session of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
+"""A session of collecting: rounds of all tasks in turn, so that an interrupted session leaves a balanced dataset."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from search_space.extras import require
 from search_space.space import generate
 
 TASKS = "tasks.json"
-"""File beside the records: what is known of the tasks besides, and the hardware as it was taken at first."""
+"""File beside the records: further facts of the tasks, and the hardware of the first session."""
 RANDOM = "random"
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a session came to.
+    """Counts and paths at the end of a collecting session.
 
     Attributes:
         measured: times that it measured a program.
         trials: programs that are in the records now.
-        total: programs that there are to measure in all.
+        total: programs to measure in all.
         left: programs of those in the records that are to be timed again still.
         interrupted: whether Ctrl-C ended it.
         dataset: made of the records; None after Ctrl-C.
@@ -64,18 +64,18 @@ class Session:
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing left to measure."""
+        """Tells whether there is nothing left to measure."""
         return self.trials >= self.total and not self.left
 
 
 class Balanced(TaskScheduler):
-    """Gives the next round to what has the least share of its programs; ends at a time.
+    """A scheduler of tasks that gives the next round to the least finished one, and ends at a time.
 
     Args:
         end: `time.monotonic()` after which no round is begun; None: none.
 
     Attributes:
-        tasks: as `choose` numbers them.
+        tasks: tasks by the numbers that `choose` returns.
     """
 
     def __init__(self, end: float | None = None) -> None:
@@ -100,11 +100,11 @@ def collect(
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> Session:
-    """Measures programs of every task of a collection, and makes a dataset of them; goes on with what is there.
+    """Measures programs of every task of a collection, resuming where an earlier session ended, and makes a dataset.
 
     Args:
-        config: with `collect`.
-        minutes: after which the session ends; None: when everything is measured.
+        config: configuration with `collect`.
+        minutes: minutes until the session ends; None: when everything is measured.
         callbacks: listeners of the run.
         say: shows a sentence to the user.
 
@@ -163,13 +163,13 @@ def collect(
 
 
 def requests_of(item: Item, task: TaskData, settings: Settings, share: float) -> list[TaskRequest]:
-    """Requests the random half of an item's programs, and the guided half; neither knows of the other's measurements.
+    """Requests the random half of an item's programs, and the guided half; neither uses measurements of the other.
 
     Args:
-        item: what to measure.
-        task: the same as datasets have it, its hardware included.
-        settings: of the guided search.
-        share: of the programs that are drawn at random.
+        item: task to measure.
+        task: `item` as datasets describe it, its hardware included.
+        settings: settings of the guided search.
+        share: share of the programs that is drawn at random.
     """
     space = generate(item.workload, task.hardware)
     at_random = round(share * item.programs)
@@ -210,7 +210,7 @@ def _check_rounds(config: RunConfig, settings: Settings) -> None:
 
 
 def _retimings(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Retiming]:
-    """What is to be timed again: all programs of every task that wants it."""
+    """Lists the programs to time again, of every task that wants it."""
     rounds = {item.workload.key: item.rounds for item in items}
     tasks: dict[str, TaskTuning] = {}
     for tuning in tunings:
@@ -223,22 +223,22 @@ def _retimings(items: Sequence[Item], tunings: Sequence[TaskTuning], database: D
 
 
 def tasks_beside(records: Path) -> list[TaskData]:
-    """What a collection wrote of its tasks beside its records; nothing where records come from elsewhere.
+    """Reads the tasks that a collection wrote beside its records; none where records come from elsewhere.
 
     Raises:
-        DatasetError: a file that is no such list.
+        DatasetError: the file is not such a list.
     """
     return list(_Kept.read(records.parent / TASKS).tasks)
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What the file beside the records holds.
+    """The contents of the file of tasks beside the records.
 
     Attributes:
-        source: what the items were made of; while it is the same, networks need not be imported again.
-        items: of the latest session.
-        tasks: of all sessions, the hardware that of the first.
+        source: origin of the items; while it does not change, networks need not be imported again.
+        items: items of the latest session.
+        tasks: tasks of all sessions, with the hardware of the first.
     """
 
     source: dict[str, Any]
@@ -247,7 +247,7 @@ class _Kept:
 
     @classmethod
     def read(cls, path: Path) -> _Kept:
-        """What is in the file; nothing where there is none."""
+        """Reads the file; no tasks if it does not exist."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             tasks = {item["key"]: task_from_json(item) for item in data["tasks"]}
@@ -273,7 +273,7 @@ class _Kept:
 
 
 def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
-    """What to measure, and the same as tasks of a dataset, kept beside the records for the next session.
+    """Lists the items to measure and their tasks, which are written beside the records for the next session.
 
     Raises:
         ConfigError: items that cannot be made, or a collection that was begun on another machine.
@@ -285,29 +285,29 @@ def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item,
 
 
 def kept_tasks(config: RunConfig, settings: Settings, items: Sequence[Item]) -> list[TaskData]:
-    """Items as tasks of a dataset, kept beside the records for the next session.
+    """Describes items as tasks of a dataset, and writes these beside the records for the next session.
 
     Raises:
         ConfigError: a collection that was begun on another machine.
     """
     path = config.records_path.parent / TASKS
-    kept = _Kept.read(path)
+    previous = _Kept.read(path)
     target = settings.target
     machine = machine_of(describe_host(), target.simulated)
-    if others := {task.machine for task in kept.tasks} - {machine}:
+    if others := {task.machine for task in previous.tasks} - {machine}:
         raise ConfigError(
             f"{path}: a collection must go on on the machine that it was begun on, {', '.join(sorted(others))}, "
             f"but this is {machine}"
         )
-    known_hardware = (task.hardware for task in kept.tasks if task.target == target.name)
+    known_hardware = (task.hardware for task in previous.tasks if task.target == target.name)
     hardware = next(known_hardware, target.hardware)
     how = (target.name, machine, settings.threads, settings.measure.cache, hardware)
     tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
-    every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
+    every = {**{task.key: task for task in previous.tasks}, **{task.key: task for task in tasks}}
     _Kept(_source(config), tuple(items), tuple(every.values())).write(path)
     return tasks
 
 
 def _source(config: RunConfig) -> dict[str, Any]:
-    """What the items of a collection are made of."""
+    """Returns the parts of a configuration that decide the items of a collection."""
     return config.model_dump(mode="json", include={"collect", "network", "target", "seed"})

@@ -1,4 +1,4 @@
-"""The tasks of a collection: those of networks, of random programs and of operators listed by hand, each once."""
+"""Tasks of a collection, each once: from networks, random programs and lists of operators."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Item:
 
     Attributes:
         name: readable, unique.
-        workload: what is computed.
-        programs: to measure.
+        workload: computation of the task.
+        programs: number of programs to measure.
         networks: network -> how often the task occurs in it.
         rounds: bursts of each program, timed again, interleaved; 0: none.
     """
@@ -36,31 +36,31 @@ class Item:
 
 
 def items_of(config: RunConfig) -> list[Item]:
-    """The items of a collection; a task that several sources name is one item, with the most programs and rounds.
+    """Lists the items of a collection; a task of several sources is one item, with the most programs and rounds.
 
     Raises:
         ConfigError: an unknown network, task or operator, or sizes that do not go together.
     """
     collect = collect_of(config)
-    found: dict[str, Item] = {}
+    items: dict[str, Item] = {}
     for number, source in enumerate(collect.sources):
         programs = source.programs or collect.programs
         rounds = collect.rounds if source.rounds is None else source.rounds
         for item in _items(source, config, programs, f"collect.sources.{number}", number):
             item = replace(item, rounds=rounds)
-            known = found.get(item.workload.key)
+            known = items.get(item.workload.key)
             if known is not None:
                 most, networks = max(known.programs, item.programs), {**known.networks, **item.networks}
                 item = replace(known, programs=most, networks=networks, rounds=max(known.rounds, rounds))
-            found[item.workload.key] = item
-    return _named_apart(list(found.values()))
+            items[item.workload.key] = item
+    return _named_apart(list(items.values()))
 
 
 def collect_of(config: RunConfig) -> Collect:
-    """The part of a configuration that says what to collect.
+    """Returns the section `collect` of a configuration.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such section.
     """
     if config.collect is None:
         raise ConfigError("a configuration to collect from must have `collect`, but got none", "")
@@ -82,7 +82,7 @@ def _items(source: SourceConfig, config: RunConfig, programs: int, at: str, numb
 
 
 def _network_tasks(source: SourceConfig, config: RunConfig, name: str, at: str) -> list[Task]:
-    """Tasks of a network that the target of the collection computes."""
+    """Lists tasks of a network that the target of the collection computes."""
     as_run = config.model_copy(update={"model": source.network, "collect": None, "name": name})
     network = network_of(as_run, f"{at}:model")
     tasks = [task for task in network.tasks if network.device is None or task.target == network.device]
@@ -92,7 +92,7 @@ def _network_tasks(source: SourceConfig, config: RunConfig, name: str, at: str) 
 
 
 def _chosen(tasks: Sequence[Task], source: SourceConfig, at: str) -> list[Task]:
-    """Those that the source names or allows, spread evenly where it wants fewer."""
+    """Selects the tasks that the source names or allows, evenly spread where it wants fewer."""
     names = [task.name for task in tasks]
     for name in source.only or ():
         if name not in names:
@@ -109,7 +109,7 @@ def _chosen(tasks: Sequence[Task], source: SourceConfig, at: str) -> list[Task]:
 
 
 def _shape_name(workload: Workload) -> str:
-    """Operator and shapes of what goes in and comes out."""
+    """Formats operator and shapes of inputs and output."""
     shapes = ["x".join(map(str, spec.shape)) for spec in (*workload.inputs[:2], workload.output)]
     return "_".join([workload.anchor.operator, *shapes])
 

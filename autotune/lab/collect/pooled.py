@@ -1,11 +1,11 @@
 """Collecting registered pools: programs drawn at random, each built, checked and timed in turns with the others.
 
 Here nothing is searched for, and no program is timed more carefully than another: all of a task take turns, for as many
-rounds. A later collection does the same again with every program, from building it on, at another time: what two of
-them disagree on is the noise of the labels.
+rounds. A later collection repeats all of it at another time, from building each program on. The difference between the
+two is the noise of the labels.
 
-Of the tasks to learn from, programs that a model likes are worth more than as many at random: it is wrong about some of
-them, and those are what a search meets. `collect.pools_by: model` measures such, beside the pools.
+For training tasks, programs that a model likes are worth more than as many random ones. The model is wrong about some
+of them, and searches meet such programs. `collect.pools_by: model` measures such, beside the pools.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ GROUP = 320
 
 @dataclass(frozen=True)
 class _Group:
-    """What is timed together.
+    """Trials that are timed together.
 
     Attributes:
-        task: of all of it.
-        trials: to time.
+        task: task of all trials.
+        trials: trials to time.
         record: makes the record of a result.
     """
 
@@ -60,13 +60,13 @@ class _Group:
 
 
 def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str], None]) -> Session:
-    """Measures the pools of a registration, and writes them to `pools` in the run folder; goes on with what is there.
+    """Measures the pools of a registration into `pools` of the run folder, resuming where an earlier session ended.
 
-    What a model has drawn is a plain dataset, in `dataset`.
+    Programs that a model has chosen form a plain dataset, in `dataset`.
 
     Args:
-        config: with `collect.pools`.
-        minutes: after which no further group is begun; None: when everything is measured.
+        config: configuration with `collect.pools`.
+        minutes: minutes after which no group is begun; None: until everything is measured.
         say: shows a sentence to the user.
 
     Raises:
@@ -133,7 +133,7 @@ def _groups(
     database: Database,
     problems: list[str],
 ) -> Iterator[_Group]:
-    """What is left to time: the first collection of all tasks, then the second of those that have one, and so on."""
+    """Lists groups left to time: the first collection of all tasks, then their second one, and so on."""
     last = max(task.collections for task in registered.tasks)
     for collection in range(last):
         for task, data in zip(registered.tasks, tasks, strict=True):
@@ -154,7 +154,7 @@ def _drawn(
     records: Sequence[Record],
     problems: list[str],
 ) -> Iterator[_Group]:
-    """The programs of a task that have no record yet; the same are drawn whatever was interrupted meanwhile."""
+    """Lists groups of programs that have no record yet; the drawn programs do not depend on interruptions."""
     there = {record.trace_key for record in records}
     if len(there) >= task.programs:
         return
@@ -170,7 +170,7 @@ def _drawn(
 
 
 def _again(task: PoolTask, records: Sequence[Record], collection: int) -> Iterator[_Group]:
-    """The programs that were right so far and have fewer than `collection` later records."""
+    """Lists groups of programs that were right so far and have fewer than `collection` later records."""
     first: dict[str, Record] = {}
     times: dict[str, int] = {}
     for record in records:
@@ -194,14 +194,17 @@ def _again_record(group: Sequence[Record]) -> Callable[[TrialResult], Record]:
 
 
 def _in_groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
-    """In order, as few groups as may be, of about one size: bursts of a small group are spread over little time."""
+    """Splits a sequence into as few groups as possible, of about equal size.
+
+    Bursts of a small group would be spread over too little time.
+    """
     count = -(-len(items) // GROUP)
     ends = [len(items) * place // count for place in range(count + 1)] if count else [0]
     return [items[first:end] for first, end in itertools.pairwise(ends)]
 
 
 def _pool(task: PoolTask, data: TaskData, settings: Settings, by_model: bool) -> TaskTuning:
-    """What proposes all programs of a task at once."""
+    """Returns a tuning that proposes all programs of a task at once."""
     item = Item(task.name, task.workload, task.programs, dict(task.networks))
     how = settings.searching(batch=task.programs)
     (request,) = requests_of(item, data, how, 0.0 if by_model else 1.0)

@@ -1,7 +1,7 @@
-"""Random tensor programs: operators of random sizes, fused with what may follow them, and chains of tensor expressions.
+"""Random tensor programs: operators of random sizes, fused with operators after them, and chains of tensor expressions.
 
-TenSet and the auto-schedulers of Halide train on random programs beside layers of networks, so that a model does not
-see the sizes of a few networks alone.
+TenSet and the auto-schedulers of Halide train on random programs beside layers of networks. So a model sees more sizes
+than those of a few networks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from search_space.workloads import Workload
 OPERATIONS = (3e5, 1.2e8)
 """Least and most operations of a program."""
 MOST_ELEMENTS = 1 << 22
-"""Of all its arrays together."""
+"""Most elements of all arrays of a program together."""
 _EXTENTS = (7, 8, 13, 14, 16, 24, 28, 31, 32, 48, 56, 64)
 _CHANNELS = (3, 8, 16, 20, 24, 32, 48, 64, 96, 100, 128, 160, 192, 256, 320, 384, 512)
 _CURVES: dict[str, Callable[[Any], Any]] = {
@@ -32,7 +32,7 @@ _CURVES: dict[str, Callable[[Any], Any]] = {
 
 
 def random_workload(rng: np.random.Generator, kind: str = "") -> Workload:
-    """A float32 workload of random sizes, within `OPERATIONS` and `MOST_ELEMENTS`; by the state of `rng`.
+    """Draws a float32 workload of random sizes, within `OPERATIONS` and `MOST_ELEMENTS`.
 
     Args:
         rng: source of the draws.
@@ -112,13 +112,13 @@ def _rows(rng: np.random.Generator) -> Workload:
 
 
 def _chain(rng: np.random.Generator) -> Workload:
-    """Two to five stages on a matrix: maps, sums with other arrays, neighbours, transposition, a sum along rows."""
+    """Draws a chain of two to five stages on a matrix: maps, sums with arrays, neighbours, transposition, row sums."""
     rows, columns = (int(2 ** rng.uniform(5, 10)) for _ in range(2))
-    given = [te.placeholder((rows, columns), name="x0")]
-    value = given[0]
+    inputs = [te.placeholder((rows, columns), name="x0")]
+    value = inputs[0]
     for place in range(int(rng.integers(2, 6))):
-        value = _STAGES[int(rng.integers(len(_STAGES)))](rng, given, value, f"s{place}")
-    return Workload.of([*given, value])
+        value = _STAGES[int(rng.integers(len(_STAGES)))](rng, inputs, value, f"s{place}")
+    return Workload.of([*inputs, value])
 
 
 def _map(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
@@ -127,7 +127,7 @@ def _map(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: s
 
 
 def _with_other(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
-    """A sum or product with an array of the shape, of a row or of a column."""
+    """Adds or multiplies an array with all elements, one row or one column."""
     rows, columns = x.shape
     shape = _pick(rng, ((rows, columns), (1, columns), (rows, 1)))
     y = te.placeholder(shape, name=f"x{len(given)}", constant=bool(rng.random() < 0.3))
@@ -156,7 +156,7 @@ def _transposed(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, 
 
 
 def _product_stage(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
-    """A product with a constant matrix."""
+    """Multiplies by a constant matrix."""
     rows, depth = x.shape
     columns = int(2 ** rng.uniform(4, 8))
     w = te.placeholder((depth, columns), name=f"x{len(given)}", constant=True)
@@ -169,7 +169,7 @@ _STAGES = (_map, _with_other, _with_other, _neighbours, _transposed, _product_st
 
 
 def _followed(rng: np.random.Generator, layer: Workload) -> Workload:
-    """The layer, mostly with a bias, a residual or a curve in the same kernel."""
+    """Fuses a bias, a residual or a curve, each at random, with a layer."""
     out = layer.output
     value = first = te.placeholder(out.shape, out.dtype, "layer")
     more: list[te.Tensor] = []

@@ -1,8 +1,8 @@
 """Timing all programs of a task again, in interleaved rounds, once they are measured.
 
-A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
-and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,
-see `measure.interleaved`: slow ones as carefully as fast ones.
+A collection takes so long that its machine changes speed meanwhile, by clock rates and other users. The rounds of a
+task are spread over all that time. So the programs of each task are timed again against each other, see
+`measure.interleaved`: slow ones as carefully as fast ones.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Retiming:
     """Programs of one task that are to be timed again.
 
     Attributes:
-        name: of the task.
-        records: of the programs that were measured right, one each.
+        name: name of the task.
+        records: a record of each program whose output was right.
         rounds: bursts of each program.
-        threads: that kernels run on.
+        threads: threads that kernels run on.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Retiming:
 
     @staticmethod
     def of(tuning: TaskTuning, records: Sequence[Record], rounds: int) -> Retiming:
-        """What is left to be timed of a task.
+        """Selects the programs of a task that are not yet timed again.
 
         Args:
             tuning: a search of the task.
-            records: all that there are of the task.
+            records: all records of the task.
             rounds: bursts of each program.
         """
         done = {record.trace_key for record in records if record.provenance.kind is Kind.retimed}
@@ -61,14 +61,14 @@ def retime(
     say: Callable[[str], None],
     settings: LocalSettings | None = None,
 ) -> tuple[int, bool]:
-    """Times programs of tasks, one task after the other; what is timed is in the database, whatever ends it.
+    """Times programs of tasks, one task after the other; finished timings are in the database however it ends.
 
     Args:
-        tasks: in order.
-        database: where records go.
-        end: `time.monotonic()` after which no task is begun; None: none.
+        tasks: tasks in the order of timing.
+        database: database that records are added to.
+        end: `time.monotonic()` after which no task is begun; None: no limit.
         say: shows a sentence to the user.
-        settings: of the process that times.
+        settings: settings of the process that times.
 
     Returns:
         Programs timed, and whether Ctrl-C ended it.

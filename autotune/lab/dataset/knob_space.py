@@ -16,32 +16,34 @@ SKETCH = "sketch"
 
 
 def of_task(data: Dataset, name: str) -> MeasuredSpace:
-    """What was measured of a task: a parameter names the sketch, the others are the decision variables of all sketches,
-    0 where a sketch has no such variable.
+    """Describes a task's measured programs as a space of parameters.
+
+    One parameter names the sketch. The others are the decision variables of all sketches, 0 where a sketch has no such
+    variable.
 
     Args:
-        data: that has the task.
-        name: or key of it.
+        data: dataset that has the task.
+        name: name or key of the task.
 
     Raises:
         DatasetError: no such task, or several of this name.
     """
     task = _task(data, name)
     sketches, programs = data.sketches(task), data.programs(task)
-    # Of what was measured again the last counts.
+    # A program may be measured several times: its last result counts.
     last = {(program.sketch, program.values): program for program in programs}
-    kept = list(last.values())
-    if not kept:
+    latest = list(last.values())
+    if not latest:
         raise DatasetError(f"a task must have programs, but {task.name} has none")
     columns = list(dict.fromkeys(column for sketch in sketches for column in sketch.columns))
     places = [[columns.index(column) for column in sketch.columns] for sketch in sketches]
-    table = np.zeros((len(kept), len(columns)), np.int64)
-    for row, program in enumerate(kept):
+    table = np.zeros((len(latest), len(columns)), np.int64)
+    for row, program in enumerate(latest):
         table[row, places[program.sketch]] = program.values
     titles = [sketch.name for sketch in sketches]
     if len(set(titles)) != len(titles):
         titles = [f"{place}:{title}" for place, title in enumerate(titles)]
-    chosen = [titles[program.sketch] for program in kept]
+    chosen = [titles[program.sketch] for program in latest]
     parameters = [Parameter(SKETCH, tuple(dict.fromkeys(chosen)))]
     rows = [np.array([parameters[0].values.index(title) for title in chosen])]
     for column, title in zip(table.T, _identifiers(columns), strict=True):
@@ -52,34 +54,34 @@ def of_task(data: Dataset, name: str) -> MeasuredSpace:
     return MeasuredSpace(
         space,
         np.stack(rows, axis=1).astype(np.int32),
-        [program.latencies.astype(np.float64) for program in kept],
-        [program.error for program in kept],
-        np.zeros(len(kept)),
-        np.zeros(len(kept)),
+        [program.latencies.astype(np.float64) for program in latest],
+        [program.error for program in latest],
+        np.zeros(len(latest)),
+        np.zeros(len(latest)),
     )
 
 
 def _task(data: Dataset, name: str) -> TaskData:
-    found = [task for task in data.tasks if name in (task.name, task.key)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    matches = [task for task in data.tasks if name in (task.name, task.key)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
         shown = ", ".join(dict.fromkeys(task.name for task in data.tasks[:5]))
         raise DatasetError(f"`task` must be one of {len(data.tasks)} tasks ({shown}, ...), but got task={name!r}")
-    keys = "; ".join(task.key for task in found)
-    raise DatasetError(f"`task` must name one task, but {name!r} is of {len(found)}: {keys}")
+    keys = "; ".join(task.key for task in matches)
+    raise DatasetError(f"`task` must name one task, but {name!r} is of {len(matches)}: {keys}")
 
 
 def _identifiers(columns: Sequence[str]) -> list[str]:
-    """Names that other tuners take for parameters, each once."""
-    taken = {SKETCH}
-    found = []
+    """Converts column names to unique identifiers, which other tuners accept as names of parameters."""
+    used = {SKETCH}
+    names = []
     for column in columns:
         plain = re.sub(r"\W", "_", column)
         plain = plain if plain.isidentifier() else f"p_{plain}"
         unique, count = plain, 1
-        while unique in taken:
+        while unique in used:
             unique, count = f"{plain}_{count}", count + 1
-        taken.add(unique)
-        found.append(unique)
-    return found
+        used.add(unique)
+        names.append(unique)
+    return names

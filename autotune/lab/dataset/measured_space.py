@@ -1,4 +1,4 @@
-"""Spaces of parameters whose configurations were measured, by whomever: what searches can be played on."""
+"""Spaces of parameters whose configurations were measured by any tool: searches can be replayed on them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FORMAT = "autotune.measured_space/1"
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSpace:
-    """A space of parameters, and what configurations of it took.
+    """A space of parameters, and measured times of its configurations.
 
     Attributes:
-        space: of the parameters.
+        space: space of the parameters.
         rows: the configurations, indices of values, (n, parameters); each once.
         latencies: seconds of each sample of each configuration; none for a failure.
         errors: `ok`, or the class of the failure, (n,).
-        compile_seconds: that compiling each took, (n,).
-        other_seconds: that measuring each took besides compiling and running, such as checking what it computes, (n,).
+        compile_seconds: seconds of compiling each configuration, (n,).
+        other_seconds: seconds besides compiling and running each, such as checking its output, (n,).
 
     Raises:
         DatasetError: arrays that do not go together, or a configuration twice.
@@ -63,13 +63,13 @@ class MeasuredSpace:
     def seconds(self) -> NDArray[np.float64]:
         """The mean of each configuration's samples, (n,); NaN for a failure.
 
-        The mean, and not the median, as that is what the tuners that such spaces come from go by.
+        The mean, not the median, as the tuners that such spaces come from use it.
         """
         return np.array([np.mean(samples) if len(samples) else math.nan for samples in self.latencies])
 
     @cached_property
     def cost_seconds(self) -> NDArray[np.float64]:
-        """What measuring each configuration takes: compiling, every run and all else, (n,)."""
+        """Seconds of measuring each configuration: compilation, all runs and everything else, (n,)."""
         runs = np.array([float(np.sum(samples)) for samples in self.latencies])
         found: NDArray[np.float64] = self.compile_seconds + runs + self.other_seconds
         return found
@@ -86,8 +86,9 @@ class MeasuredSpace:
         return float(np.nanmin(self.seconds))
 
     def expected_best(self, trials: int) -> float:
-        """Mean seconds of the fastest of so many configurations drawn without replacement, a failure counting as the
-        slowest that works.
+        """Computes the expected seconds of the fastest of `trials` configurations drawn without replacement.
+
+        A failure counts as the slowest configuration that works.
 
         Raises:
             ValueError: fewer than one, or more than there are.
@@ -117,14 +118,14 @@ class MeasuredSpace:
         return legal - int(self.space.legal(self.rows).sum())
 
     def values(self, place: int) -> Mapping[str, bool | int | float | str]:
-        """A configuration."""
+        """Returns the values of a configuration."""
         return self.space.values(self.rows[place])
 
     def places(self, choices: Choices) -> NDArray[np.intp]:
-        """Where configurations stand: (m, parameters) → (m,).
+        """Finds indices of configurations: (m, parameters) → (m,).
 
         Raises:
-            DatasetError: one that was not measured. Nothing stands in for it.
+            DatasetError: a configuration that was not measured; no other one substitutes it.
         """
         numbers = self.space.numbers(choices)
         at = np.minimum(np.searchsorted(self._sorted, numbers), len(self) - 1)
@@ -160,10 +161,10 @@ class MeasuredSpace:
 
     @staticmethod
     def open(folder: Path) -> MeasuredSpace:
-        """Reads what `write` wrote.
+        """Reads files of `write`.
 
         Raises:
-            DatasetError: no such folder, another format, or what does not go together.
+            DatasetError: no such folder, another format, or parts that do not fit together.
         """
         try:
             table = pq.read_table(folder / RESULTS)

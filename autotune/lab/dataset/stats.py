@@ -1,4 +1,4 @@
-"""What a dataset holds, in numbers."""
+"""Statistics of a dataset and its tasks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class TaskStats:
     """Figures of one task.
 
     Attributes:
-        key, name, target: of the task.
+        key, name, target: key, name and target of the task.
         machine: processor and cores that it was measured on; empty for a simulated target.
         networks: names of those that it occurs in.
         sketches: distinct schedules of the programs, besides their decisions.
         programs: measured, failures included.
-        valid: of them those that ran and gave the right output.
-        random: of the valid ones those that were drawn at random.
+        valid: programs that ran and gave the right output.
+        random: valid programs that were drawn at random.
         errors: class of failure -> programs.
         best: seconds of the fastest; NaN where nothing is valid.
         median: seconds of the middle one; NaN likewise.
@@ -46,12 +46,12 @@ class TaskStats:
 
 
 def stats(data: Dataset) -> list[TaskStats]:
-    """Figures of every task, in order."""
+    """Computes figures of every task, in order."""
     return [_of(data, task) for task in data.tasks]
 
 
 def to_json(found: list[TaskStats]) -> dict[str, Any]:
-    """Plain data, NaN as null."""
+    """Converts figures to plain data, NaN to null."""
     rows = [{name: None if value != value else value for name, value in asdict(one).items()} for one in found]
     return {"tasks": rows, "programs": sum(s.programs for s in found), "valid": sum(s.valid for s in found)}
 

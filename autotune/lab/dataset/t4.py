@@ -1,4 +1,4 @@
-"""The community's format for results, T4: a JSON file with configurations, their samples and what measuring took.
+"""The community's format for results, T4: a JSON file with configurations, their samples and the costs of measuring.
 
 As Kernel Tuner writes it and the FAIR benchmark hub stores it, also compressed (`.gz`).
 """
@@ -20,7 +20,7 @@ from costmodel.dataset.errors import DatasetError
 from search_space.parameters import Parameter, ParameterSpace, T1Error, read_t1, write_t1
 
 MOST_BYTES = 2 << 30
-"""Of a file, once it is unpacked."""
+"""Most bytes of an uncompressed file."""
 UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "miliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 VERSION = "1.0.0"
 INVALID = {"correctness": "wrong_result"}
@@ -29,12 +29,12 @@ TIMES = ("compilation", "framework", "search_algorithm", "validation")
 
 
 def read_t4(path: Path, space: Path | None = None) -> MeasuredSpace:
-    """A measured space of a T4 file.
+    """Reads a measured space from a T4 file.
 
-    A configuration that is there several times counts once, with its last result.
+    A configuration that occurs several times counts once, with its last result.
 
     Args:
-        path: of the results; ending in `.gz` compressed.
+        path: path of the results; compressed if it ends in `.gz`.
         space: a T1 file; None: parameters have the values that occur, and there are no restrictions.
 
     Raises:
@@ -54,20 +54,20 @@ def read_t4(path: Path, space: Path | None = None) -> MeasuredSpace:
         if not isinstance(configuration, Mapping):
             raise DatasetError(f"a result of {path.name} must have a `configuration`, but got {dict(result)!r:.120}")
         last[json.dumps(configuration, sort_keys=True)] = result
-    kept = list(last.values())
+    latest = list(last.values())
     try:
-        found = _space_of(path, kept) if space is None else read_t1(space)
-        rows = found.choices([result["configuration"] for result in kept])
+        searched_space = _space_of(path, latest) if space is None else read_t1(space)
+        rows = searched_space.choices([result["configuration"] for result in latest])
     except (T1Error, ValueError) as error:
         raise DatasetError(f"{path.name}: {error}") from error
-    samples = [_samples(path, result, UNITS[unit]) for result in kept]
+    samples = [_samples(path, result, UNITS[unit]) for result in latest]
     return MeasuredSpace(
-        found,
+        searched_space,
         rows,
         [latencies for latencies, _ in samples],
         [error for _, error in samples],
-        np.array([_time(result, "compilation") for result in kept]) * UNITS[unit],
-        np.array([_other_time(result, UNITS[unit], runs) for result, (runs, _) in zip(kept, samples, strict=True)]),
+        np.array([_time(result, "compilation") for result in latest]) * UNITS[unit],
+        np.array([_other_time(result, UNITS[unit], runs) for result, (runs, _) in zip(latest, samples, strict=True)]),
     )
 
 
@@ -75,17 +75,17 @@ def write_t4(measured: MeasuredSpace, path: Path, space: Path | None = None) -> 
     """Writes results as T4, compressed where the name ends in `.gz`; and the space as T1 into `space`."""
     classes = {name: invalidity for invalidity, name in INVALID.items()}
     results = []
-    for place in range(len(measured)):
-        samples, error = measured.latencies[place], measured.errors[place]
+    for row in range(len(measured)):
+        samples, error = measured.latencies[row], measured.errors[row]
         milliseconds = (np.asarray(samples) * 1e3).tolist()
         value = float(np.mean(milliseconds)) if milliseconds else None
         invalidity = "correct" if error == OK else classes.get(error, error)
         results.append(
             {
-                "configuration": dict(measured.values(place)),
+                "configuration": dict(measured.values(row)),
                 "times": {
-                    "compilation": float(measured.compile_seconds[place] * 1e3),
-                    "framework": float(measured.other_seconds[place] * 1e3),
+                    "compilation": float(measured.compile_seconds[row] * 1e3),
+                    "framework": float(measured.other_seconds[row] * 1e3),
                     "search_algorithm": 0.0,
                     "validation": 0.0,
                     "runtimes": milliseconds,
@@ -118,7 +118,7 @@ def _document(path: Path) -> Any:
 
 
 def _space_of(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpace:
-    """Parameters with the values that occur."""
+    """Builds a space whose parameters have the values that occur."""
     names = dict.fromkeys(name for result in results for name in result["configuration"])
     parameters = []
     for name in names:
@@ -132,7 +132,7 @@ def _space_of(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpac
 
 
 def _samples(path: Path, result: Mapping[str, Any], unit: float) -> tuple[np.ndarray[Any, Any], str]:
-    """Seconds of each sample, and the class of the failure."""
+    """Returns seconds of each sample, and the class of the failure."""
     invalidity = result.get("invalidity", "correct")
     if not isinstance(invalidity, str):
         raise DatasetError(f"`invalidity` in {path.name} must be a text, but got {invalidity!r}")
@@ -152,9 +152,9 @@ def _samples(path: Path, result: Mapping[str, Any], unit: float) -> tuple[np.nda
 
 
 def _other_time(result: Mapping[str, Any], unit: float, runs: np.ndarray[Any, Any]) -> float:
-    """Seconds that measuring a configuration took besides compiling and the runs that are listed.
+    """Computes the seconds of measuring a configuration besides compilation and the listed runs.
 
-    Where the file says what all runs took (`benchmark`), warming up, launches and observers are among them.
+    If the file has the time of all runs (`benchmark`), warming up, launches and observers are included.
     """
     others = sum(_time(result, name) for name in TIMES[1:]) * unit
     whole = _time(result, "benchmark") * unit

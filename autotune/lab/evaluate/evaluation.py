@@ -25,8 +25,8 @@ NO_NETWORK = "(all tasks)"
 """Name of the network in which every task occurs once, where no task comes from a network."""
 
 _POPULATION = 8192  # candidates that the speed is taken on, as many as a search scores at once
-_SPEED_SECONDS = 0.15
-_SPEED_BLOCKS = 3
+_SPEED_SECONDS = 0.15  # processor time that predictions are repeated for, over all blocks
+_SPEED_BLOCKS = 3  # blocks of features that the speed is averaged over
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Evaluation:
         networks: network → k → top-k score.
         top: k → mean of the networks' top-k scores, as TenSet averages.
         pooled: k → top-k score over the tasks of all networks together, as TLP pools.
-        rmse: root mean squared error of the throughput by the straight line of the score that fits it best: scores
-            that were learned from an order have no unit.
+        rmse: root mean squared error of the throughput by the best straight line of the score, as scores learned from
+            an order have no unit.
         statements_per_second, programs_per_second: speed of prediction on one core, features given.
     """
 
@@ -54,7 +54,7 @@ class Evaluation:
     programs_per_second: float
 
     def mean(self, metric: str) -> float:
-        """Mean over tasks of a metric of `scores.TASK_METRICS`."""
+        """Averages a metric of `scores.TASK_METRICS` over tasks."""
         return float(self.ranked.metrics[metric][0].mean())
 
     @property
@@ -130,7 +130,7 @@ def compare(
         models: names, see `costmodel.models.registry`.
         seed: seed of the models that take one.
         options: model → options of its constructor.
-        progress: called with a sentence on what is next.
+        progress: called with a sentence about the next step.
         speed: whether to take the speed of prediction, see `evaluate`.
     """
     of, held_back = samples(data, split.train(data), progress), split.test(data)
@@ -214,15 +214,15 @@ def statements_per_second(model: CostModel, data: Dataset, parts: Sequence[Part]
 
 def _members(tasks: Sequence[TaskData], networks: Sequence[str]) -> dict[str, list[tuple[float, int]]]:
     """Lists weight and index of each network's tasks; a network that was measured on several targets is several."""
-    found: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for place, task in enumerate(tasks):
+    members: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for index, task in enumerate(tasks):
         for name, times in task.networks.items():
             if not networks or name in networks:
-                found.setdefault((name, task.target), []).append((float(times), place))
-    if not found:
-        return {NO_NETWORK: [(1.0, place) for place in range(len(tasks))]}
-    several = {name for name, _ in found if len([key for key in found if key[0] == name]) > 1}
-    return {f"{name} on {target}" if name in several else name: of for (name, target), of in found.items()}
+                members.setdefault((name, task.target), []).append((float(times), index))
+    if not members:
+        return {NO_NETWORK: [(1.0, index) for index in range(len(tasks))]}
+    several = {name for name, _ in members if len([key for key in members if key[0] == name]) > 1}
+    return {f"{name} on {target}" if name in several else name: of for (name, target), of in members.items()}
 
 
 def _rmse(scores: NDArray[np.float64], throughput: NDArray[np.float64]) -> float:

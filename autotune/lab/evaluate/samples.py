@@ -36,7 +36,7 @@ def samples(data: Dataset, parts: Sequence[Part], progress: Callable[[str], None
 
     Args:
         data: measured programs.
-        parts: of the data.
+        parts: parts of the dataset.
         progress: called with a sentence for each part, whose features may take a second.
     """
     features: list[NDArray[np.float32]] = []

@@ -1,7 +1,7 @@
 """Scores of rankings by task, and their means over tasks and networks with intervals, by bootstrap.
 
-Tasks are drawn again with replacement within each network, and so are the seeds of a model: an interval says what other
-layers of such networks and other seeds would have given. Differences are paired: both models on the same draws.
+Tasks are drawn again with replacement within each network, and so are the seeds of a model. So an interval covers other
+layers of such networks, and other seeds. Differences are paired: both models on the same draws.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from costmodel import metrics
 TOP = (1, 5)
 """k of top-k and of Best@k."""
 RECALL = 30
+"""k of recall@k."""
 TASK_METRICS = ("pairwise", "tau", "recall", *(f"best{k}" for k in TOP))
 """Means over tasks: share of pairs in the right order, Kendall's τ-b, recall@30, Best@k."""
 METRICS = (*(f"top{k}" for k in TOP), *(f"normalised{k}" for k in TOP), *TASK_METRICS)
 DRAWS = 2000
+"""Resamples of the bootstrap."""
 
 Values = NDArray[np.float64]
 
@@ -49,7 +51,7 @@ class Estimate(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        """Value and half the interval's width."""
+        """Formats value and half the interval's width."""
         return f"{self.value:.3f} ±{(self.high - self.low) / 2:.3f}"
 
 
@@ -82,27 +84,27 @@ def ranked(
         seconds: (programs,) of each task; NaN for a failure, which has no order.
         names: metrics to compute, of `TASK_METRICS`.
     """
-    found = [
+    scored = [
         [_of_task(scores, of, names) for scores, of in zip(ranking, seconds, strict=True)] for ranking in predicted
     ]
     return Ranked(
-        {name: np.array([[of[0][name] for of in row] for row in found]) for name in names},
-        {k: np.array([[of[1][k] for of in row] for row in found]) for k in TOP},
+        {name: np.array([[of[0][name] for of in row] for row in scored]) for name in names},
+        {k: np.array([[of[1][k] for of in row] for row in scored]) for k in TOP},
     )
 
 
 def _of_task(scores: Values, seconds: Values, names: Sequence[str]) -> tuple[dict[str, float], dict[int, float]]:
     truth, valid = metrics.relative(seconds), np.isfinite(seconds)
     finite, count = np.where(valid, seconds, np.inf), len(seconds)
-    found = {k: float(finite[metrics.best(scores, min(k, count))].min()) for k in TOP}
+    best = {k: float(finite[metrics.best(scores, min(k, count))].min()) for k in TOP}
     of = {
         "pairwise": lambda: metrics.pairwise_accuracy(scores, truth),
         "tau": lambda: metrics.kendall(scores, truth),
         "recall": lambda: metrics.recall_at(scores, truth, min(RECALL, int(valid.sum()))),
-        "best1": lambda: float(finite.min()) / found[1],
-        "best5": lambda: float(finite.min()) / found[5],
+        "best1": lambda: float(finite.min()) / best[1],
+        "best5": lambda: float(finite.min()) / best[5],
     }
-    return {name: of[name]() for name in names}, found
+    return {name: of[name]() for name in names}, best
 
 
 def by_chance(seconds: Sequence[Values]) -> Ranked:
@@ -201,7 +203,7 @@ class Tasks:
         return Difference(value, low, high, min(1.0, 2 * (rarer + 1) / (DRAWS + 1)))
 
     def _certain(self, of: Ranked) -> bool:
-        """True if every draw is the same."""
+        """Tells whether every draw of the bootstrap is the same."""
         rankings = len(next(iter(of.metrics.values())))
         return rankings == 1 and all(len(places) == 1 for places in self.places.values())
 

@@ -1,4 +1,4 @@
-"""The protocol of evaluation: what is measured is registered before, and test networks are looked at by one command."""
+"""Protocol of evaluation: pools are registered before they are measured, and one command alone reads test networks."""
 
 from autotune.lab.protocol.pools import POOLS, Pools, labels_of
 from autotune.lab.protocol.registered import REGISTERED, ROLES, PoolTask, Registered, Role

@@ -19,10 +19,10 @@ SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 @dataclass(frozen=True)
 class Point:
-    """A place on a curve.
+    """A point on a learning curve.
 
     Attributes:
-        tasks, programs: that were learned from.
+        tasks, programs: tasks and programs that the model learned from.
         scores: metric → figure and interval.
     """
 
@@ -45,16 +45,17 @@ def curve(
     parts: Sequence[Part] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Point]:
-    """Scores on the networks to validate with, of a model that has learned a share of what there is.
+    """Scores models that learned a share of the programs, on the validation networks.
 
     Args:
-        pools: measured.
-        name: of the model.
-        by: `programs`, of every task a share; or `tasks`, a share of them whole. Smaller shares are part of larger.
-        shares: of what there is to learn from.
-        seeds: of the model.
-        options: of the model's constructor.
-        parts: of the pools, that shares are taken of; all that there is to learn from by default.
+        pools: measured pools.
+        name: name of the model.
+        by: `programs`: a share of each task; `tasks`: a share of the tasks, each whole. Smaller shares are part of
+            larger ones.
+        shares: shares of the training data.
+        seeds: number of seeds of the model.
+        options: options of the model's constructor.
+        parts: parts of the pools that shares are taken of; all training data by default.
         progress: called with a sentence.
 
     Raises:
@@ -63,7 +64,7 @@ def curve(
     if by not in ("programs", "tasks"):
         raise ValueError(f"`by` must be programs or tasks, but got by={by!r}")
     everything = list(pools.parts("train") if parts is None else parts)
-    held, found = Held.of(pools, "validation"), []
+    validation, points = Held.of(pools, "validation"), []
     rng = np.random.default_rng(0)
     order = rng.permutation(len(everything)).tolist()
     rows = [rng.permutation(part.rows) for part in everything]
@@ -74,8 +75,8 @@ def curve(
             counts = [max(2, round(share * len(of))) for of in rows]
             chosen = [Part(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
         learn = samples(pools.known, chosen)
-        one = learned(pools, held, learn, name, dict(options or {}), seeds)
-        scores = held.tasks.estimates(one.ranked)
-        found.append(Point(len(chosen), len(learn.features), scores))
+        one = learned(pools, validation, learn, name, dict(options or {}), seeds)
+        scores = validation.tasks.estimates(one.ranked)
+        points.append(Point(len(chosen), len(learn.features), scores))
         progress(f"{len(chosen)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
-    return found
+    return points

@@ -14,16 +14,16 @@ from costmodel.models.base import CostModel
 def importance(
     model: CostModel, pools: Pools, role: Role = "validation", seed: int = 0, programs: int = 256
 ) -> dict[str, float]:
-    """Feature → loss of pairwise accuracy, mean over tasks, when its values are exchanged between a task's programs.
+    """Computes each feature's importance: the mean loss of pairwise accuracy over tasks when the feature is shuffled.
 
-    Values are exchanged within a sketch, so programs stay such as there could be. The greatest loss is first.
+    Values are exchanged between programs of one sketch, so programs stay realistic. The greatest loss is first.
 
     Args:
-        model: trained.
-        pools: measured.
-        role: on whose tasks.
-        seed: of the exchange, and of the programs that are looked at.
-        programs: most of a task.
+        model: trained model.
+        pools: measured pools.
+        role: role of the tasks to evaluate on.
+        seed: seed of the exchange, and of the selection of programs.
+        programs: most programs of a task.
     """
     data, rng = pools.data(role), np.random.default_rng(seed)
     losses = np.zeros(len(NAMES))
@@ -38,7 +38,7 @@ def importance(
                 blocks.append((seconds[block.rows[keep]], np.ascontiguousarray(block.features[keep])))
         truth = metrics.relative(np.concatenate([of for of, _ in blocks]))
         orders = [rng.permutation(len(of)) for of, _ in blocks]
-        whole = metrics.pairwise_accuracy(np.concatenate([model.predict(of) for _, of in blocks]), truth)
+        accuracy = metrics.pairwise_accuracy(np.concatenate([model.predict(of) for _, of in blocks]), truth)
         for feature in range(len(NAMES)):
             scores = []
             for (_, features), order in zip(blocks, orders, strict=True):
@@ -46,6 +46,6 @@ def importance(
                 features[:, :, feature] = column[order]
                 scores.append(model.predict(features))
                 features[:, :, feature] = column
-            losses[feature] += whole - metrics.pairwise_accuracy(np.concatenate(scores), truth)
+            losses[feature] += accuracy - metrics.pairwise_accuracy(np.concatenate(scores), truth)
     found = dict(zip(NAMES, (losses / len(parts)).tolist(), strict=True))
     return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -1,7 +1,7 @@
-"""Measured pools: what is learned from and validated with, and apart from it what is tested with.
+"""Measured pools: programs to learn from and to validate with, and apart from these programs to test with.
 
-The programs of networks to test with lie in a folder of their own, which is read only where that is asked for; one
-command asks, see `autotune.lab.test`.
+Programs of test networks are in a folder of their own, which is read on request only; one command requests it, see
+`autotune.lab.test`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _DIGITS = 13
 
 
 class Pools:
-    """Programs drawn at random of registered tasks, held against the registration.
+    """Programs drawn at random of registered tasks, checked against the registration.
 
     Args:
-        registered: what was to be measured.
+        registered: registration of the pools.
         known: programs of tasks to learn from and to validate with.
-        test: of those to test with; None: not to be looked at.
-        chosen: programs of the tasks to learn from that a model has drawn, see `collect.pools_by`; to learn from alone.
+        test: test programs; None: not to be looked at.
+        chosen: programs that a model has drawn of training tasks, see `collect.pools_by`; for learning alone.
 
     Raises:
-        DatasetError: what was measured is not what was registered.
+        DatasetError: the measurements differ from the registration.
     """
 
     def __init__(
@@ -55,29 +55,29 @@ class Pools:
 
     @staticmethod
     def open(folder: str | Path = POOLS, test: bool = False) -> Pools:
-        """Reads pools; those to test with only where `test` says so.
+        """Reads pools; test programs only if `test` is true.
 
         Raises:
-            DatasetError: there are none, or they are not what was registered.
+            DatasetError: there are no pools, or they differ from the registration.
         """
-        place = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
-        known, chosen = Dataset.open(place / KNOWN), place / CHOSEN
+        root = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
+        known, chosen = Dataset.open(root / KNOWN), root / CHOSEN
         return Pools(
-            Registered.read(place / _FILE),
+            Registered.read(root / _FILE),
             known,
-            Dataset.open(place / TEST) if test else None,
+            Dataset.open(root / TEST) if test else None,
             Dataset.open(chosen) if chosen.is_dir() else None,
         )
 
     @staticmethod
     def of(registered: Registered, measured: Dataset) -> Pools:
-        """Pools of what a collection has measured, a label for each collection: its fastest burst.
+        """Makes pools of a collection's measurements; the label of each collection is its fastest burst.
 
-        Programs that a later collection has not measured right are left out; where it has not come to all programs of a
-        task yet, the task has the labels of those before.
+        Programs that a later collection has not measured right are left out. If it has not measured all programs of a
+        task yet, the task has the labels of the earlier ones.
 
         Raises:
-            DatasetError: it was not measured as registered.
+            DatasetError: the measurements differ from the registration.
         """
         labelled = labels_of(registered, measured)
         of_role = {task: registered.by_workload[task.workload.key].role for task in labelled.tasks}
@@ -89,7 +89,7 @@ class Pools:
 
     @staticmethod
     def write(folder: Path, registered: Registered, measured: Dataset) -> None:
-        """Writes the pools of what a collection has measured, see `of`.
+        """Writes the pools of a collection's measurements, see `of`.
 
         Raises:
             DatasetError: it was not measured as registered.
@@ -103,7 +103,7 @@ class Pools:
         """Returns the dataset with the programs of a role.
 
         Raises:
-            DatasetError: those to test with, which were not asked for.
+            DatasetError: test programs, which were not requested when the pools were opened.
         """
         if role != "test":
             return self.known
@@ -128,12 +128,12 @@ class Pools:
         return self.registered.by_workload[task.workload.key]
 
     def labels(self, role: Role, part: Part) -> NDArray[np.float64]:
-        """(collections, programs) seconds, of each collection that measured the whole of a task."""
+        """Returns seconds of each collection that measured all of a task: (collections, programs)."""
         programs = self.data(role).programs(part.task)
         return np.array([programs[row].latencies for row in part.rows.tolist()], np.float64).T
 
     def missing(self, role: Role) -> tuple[str, ...]:
-        """Registered tasks of a role of which no program was measured right yet."""
+        """Lists registered tasks of a role without a correctly measured program."""
         there = {part.task.workload.key for part in self.parts(role)}
         return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
 
@@ -175,19 +175,19 @@ def _labelled(data: Dataset, task: TaskData, registered: Registered) -> Measured
     times = [len(program.latencies) // bursts for program in measured.programs if program.ok]
     # a later collection counts once it has come to all programs, but for the odd one that failed there
     whole = [n for n in range(1, max(times, default=0) + 1) if np.mean([t >= n for t in times]) > 0.95]
-    kept = max(whole, default=1)
+    collections = max(whole, default=1)
     programs: list[Program] = []
     for program in measured.programs:
         if not program.ok:
             programs.append(program)
-        elif len(program.latencies) >= kept * bursts:
-            fastest = program.latencies[: kept * bursts].reshape(kept, bursts).min(axis=1)
+        elif len(program.latencies) >= collections * bursts:
+            fastest = program.latencies[: collections * bursts].reshape(collections, bursts).min(axis=1)
             programs.append(dataclasses.replace(program, latencies=_rounded(fastest)))
     return Measured(measured.sketches, programs)
 
 
 def _rounded(seconds: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Fewer digits, which files can be smaller by."""
+    """Rounds to fewer binary digits, so that files compress better."""
     mantissa, exponent = np.frexp(seconds)
     found: NDArray[np.float32] = np.ldexp(np.round(mantissa * 2**_DIGITS) / 2**_DIGITS, exponent).astype(np.float32)
     return found

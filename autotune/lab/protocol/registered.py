@@ -28,10 +28,10 @@ class PoolTask:
 
     Attributes:
         name: readable, unique.
-        workload: what is computed.
-        role: what its programs are for.
-        programs: to draw; all that there are where a space has fewer.
-        collections: how often each program is collected: built, checked and timed, anew and at another time.
+        workload: computation of the task.
+        role: purpose of the programs: training, validation or test.
+        programs: number of programs to draw; all of a smaller space.
+        collections: collections of each program: built, checked and timed anew, at another time.
         networks: network → how often the layer occurs in it; empty for a random program.
     """
 
@@ -48,7 +48,7 @@ class Registered:
     """All tasks of some pools.
 
     Attributes:
-        tasks: in the order in which they are measured.
+        tasks: tasks in the order in which they are measured.
         rounds: bursts of each program in a collection, the same for all.
     """
 
@@ -56,7 +56,7 @@ class Registered:
     rounds: int
 
     def __post_init__(self) -> None:
-        """Checks what holds for all tasks together.
+        """Checks the rules for all tasks together.
 
         Raises:
             DatasetError: a name, a workload or a network's role is there twice, or a number is out of range.
@@ -85,7 +85,7 @@ class Registered:
 
     @cached_property
     def networks(self) -> Mapping[str, Role]:
-        """Network → what its tasks are for."""
+        """Network → role of its tasks."""
         return {network: task.role for task in self.tasks for network in task.networks}
 
     @cached_property
@@ -102,7 +102,7 @@ class Registered:
         """Limits the tasks to some roles, each collected once, with at most `programs` programs (None: all registered).
 
         Raises:
-            DatasetError: there are none of them.
+            DatasetError: no task has these roles.
         """
         kept = (task for task in self.tasks if task.role in roles)
         return Registered(

@@ -41,10 +41,10 @@ class Held:
 
     Attributes:
         role: `validation` or `test`.
-        parts: of each task, those that were measured right.
-        seconds: of each task (programs,), the label of its last collection.
-        earlier: the same of the collection before; None where a task has only one.
-        tasks: what is averaged over.
+        parts: correctly measured programs of each task.
+        seconds: labels of each task's last collection, (programs,).
+        earlier: labels of the collection before; None where a task has only one.
+        tasks: tasks that scores are averaged over.
     """
 
     role: Role
@@ -76,7 +76,7 @@ class Held:
         return Held(role, parts, seconds, earlier, Tasks(weights, best, by_chance(seconds), seed))
 
     def scored(self, rankings: Sequence[Sequence[NDArray[np.float64]]]) -> Ranked:
-        """Scores of rankings of these programs."""
+        """Scores rankings of these programs."""
         return ranked(rankings, self.seconds)
 
     def ceiling(self) -> Ranked | None:
@@ -89,11 +89,11 @@ class Learned:
     """A model, learned once for each seed.
 
     Attributes:
-        name, options: of the model.
+        name, options: name and options of the model.
         ranked: its scores, a ranking for each seed.
-        fit_seconds: of one fit, mean.
+        fit_seconds: mean seconds of one fit.
         programs_per_second: scored by one core, features given; NaN where it was not taken.
-        model: of the first seed.
+        model: model of the first seed.
     """
 
     name: str
@@ -109,10 +109,10 @@ class Study:
     """Models on the same programs.
 
     Attributes:
-        held: what they were scored on.
-        fingerprint: of the registration.
+        held: programs that models were scored on.
+        fingerprint: fingerprint of the registration.
         learned: name → model; choice at random and the ceiling, where it is known, are among them.
-        programs: that were learned from.
+        programs: number of training programs.
     """
 
     held: Held
@@ -174,39 +174,39 @@ def study(
     parts: Sequence[Part] | None = None,
     speed: bool = True,
 ) -> Study:
-    """Learns every model from the programs to learn from, once a seed, and scores it on those of a role.
+    """Trains every model, once for each seed, and scores it on the programs of a role.
 
     Args:
-        pools: opened with those to test with, where that is the role.
+        pools: measured pools, opened with test programs if `role` is `test`.
         role: `validation` or `test`.
-        models: names, see `costmodel.models.registry`; the others are held against the first.
-        seeds: of each model that takes one; one that takes none is learned once.
+        models: names, see `costmodel.models.registry`; the first is the reference of comparisons.
+        seeds: number of seeds of each model that takes one; other models are learned once.
         options: model → options of its constructor.
         progress: called with a sentence.
-        parts: of those drawn at random, to learn from in place of all.
-        speed: whether to take the speed of prediction.
+        parts: parts of the random programs to learn from in place of all.
+        speed: whether to measure the speed of prediction.
 
     Raises:
         ModelError: no such model, or networks that are not whole.
         DatasetError: programs to test with, which were not opened.
     """
-    held = Held.of(pools, role)
+    scored_on = Held.of(pools, role)
     learn = samples(*(pools.to_learn_from() if parts is None else (pools.known, parts)))
-    found: dict[str, Learned] = {}
+    by_name: dict[str, Learned] = {}
     for name in models:
-        found[name] = learned(pools, held, learn, name, dict((options or {}).get(name, {})), seeds, speed)
-        value = held.tasks.value("top1", found[name].ranked)
-        progress(f"{name}: top-1 {value:.3f}, learned in {found[name].fit_seconds:.1f} s")
-    found[RANDOM] = Learned(RANDOM, {}, held.tasks.chance, 0.0, float("nan"))
-    if (ceiling := held.ceiling()) is not None:
-        found[CEILING] = Learned(CEILING, {}, ceiling, 0.0, float("nan"))
-    return Study(held, pools.registered.fingerprint, found, len(learn.features), seeds)
+        by_name[name] = learned(pools, scored_on, learn, name, dict((options or {}).get(name, {})), seeds, speed)
+        value = scored_on.tasks.value("top1", by_name[name].ranked)
+        progress(f"{name}: top-1 {value:.3f}, learned in {by_name[name].fit_seconds:.1f} s")
+    by_name[RANDOM] = Learned(RANDOM, {}, scored_on.tasks.chance, 0.0, float("nan"))
+    if (ceiling := scored_on.ceiling()) is not None:
+        by_name[CEILING] = Learned(CEILING, {}, ceiling, 0.0, float("nan"))
+    return Study(scored_on, pools.registered.fingerprint, by_name, len(learn.features), seeds)
 
 
 def learned(
     pools: Pools, held: Held, learn: Samples, name: str, options: Mapping[str, Any], seeds: int, speed: bool = False
 ) -> Learned:
-    """A model learned from some programs, and scored."""
+    """Trains a model for each seed on some programs, and scores it."""
     data = pools.data(held.role)
     rankings, seconds, first = [], [], None
     for seed in range(seeds if registry.takes_seed(name) else 1):
@@ -220,6 +220,6 @@ def learned(
 
 
 def predicted(model: CostModel, pools: Pools, role: Role, task: TaskData) -> NDArray[np.float64]:
-    """(programs,) scores of the programs of a task that were measured right."""
+    """Predicts scores of a task's correctly measured programs, (programs,)."""
     (part,) = [part for part in pools.parts(role) if part.task == task]
     return predictions(model, pools.data(role), task)[part.rows]

@@ -1,4 +1,4 @@
-"""Programs as sequences of schedule primitives, and what can be learned from these alone (TLP, Zhai et al., 2023)."""
+"""Programs as sequences of schedule primitives, and models that learn from these alone (TLP, Zhai et al., 2023)."""
 
 from autotune.lab.sequences.ansor import Logged, read_log
 from autotune.lab.sequences.encoding import encode

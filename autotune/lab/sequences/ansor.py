@@ -18,8 +18,11 @@ from costmodel.dataset.errors import DatasetError
 from search_space import strict_json
 
 CODES = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
-"""Of the steps: annotation, fuse, pragma, reorder, split, follow split, follow fused split, storage align, compute at,
-compute inline, compute root, cache read, cache write, rfactor."""
+"""Codes of the steps.
+
+They are annotation, fuse, pragma, reorder, split, follow split, follow fused split, storage align, compute at, compute
+inline, compute root, cache read, cache write, rfactor.
+"""
 _NO_ERROR = 0
 
 
@@ -29,9 +32,9 @@ class Logged:
 
     Attributes:
         workload: the workload's key.
-        target: that it was measured on.
-        steps: of its schedule, each a code and what the step was given.
-        seconds: mean of what was measured; NaN for a failure.
+        target: target of the measurement.
+        steps: steps of its schedule, each a code and its arguments.
+        seconds: mean of the measured seconds; NaN for a failure.
     """
 
     workload: str
@@ -41,10 +44,10 @@ class Logged:
 
 
 def read_log(path: Path) -> Iterator[Logged]:
-    """The programs of a records file, one after the other; `.gz` is read as it is. Lines of comment are left out.
+    """Reads the programs of a records file, plain or `.gz`, one after the other; skips comments.
 
     Raises:
-        DatasetError: a file that cannot be read, or a line that is no such record; says which.
+        DatasetError: an unreadable file, or a line that is not a record; says which.
     """
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:

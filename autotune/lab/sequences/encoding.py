@@ -1,7 +1,7 @@
-"""A schedule as an array: a row for each primitive, its kind and what it was given.
+"""Schedules as arrays: a row for each primitive, with its kind and its arguments.
 
-As in TLP: a schedule says all that a search decides, so no program need be lowered, and none of it is designed by hand.
-Steps of this project's schedules stand beside Ansor's codes, by the same kinds where they do the same.
+After TLP: a schedule contains all decisions of a search, so no program is lowered, and no feature is designed by hand.
+Steps of this project's schedules and Ansor's codes have the same kind where they do the same.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ GIVEN = 20
 WIDTH = len(KINDS) + GIVEN
 LENGTH = 48
 """Steps of a schedule that are kept."""
-_NAMES = 251
+_NAMES = 251  # hash values of names; by CRC-32, which is the same in every process, unlike `hash`
 
 
 def encode(steps: Sequence[Sequence[Any]]) -> NDArray[np.float16]:
-    """A schedule's steps: (`LENGTH`, `WIDTH`), rows of 0 behind the last.
+    """Encodes a schedule's steps: (`LENGTH`, `WIDTH`), rows of 0 after the last.
 
     Numbers are signed logarithms, so that extents compare by their ratio; names are a hash in [0, 1).
     """
-    found = np.zeros((LENGTH, WIDTH), np.float16)
-    for row, (kind, *given) in zip(found, steps, strict=False):
+    rows = np.zeros((LENGTH, WIDTH), np.float16)
+    for row, (kind, *given) in zip(rows, steps, strict=False):
         row[KINDS.index(kind)] = 1
         values = list(_flat(given))[:GIVEN]
         row[len(KINDS) : len(KINDS) + len(values)] = values
-    return found
+    return rows
 
 
 def own_steps(trace: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """The steps of a trace's JSON as `encode` takes them: values in the order of their keys."""
-    found: list[tuple[Any, ...]] = []
+    """Converts a trace's JSON to steps that `encode` takes: values in the order of their keys."""
+    steps: list[tuple[Any, ...]] = []
     for step in trace:
         kind = step["step"]
-        found.append((OWN.get(kind, kind), *(value for key, value in step.items() if key != "step")))
-    return found
+        steps.append((OWN.get(kind, kind), *(value for key, value in step.items() if key != "step")))
+    return steps
 
 
 def _flat(given: Any) -> Iterator[float]:

@@ -19,15 +19,15 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class Options:
-    """Of the network and its training.
+    """Options of the network and its training.
 
     Attributes:
-        hidden: numbers that stand for a step.
-        heads: of attention.
-        steps: of training.
-        programs: of one task in a step of training.
-        rate: of learning (Adam), which falls to 0 by a cosine.
-        seed: of the weights and of all draws.
+        hidden: width of a step's representation.
+        heads: number of attention heads.
+        steps: number of training steps.
+        programs: programs of one task in a training step.
+        rate: learning rate (Adam), which falls to 0 by a cosine.
+        seed: seed of the weights and of all draws.
     """
 
     hidden: int = 128
@@ -42,7 +42,7 @@ class SequenceModel:
     """Scores of schedules of one task, learned from other tasks' primitives alone.
 
     Args:
-        options: of the network.
+        options: options of the network.
 
     Raises:
         MissingExtra: PyTorch is not installed.
@@ -59,7 +59,7 @@ class SequenceModel:
         task: Callable[[int], tuple[NDArray[np.float16], NDArray[np.float64]]],
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Learns the order of programs within tasks, by pairs that weigh what they do to the top of the list.
+        """Learns the order of programs within tasks, by pairs weighted by their effect on the top of the list.
 
         Args:
             count: tasks.
@@ -94,7 +94,7 @@ class SequenceModel:
         self._network = network.eval()
 
     def predict(self, sequences: NDArray[np.float16]) -> NDArray[np.float64]:
-        """Scores, higher is better: (programs, length, width) → (programs,).
+        """Predicts scores, higher is better: (programs, length, width) → (programs,).
 
         Raises:
             ValueError: it has learned nothing.
@@ -104,15 +104,15 @@ class SequenceModel:
         if self._network is None:
             raise ValueError("a model must be fitted before it is used, but it was not")
         with torch.no_grad():
-            found = [
+            blocks = [
                 self._network(torch.from_numpy(_cut(sequences[first : first + _BLOCK]))).numpy()
                 for first in range(0, len(sequences), _BLOCK)
             ]
-        return np.concatenate(found).astype(np.float64)
+        return np.concatenate(blocks).astype(np.float64)
 
 
 def _cut(sequences: NDArray[np.float16]) -> NDArray[np.float32]:
-    """Without the rows that are behind the last step of all of them; at least one."""
+    """Cuts the rows after the last step of all sequences; at least one row stays."""
     used = np.flatnonzero(sequences.any(axis=(0, 2)))
     return sequences[:, : int(used[-1]) + 1 if len(used) else 1].astype(np.float32)
 

@@ -26,8 +26,8 @@ class Scored:
     """Result of `scored_sequences`.
 
     Attributes:
-        names: of the tasks that were scored on.
-        learned_tasks, learned_programs: that were learned from.
+        names: names of the scored tasks.
+        learned_tasks, learned_programs: tasks and programs of the training.
         scores: `primitives` and `random` → metric → figure and interval.
     """
 
@@ -51,15 +51,15 @@ def scored_sequences(
     options: Options | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Scored:
-    """Learns and scores.
+    """Trains a model on most tasks of a folder, and scores it on the others.
 
     Args:
-        folder: of shards.
-        share: of the tasks that are scored on, where `weights` does not say which.
-        split_seed: of the draw of these.
+        folder: folder of shards.
+        share: share of the scored tasks, where `weights` does not list them.
+        split_seed: seed that draws the scored tasks.
         weights: JSON file, network → workload key → how often it occurs; tasks of these workloads are scored on.
-        seeds: of the model; intervals are over them, too.
-        options: of the model.
+        seeds: number of seeds of the model; intervals are over them, too.
+        options: options of the model.
         say: called with a sentence.
 
     Raises:

@@ -42,14 +42,14 @@ class Sequences:
     """A folder of shards.
 
     Args:
-        folder: that `write_shards` wrote.
+        folder: folder that `write_shards` wrote.
 
     Attributes:
-        names: of the tasks, in order.
-        counts: programs of each.
+        names: names of the tasks, in order.
+        counts: programs of each task.
 
     Raises:
-        DatasetError: none of that format.
+        DatasetError: no folder of that format.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,8 +59,8 @@ class Sequences:
             if index["format"] != FORMAT or index["shape"] != [LENGTH, WIDTH]:
                 raise ValueError(f"`format` must be {FORMAT!r} of {LENGTH}x{WIDTH}")
             self._places: dict[str, list[tuple[str, int, int]]] = {
-                name: [(str(file), int(first), int(end)) for file, first, end in places]
-                for name, places in index["tasks"].items()
+                name: [(str(file), int(first), int(end)) for file, first, end in spans]
+                for name, spans in index["tasks"].items()
             }
         except OSError as error:
             raise DatasetError(f"{folder}: sequences must be a readable folder, but: {error.strerror}") from None
@@ -69,10 +69,10 @@ class Sequences:
                 f"{folder}: sequences must be as `autotune dataset sequences` writes them, but {error}"
             ) from None
         self.names = tuple(self._places)
-        self.counts = {n: sum(end - first for _, first, end in places) for n, places in self._places.items()}
+        self.counts = {n: sum(end - first for _, first, end in spans) for n, spans in self._places.items()}
 
     def task(self, name: str) -> Task:
-        """A task's programs, of all shards that have some.
+        """Reads a task's programs from all shards that have some.
 
         Raises:
             DatasetError: no such task.
@@ -93,7 +93,7 @@ def write_shards(
 
     Args:
         logs: files, read one after the other.
-        folder: to write.
+        folder: folder to write.
         say: called with a sentence for each file.
         most: programs of a shard.
 
@@ -111,7 +111,7 @@ def write_shards(
 
 
 def of_dataset(data: Dataset, part: Part) -> Task:
-    """The schedules of a part of a dataset of this project."""
+    """Encodes the schedules of a part of a dataset of this project."""
     seconds = data.seconds(part.task)[part.rows]
     found = [encode(own_steps(data.trace(part.task, row)[1].to_json())) for row in part.rows.tolist()]
     return Task(part.task.key, np.array(found), seconds)
@@ -147,18 +147,18 @@ class _Writer:
         name, first = f"{self._shards:05}.npz", 0
         sequences: list[NDArray[np.float16]] = []
         seconds: list[float] = []
-        for task, held in self._held.items():
-            self._tasks.setdefault(task, []).append((name, first, first + len(held)))
-            first += len(held)
-            sequences += [sequence for sequence, _ in held]
-            seconds += [taken for _, taken in held]
+        for task, programs in self._held.items():
+            self._tasks.setdefault(task, []).append((name, first, first + len(programs)))
+            first += len(programs)
+            sequences += [sequence for sequence, _ in programs]
+            seconds += [taken for _, taken in programs]
         with replacing(self._folder / name) as partial, partial.open("wb") as file:
             np.savez_compressed(file, sequences=np.array(sequences), seconds=np.array(seconds))
         self._held, self._count, self._shards = {}, 0, self._shards + 1
 
 
 def held_out(names: Sequence[str], share: float, seed: int) -> tuple[list[str], list[str]]:
-    """Tasks to learn from and tasks to be scored on, drawn at random.
+    """Draws the tasks to learn from and the tasks to be scored on.
 
     Raises:
         DatasetError: a share by which one of them would be empty.

@@ -1,4 +1,4 @@
-"""What a graph costs: a callable from graph to seconds, modelled or measured."""
+"""Cost of a graph: callables from graph to seconds, modelled or measured."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Cost = Callable[[Graph], float]
 """Graph → seconds."""
 
 Structure = tuple[Any, ...]
-"""What tells kernels apart: operations, attributes, types of what they read and which of that are weights."""
+"""Key of a kernel: operations, attributes, types of its inputs, and whether these are weights."""
 
 
 def structure(graph: Graph, nodes: Sequence[Node], weights: Collection[str]) -> Structure:
-    """What the seconds of a kernel are found by: that of nodes which one kernel computes, in order."""
+    """Returns the key of the kernel that computes some nodes, in order: its seconds are looked up by it."""
     place = {node.name: i for i, node in enumerate(nodes)}
 
     def read(name: str) -> Any:
@@ -30,11 +30,11 @@ def structure(graph: Graph, nodes: Sequence[Node], weights: Collection[str]) -> 
 
 @dataclass
 class Analytic:
-    """Sum over the kernels that a graph is compiled to of FLOP over peak, bytes over bandwidth and an overhead.
+    """Sum over the compiled kernels of a graph: FLOP over peak, bytes over bandwidth and an overhead.
 
-    Kernels are those of `partition`: element-wise operations end the kernel before them, views cost nothing, and
-    neither do concatenations that are written and slices that are read in place. What depends on weights alone is
-    folded. The figures are fixed, not measured, so that a graph comes out the same wherever it is searched.
+    Kernels are those of `partition`: element-wise operations end the kernel before them; views, concatenations written
+    in place and slices read in place cost nothing. Operations on weights alone are folded. The figures are fixed, not
+    measured, so that searches give the same graph on every machine.
 
     Attributes:
         peak: FLOP a second.
@@ -57,7 +57,7 @@ class Analytic:
     _known: dict[Structure, float] = field(default_factory=dict, repr=False)
 
     def __call__(self, graph: Graph) -> float:
-        """Seconds for one run of the graph."""
+        """Estimates the seconds of one run of the graph."""
         weights = depends_on_weights(graph)
         computed = () if self.given is None else [name for name in graph.inputs if name not in self.given]
         groups = grouped(graph, locate(graph, computed=computed), weights)
@@ -102,9 +102,9 @@ class Analytic:
 
 
 def depends_on_weights(graph: Graph) -> set[str]:
-    """Values that constants alone decide, constants included."""
-    found = set(graph.constants)
+    """Lists values that depend on constants alone, constants included."""
+    constant = set(graph.constants)
     for node in graph.nodes:
-        if node.inputs and all(name in found for name in node.inputs):
-            found.add(node.name)
-    return found
+        if node.inputs and all(name in constant for name in node.inputs):
+            constant.add(node.name)
+    return constant

@@ -1,4 +1,4 @@
-"""Finds the places of a graph where substitution rules apply, for the search, and rewrites the graph there."""
+"""Matcher that finds where substitution rules apply in a graph, for the search, and rewrites the graph there."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from autotune.lab.substitutions.terms import Term, operands, subterms
 
 @dataclass(frozen=True)
 class Match:
-    """A rule at a place of a graph.
+    """A rule that applies at some nodes of a graph.
 
     Attributes:
-        rule: of which the source is there.
+        rule: rule whose source matches.
         bound: variables → names of values.
-        windows: how the windows of the source slide.
+        windows: attributes of the source's windows.
         roots: values that the target's outputs replace; for one half of a concat of several, see `within`.
-        within: where the source is a concat of two, and the graph has one of more: the place of the first of the two.
+        within: index of the first of two adjacent operands, if the source is a concat of two and the graph has one of
+            more.
     """
 
     rule: Rule
@@ -40,17 +41,17 @@ _JOINS = ("concat", "concat_batch")
 
 
 def extent(size: int) -> str:
-    """What a variable is bound to of which the last extent alone is known and read."""
+    """Encodes the last extent of a variable's value, if nothing else of the value is used."""
     return f"#{size}"
 
 
 def is_extent(name: str) -> bool:
-    """Whether this is what `extent` gave, which is no name of a value."""
+    """Tells whether a name comes from `extent`, and is not the name of a value."""
     return name.startswith("#")
 
 
 def extent_of(name: str) -> int:
-    """The size that `extent` was given."""
+    """Decodes the size that `extent` was given."""
     return int(name[1:])
 
 
@@ -63,14 +64,14 @@ class Matcher:
 
     @cached_property
     def _by_op(self) -> dict[str, list[Node]]:
-        found: dict[str, list[Node]] = {}
+        by_op: dict[str, list[Node]] = {}
         for node in self.graph.nodes:
             if node.name not in self.weights:
-                found.setdefault(node.op, []).append(node)
-        return found
+                by_op.setdefault(node.op, []).append(node)
+        return by_op
 
     def matches(self, rules: Iterable[Rule]) -> Iterator[Match]:
-        """Every place of every rule, in the order of the rules and the nodes."""
+        """Lists all matches of all rules, in the order of the rules and the nodes."""
         present = frozenset(self._by_op)
         for rule in rules:
             if not rule.needs <= present:
@@ -92,7 +93,7 @@ class Matcher:
                         yield Match(rule, bound, windows, (node.name,), place)
 
     def _of_pair(self, rule: Rule) -> Iterator[Match]:
-        """Two nodes of which neither needs the other, once in the order in which they stand."""
+        """Matches two nodes of which neither depends on the other, in the order of the graph."""
         first, second = rule.source
         for a in self._roots(first):
             for bound, windows in self._node(first, a, {}, Windows()):
@@ -108,16 +109,16 @@ class Matcher:
     @cached_property
     def _needs(self) -> dict[str, frozenset[str]]:
         """Node → all nodes that it depends on."""
-        found: dict[str, frozenset[str]] = {}
+        needs: dict[str, frozenset[str]] = {}
         for node in self.graph.nodes:
-            direct = [name for name in node.inputs if name in found]
-            found[node.name] = frozenset(direct).union(*(found[name] for name in direct))
-        return found
+            direct = [name for name in node.inputs if name in needs]
+            needs[node.name] = frozenset(direct).union(*(needs[name] for name in direct))
+        return needs
 
     def _value(
         self, term: Term, name: str, bound: dict[str, str], windows: Windows
     ) -> Iterator[tuple[dict[str, str], Windows]]:
-        """Every way in which a value is a term."""
+        """Lists every way in which a value matches a term."""
         if isinstance(term, str):
             if (both := self._both(term, bound.get(term, name), name)) is not None:
                 yield {**bound, term: both}, windows
@@ -127,7 +128,7 @@ class Matcher:
             yield from self._node(term, node, bound, windows)
 
     def _both(self, variable: str, held: str, name: str) -> str | None:
-        """What a variable is bound to that was bound to `held` and is found as `name`; None where it cannot be both."""
+        """Returns the binding of a variable that is consistent with `held` and `name`, or None."""
         if held == name:
             fits = is_extent(name) or (variable[0] == "w") == (name in self.weights)
             return name if fits else None
@@ -138,7 +139,7 @@ class Matcher:
         return name if extent_of(held) == self.graph.type(name).shape[-1] else None
 
     def _cut(self, name: str, node: Node) -> tuple[str, ...] | None:
-        """Operands of a slice that takes the first or last places of the last axis, and the whole of the others."""
+        """Returns the operands of a slice of the first or last elements of the last axis; None for other slices."""
         (source,) = node.inputs
         begin, size, step = (node.attrs[a] for a in ("begin", "size", "step"))
         whole = self.graph.type(source).shape
@@ -186,7 +187,7 @@ class Matcher:
 def _inferred(
     op: str, attrs: tuple[tuple[str, Any], ...], kinds: tuple[TensorType, ...]
 ) -> tuple[Attributes, TensorType]:
-    """Attributes in their one form, and the type of the output.
+    """Computes normalised attributes, and the type of the output.
 
     Raises:
         GraphError: inputs and attributes that do not go together.
@@ -200,7 +201,7 @@ def _inferred(
 
 
 class _Grown(Builder):
-    """A builder that goes on from a graph, and keeps its nodes as they are."""
+    """A builder that extends a graph, and keeps its nodes as they are."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.name, graph.inputs, graph.output_names)
@@ -209,7 +210,7 @@ class _Grown(Builder):
         self.old = graph.nodes
 
     def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
-        """As `Builder.add`; types that were inferred once are known."""
+        """Adds a node like `Builder.add`; inferred types are cached."""
         kinds = tuple(self._types[i] for i in inputs)
         name = self._fresh(name or op)
         checked, kind = _inferred(op, tuple(attrs.items()), kinds)
@@ -218,33 +219,33 @@ class _Grown(Builder):
         return name
 
     def known(self, extents: Iterable[str]) -> None:
-        """Makes extents readable as shapes. A node that reads one as a value makes a graph that is none."""
+        """Makes extents readable as shapes. A node that reads one as a value makes an invalid graph."""
         self._types |= {name: TensorType((extent_of(name),)) for name in extents}
 
     def grown(self, instead: Mapping[str, str], outputs: tuple[str, ...]) -> Graph:
-        """The graph with values read instead of others."""
+        """Builds the graph with values replaced by others."""
         new = dict(self._nodes)
 
         def read(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(instead.get(name, name) for name in names)
 
-        kept = []
+        remaining = []
         for node in self.old:
             if node.name in instead:
                 # A target may be made of values that its source has, but never of the value that is replaced.
                 continue
             inputs = read(node.inputs)
-            kept.append(node if inputs == node.inputs else Node(node.name, node.op, inputs, node.attrs, node.type))
-        ordered = topological([*kept, *new.values()], [*self._inputs, *self._constants])
+            remaining.append(node if inputs == node.inputs else Node(node.name, node.op, inputs, node.attrs, node.type))
+        ordered = topological([*remaining, *new.values()], [*self._inputs, *self._constants])
         # Raises where a target reads an extent as a value: its rule needs more than the source shows.
         graph = Graph(self.name, self._inputs, self._constants, tuple(ordered), read(outputs), self._output_names)
         return dead_code(graph)
 
 
 def apply(graph: Graph, match: Match) -> Graph | None:
-    """The graph with the target instead of the source; None where the target is not defined, or of another type.
+    """Builds the graph with the target in place of the source; None if the target is undefined, or of another type.
 
-    What other nodes read of the source stays.
+    Nodes of the source that other nodes read remain.
     """
     builder = _Grown(graph)
     names: dict[Term, str] = dict(match.bound.items())

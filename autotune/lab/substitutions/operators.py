@@ -1,4 +1,4 @@
-"""The operations of terms: which operands go together, how each stands in a graph, and when a node of a graph is one.
+"""Operations of terms: which operands each accepts, which nodes it emits, and which nodes of a graph match it.
 
 Attributes of windows are not part of a term: all convolutions of a rule slide alike, and so do all pools of one kind.
 They are bound where a rule is matched (`Windows`). Operations on weights alone cost nothing: they are folded.
@@ -19,14 +19,14 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sliding:
-    """How convolutions slide."""
+    """Attributes of a convolution's window."""
 
     stride: Pair = (1, 1)
     padding: Pair | tuple[Pair, Pair] = (1, 1)
     dilation: Pair = (1, 1)
 
     def wider(self, steps: int) -> Sliding | None:
-        """With so many dilated steps more of padding; None where less than nothing is left."""
+        """Pads by so many more dilated steps; None if a padding would be negative."""
         more = [steps * d for d in self.dilation]
         (top, bottom), (left, right) = both_sides(self.padding)
         height, width = (top + more[0], bottom + more[0]), (left + more[1], right + more[1])
@@ -37,13 +37,13 @@ class Sliding:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """As a node has them."""
+        """Attributes of the node."""
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """How pools slide."""
+    """Attributes of a pool's window."""
 
     kernel: Pair = (3, 3)
     stride: Pair = (1, 1)
@@ -53,7 +53,7 @@ class Pooling:
 
 @dataclass(frozen=True)
 class Windows:
-    """What the operations of a rule have for attributes; None where the source has no such operation."""
+    """Attributes of a rule's windows by kind of operation; None if the source has no such operation."""
 
     conv: Sliding | None = None
     depthwise: Sliding | None = None
@@ -61,7 +61,7 @@ class Windows:
     avg_pool: Pooling | None = None
 
     def bind(self, name: str, value: Sliding | Pooling | None) -> Windows | None:
-        """With one more bound; None where another one is, or the value is none."""
+        """Binds one window; None if another is bound to the name, or `value` is None."""
         held = getattr(self, name)
         if value is None or (held is not None and held != value):
             return None
@@ -71,7 +71,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of an operand: its shape, and whether it is a weight."""
+    """Shape of an operand, and whether it is a weight."""
 
     shape: tuple[int, ...]
     weight: bool
@@ -90,12 +90,12 @@ class TermOp:
     """One operation of terms.
 
     Attributes:
-        name: in terms.
+        name: name in terms.
         arity: operands.
         accepts: shapes of operands → whether they go together as rules mean it, which is stricter than graphs are.
         emit: adds it to a graph; the name of the value.
-        op: of the nodes in graphs that may be one; none for what is made of weights alone and stands in targets only.
-        matches: node and windows bound so far → windows bound then, or None where the node is no such operation.
+        op: node's operation in graphs; empty for operations on weights, which occur in targets only.
+        matches: node and windows bound so far → windows bound then, or None where the node does not match.
         window: field of `Windows` that it reads.
     """
 
@@ -121,7 +121,7 @@ def _is_data(*operands: Shape, rank: int) -> bool:
 
 
 def _vector(x: Shape, v: Shape) -> bool:
-    """One number for each place of the last axis."""
+    """Tells whether an operand has one number for each index of the other's last axis."""
     return v.weight and v.rank == 1 and x.rank > 1 and x.shape[-1:] == v.shape
 
 
@@ -153,7 +153,7 @@ def _concat(name: str, axis: int, accepts: Callable[[Shape, Shape], bool], match
 
 
 def _cut(name: str, at_end: bool) -> TermOp:
-    """The first or last places of the last axis, as many as the last axis of the second operand has."""
+    """Makes the slice of the first or last elements of the last axis, as many as the second operand's last axis has."""
 
     def accepts(x: Shape, like: Shape) -> bool:
         return not x.weight and x.rank > 1 and like.shape[-1] < x.shape[-1]
@@ -174,7 +174,7 @@ def _sliding(node: Node) -> Sliding:
 
 
 def _convolution(name: str, steps: int) -> TermOp:
-    """A convolution; the wide one has one step more of padding on each side."""
+    """Makes a convolution; the wide one has one step more of padding on each side."""
 
     def by(windows: Windows) -> Sliding:
         assert windows.conv is not None
@@ -198,7 +198,7 @@ def _fits_weight(x: Shape, w: Shape) -> bool:
 
 
 POINT = Sliding(padding=(0, 0))
-"""Of convolutions of single pixels."""
+"""Window of 1×1 convolutions."""
 
 
 def _is_point(x: Shape, w: Shape) -> bool:
@@ -220,13 +220,13 @@ def _emit_enlarged(builder: Builder, names: Sequence[str], windows: Windows) -> 
 
 
 def _emit_rows(builder: Builder, names: Sequence[str], windows: Windows) -> str:
-    """A weight with each input channel times a number."""
+    """Multiplies each input channel of a weight by a number."""
     (size,) = builder.type(names[1]).shape
     return builder.add("multiply", [names[0], builder.add("reshape", [names[1]], shape=(size, 1))])
 
 
 def _emit_chained(builder: Builder, names: Sequence[str], windows: Windows) -> str:
-    """The weight of a convolution and of one of single pixels after it."""
+    """Computes the weight of a convolution followed by a 1×1 convolution."""
     first, second = (builder.type(name).shape for name in names)
     rows = builder.add("reshape", [names[0]], shape=(first[0] * first[1] * first[2], first[3]))
     out = builder.add("matmul", [rows, builder.add("reshape", [names[1]], shape=second[2:])])
@@ -234,7 +234,7 @@ def _emit_chained(builder: Builder, names: Sequence[str], windows: Windows) -> s
 
 
 def _emit_through(builder: Builder, names: Sequence[str], windows: Windows) -> str:
-    """A vector times a matrix."""
+    """Multiplies a vector by a matrix."""
     size, columns = builder.type(names[1]).shape
     out = builder.add("matmul", [builder.add("reshape", [names[0]], shape=(1, size)), names[1]])
     return builder.add("reshape", [out], shape=(columns,))

@@ -1,4 +1,4 @@
-"""Rules: what stands in a graph, and what may stand there instead."""
+"""Substitution rules: terms of a graph, and terms that may replace them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Rule:
     """Terms that may be replaced by others, output by output.
 
     Attributes:
-        source: one term, or two that stand side by side.
-        target: as many, over the same variables or some of them.
+        source: one term, or two of independent nodes.
+        target: terms of the same number, over some of the same variables.
     """
 
     source: tuple[Term, ...]
@@ -47,16 +47,16 @@ class Rule:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the source says all that the target needs, and can be matched: it holds no operation on weights."""
+        """Tells whether the source binds everything that the target needs, and has no operation on weights."""
         known, needed = self.windows
         return needed <= known and not any(is_weight(node) for node in nodes(*self.source))
 
     @staticmethod
     def parse(written: str) -> Rule:
-        """The rule that `str` wrote.
+        """Parses a rule that `str` wrote.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a rule.
         """
         sides = [tuple(parse(part.strip()) for part in side.split(";")) for side in written.split(" -> ")]
         if len(sides) != 2 or len(sides[0]) != len(sides[1]):
@@ -71,15 +71,15 @@ class Rule:
 
 
 def is_weight(term: Term) -> bool:
-    """Whether a term reads weights alone: it is computed before the graph runs."""
+    """Tells whether a term reads weights alone: it is computed before the graph runs."""
     return all(name.startswith("w") for name in variables(term))
 
 
 @cache
 def saved_rules() -> tuple[Rule, ...]:
-    """The rules of this package.
+    """Reads the rules of this package.
 
     Raises:
-        ValueError: the file holds what is none.
+        ValueError: an entry of the file is not a rule.
     """
     return tuple(Rule.parse(written) for written in json.loads(SAVED.read_text())["rules"])

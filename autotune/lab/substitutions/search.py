@@ -22,19 +22,19 @@ ALPHA = 1.05
 """Graphs that cost more than this times the best are pruned (TASO's alpha)."""
 
 FOLDING = ("dead_code", "fold_constants", "common_subexpressions", "simplify", "fold_batch_norm")
-"""What runs on the graph that is found: weights that rules made of others are computed."""
+"""Passes on the graph of the result: they compute weights that rules made of others."""
 
 
 @dataclass
 class Found:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        graph: the cheapest.
-        before: seconds of the graph that it began with, by the cost given.
+        graph: cheapest graph.
+        before: seconds of the initial graph, by the cost function.
         after: seconds of `graph` by that cost, after folding.
         visited: graphs that rules were matched on.
-        made: graphs that rules gave, duplicates included.
+        made: graphs that rules produced, duplicates included.
         used: rules on the way to `graph`, and how often.
     """
 
@@ -49,7 +49,7 @@ class Found:
         return f"{self.used.total()} applied, modelled {latency(self.before)} -> {latency(self.after)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, without the graph: seconds by the cost, and the rules from the most frequent on."""
+        """Converts the result to plain data, without the graph; the most frequent rules come first."""
         return {
             "seconds_before": self.before,
             "seconds_after": self.after,
@@ -67,76 +67,76 @@ def explore(
     segment: int = 15,
     least: float = 0.0,
 ) -> Found:
-    """Searches a graph in segments, which are cut where one value alone goes from what is before to what is after.
+    """Searches a graph in segments, which are cut where one value alone is passed on.
 
     Args:
-        graph: where the search begins.
-        cost: of a graph, in seconds.
-        budget: graphs that rules give, in all segments together; each segment has an equal share.
-        rules: which may be used; the saved ones where it is None.
-        segment: operations that a segment has at least, unless it is the last.
-        least: part of the seconds that must be gained; the graph stays as it is where less would be.
+        graph: graph that the search begins with.
+        cost: cost function, graph → seconds.
+        budget: number of graphs to produce in all segments; each segment has an equal share.
+        rules: rules to use; None: the saved ones.
+        segment: least number of operations of a segment, but for the last.
+        least: least share of the seconds to gain; with less gain the graph stays unchanged.
     """
     chosen = saved_rules() if rules is None else tuple(rules)
     parts = cut(graph, segment)
     share = max(1, budget // max(1, len(parts)))
-    kept, used, visited, made = list(parts), Counter[str](), 0, 0
+    segments, used, visited, produced = list(parts), Counter[str](), 0, 0
     before = cost(graph)
-    whole, seconds = graph, before
-    for place, part in enumerate(parts):
-        found = _backtrack(part, cost, share, chosen)
-        visited, made = visited + found.visited, made + found.made
-        if found.graph is part:
+    current, seconds = graph, before
+    for index, part in enumerate(parts):
+        result = _backtrack(part, cost, share, chosen)
+        visited, produced = visited + result.visited, produced + result.made
+        if result.graph is part:
             continue
         # A segment does not see what comes before and after it: what it promises must be true of the whole.
-        new = joined(graph, parts, [*kept[:place], found.graph, *kept[place + 1 :]])
+        new = joined(graph, parts, [*segments[:index], result.graph, *segments[index + 1 :]])
         if (after := cost(new)) < seconds:
-            whole, seconds, kept[place] = new, after, found.graph
-            used += found.used
-    unchanged = Found(graph, before, before, visited, made)
-    if whole is graph:
+            current, seconds, segments[index] = new, after, result.graph
+            used += result.used
+    unchanged = Found(graph, before, before, visited, produced)
+    if current is graph:
         return unchanged
-    new = optimise(whole, FOLDING)
+    new = optimise(current, FOLDING)
     after = cost(new)
-    return Found(new, before, after, visited, made, used) if after < before * (1 - least) else unchanged
+    return Found(new, before, after, visited, produced, used) if after < before * (1 - least) else unchanged
 
 
 def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:
-    """Best-first search: what costs more than `ALPHA` times the best is pruned."""
+    """Searches best first; graphs that cost more than `ALPHA` times the best are pruned."""
     order = count()
     start = cost(graph)
     best = Found(graph, start, start, 0, 0)
     queue: list[tuple[float, int, Graph, tuple[str, ...]]] = [(start, next(order), graph, ())]
     seen = {_key(graph)}
-    visited = made = 0
-    while queue and made < budget:
+    visited = produced = 0
+    while queue and produced < budget:
         seconds, _, current, path = heapq.heappop(queue)
         if seconds > ALPHA * best.after:
             break
         visited += 1
         for match in Matcher(current).matches(rules):
-            if made == budget:
+            if produced == budget:
                 break
             new = apply(current, match)
-            made += 1
+            produced += 1
             if new is None or (key := _key(new)) in seen:
                 continue
             seen.add(key)
-            taken = (*path, str(match.rule))
+            steps = (*path, str(match.rule))
             if (found := cost(new)) < best.after:
-                best = Found(new, start, found, 0, 0, Counter(taken))
+                best = Found(new, start, found, 0, 0, Counter(steps))
             if found <= ALPHA * best.after:
-                heapq.heappush(queue, (found, next(order), new, taken))
-    best.visited, best.made = visited, made
+                heapq.heappush(queue, (found, next(order), new, steps))
+    best.visited, best.made = visited, produced
     return best
 
 
 def _key(graph: Graph) -> Hashable:
-    """Equal for graphs that compute the same outputs in the same way, whatever their nodes are called."""
-    known: dict[str, int] = {name: hash(name) for name in (*graph.inputs, *graph.constants)}
+    """Computes a key that is equal for graphs of the same computation, independent of the nodes' names."""
+    hashes: dict[str, int] = {name: hash(name) for name in (*graph.inputs, *graph.constants)}
     for node in graph.nodes:
-        read = [known[name] for name in node.inputs]
+        read = [hashes[name] for name in node.inputs]
         if node.op in REORDERED:
             read.sort()
-        known[node.name] = hash((node.op, tuple(node.attrs.items()), tuple(read)))
-    return tuple(known[name] for name in graph.outputs)
+        hashes[node.name] = hash((node.op, tuple(node.attrs.items()), tuple(read)))
+    return tuple(hashes[name] for name in graph.outputs)

@@ -1,4 +1,4 @@
-"""Graphs cut in a row of smaller ones, where one value alone goes from what is before to what is after."""
+"""Graphs cut into a row of smaller ones, each of which passes one value on to the next."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from autotune.graph.ir import Builder, Graph, Node, without_unread_constants
 
 
 def cut(graph: Graph, least: int) -> list[Graph]:
-    """Segments of at least `least` nodes each, but for the last, in order.
+    """Cuts a graph into segments of at least `least` nodes each, but for the last, in order.
 
-    Each has the inputs that it reads, and for outputs what is read after it or by the caller.
+    Each segment has the inputs that it reads, and its outputs are the values read after it or by the caller.
     """
     last: dict[str, int] = {}
-    for place, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         for name in node.inputs:
-            last[name] = place
+            last[name] = index
     for name in graph.outputs:
         last[name] = len(graph.nodes)
     parts: list[Graph] = []
     live: set[str] = set()
     begin = 0
-    for place, node in enumerate(graph.nodes):
-        live = {name for name in (*live, node.name) if last.get(name, -1) > place}
-        if len(live) == 1 and place + 1 - begin >= least and place + 1 < len(graph.nodes):
-            parts.append(_part(graph, graph.nodes[begin : place + 1], last, place))
-            begin = place + 1
+    for index, node in enumerate(graph.nodes):
+        live = {name for name in (*live, node.name) if last.get(name, -1) > index}
+        if len(live) == 1 and index + 1 - begin >= least and index + 1 < len(graph.nodes):
+            parts.append(_part(graph, graph.nodes[begin : index + 1], last, index))
+            begin = index + 1
     return [*parts, _part(graph, graph.nodes[begin:], last, len(graph.nodes) - 1)]
 
 
@@ -39,7 +39,7 @@ def _part(graph: Graph, nodes: Sequence[Node], last: dict[str, int], place: int)
 
 
 def joined(graph: Graph, parts: Sequence[Graph], new: Sequence[Graph]) -> Graph:
-    """The whole graph made of other segments that give the same outputs in the same order."""
+    """Builds the complete graph of new segments that have the same outputs in the same order."""
     builder = Builder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}
     names |= {name: builder.constant(array, name) for name, array in graph.constants.items()}

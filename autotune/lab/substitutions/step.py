@@ -18,7 +18,7 @@ LEAST_SAVING = 0.01
 
 @dataclass(frozen=True)
 class Substitute(GraphPass):
-    """Searches substitutions of parts of a graph by faster ones; its fact is what the search came to."""
+    """Searches substitutions of parts of a graph by faster ones; its fact is the result of the search."""
 
     name = "substitute"
 

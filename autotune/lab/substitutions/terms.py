@@ -14,12 +14,12 @@ Term = str | tuple["str | Term", ...]
 
 
 def operands(term: Term) -> tuple[Term, ...]:
-    """What an operation reads; nothing for a variable."""
+    """Returns the operands of an operation; none for a variable."""
     return () if isinstance(term, str) else tuple(term[1:])
 
 
 def subterms(*terms: Term) -> Iterator[Term]:
-    """Every distinct subterm, variables included, each after what it reads."""
+    """Lists every distinct subterm, variables included, each after its operands."""
     seen: dict[Term, None] = {}
 
     def walk(term: Term) -> None:
@@ -34,49 +34,49 @@ def subterms(*terms: Term) -> Iterator[Term]:
 
 
 def nodes(*terms: Term) -> list[Term]:
-    """The distinct operations of terms."""
+    """Lists the distinct operations of terms."""
     return [term for term in subterms(*terms) if not isinstance(term, str)]
 
 
 def variables(*terms: Term) -> list[str]:
-    """Variables in the order in which they are read."""
+    """Lists variables in the order in which they are read."""
     return [term for term in subterms(*terms) if isinstance(term, str)]
 
 
 def text(term: Term) -> str:
-    """As `add(x0,relu(x1))`."""
+    """Formats a term, as in `add(x0,relu(x1))`."""
     return term if isinstance(term, str) else f"{term[0]}({','.join(map(text, operands(term)))})"
 
 
 def parse(written: str) -> Term:
-    """The term that `text` wrote.
+    """Parses a term that `text` wrote.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a term.
     """
     tokens = re.findall(r"[A-Za-z_0-9]+|[(),]", written)
     if "".join(tokens) != written.replace(" ", ""):
         raise ValueError(f"a term must be names, brackets and commas, but got {written!r}")
-    place = 0
+    position = 0
 
     def read() -> Term:
-        nonlocal place
-        name = tokens[place] if place < len(tokens) else ""
+        nonlocal position
+        name = tokens[position] if position < len(tokens) else ""
         if not name.isidentifier():
             raise ValueError(f"a term must name its operations and variables, but got {written!r}")
-        place += 1
-        if place == len(tokens) or tokens[place] != "(":
+        position += 1
+        if position == len(tokens) or tokens[position] != "(":
             return name
         parts: list[Term] = []
-        while tokens[place : place + 1] != [")"]:
-            if tokens[place : place + 1] not in (["("], [","]):
+        while tokens[position : position + 1] != [")"]:
+            if tokens[position : position + 1] not in (["("], [","]):
                 raise ValueError(f"a term must close its brackets, but got {written!r}")
-            place += 1
+            position += 1
             parts.append(read())
-        place += 1
+        position += 1
         return (name, *parts)
 
     term = read()
-    if place != len(tokens):
+    if position != len(tokens):
         raise ValueError(f"a term must be one term, but got {written!r}")
     return term

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.gpu.ladder [--output FOLDER]` tries a GPU out from the bottom up, a process for each rung.
+"""Test of a GPU from the bottom up, a process for each rung: `python -m benchmarks.gpu.ladder [--output FOLDER]`.
 
-The folder is that of the environment variable OUT, or else `runs/gpu`. A rung that hangs is killed, one that faults
-takes nothing along, and what each found out is a line of `ladder.jsonl` at once. This process asks for no package.
+The folder is that of the environment variable OUT, or else `runs/gpu`. A rung that hangs is killed, a fault ends only
+its own process, and the result of each is a line of `ladder.jsonl` at once. This process needs no package.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from benchmarks.gpu.ladder.lines import FILE, append, read
 from targets.cuda.driver import driver_version, missing_device
 
 LIMIT = 15.0
+"""Time limit of a rung, in seconds."""
 PACKAGES = ("cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "numpy", "torch", "triton", "pytest", "pytest-xdist")
 MODULES = Path(".gpu_wheels/modules")
 NO_GPU = 2
 
 
 def output_folder(given: Path | None) -> Path:
-    """Where results go: as told, or to the folder that the environment names, or to `runs/gpu`."""
+    """Returns the folder of results: the given one, or the one that the environment names, or `runs/gpu`."""
     folder = given or Path(os.environ.get("OUT") or "runs/gpu")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def versions(folder: Path) -> dict[str, Any]:
-    """The first line: what is installed, and why there is no GPU where there is none."""
-    begun, found = time.perf_counter(), {}
+    """Writes the first line: installed packages, and why there is no GPU if it is missing."""
+    begun, versions_by_name = time.perf_counter(), {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions_by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = ""
+            versions_by_name[name] = ""
     why = missing_device()
-    facts = {"python": platform.python_version(), "packages": found, "cores": os.cpu_count()}
+    facts = {"python": platform.python_version(), "packages": versions_by_name, "cores": os.cpu_count()}
     if why:
         return append(folder, "versions", "no gpu", begun, why=why, **facts)
     return append(folder, "versions", "right", begun, driver=driver_version(), **facts)
 
 
 def names() -> list[str]:
-    """Of the rungs, from a process of its own, as they take packages that this one does without.
+    """Lists the names of the rungs, by a process of its own, as they import packages that this one does without.
 
     Raises:
         ModuleNotFoundError: some are missing.
@@ -62,7 +63,7 @@ def names() -> list[str]:
 
 
 def climb(name: str, folder: Path, modules: Path, limit: float) -> dict[str, Any]:
-    """One rung in a process of its own; its line."""
+    """Runs one rung in a process of its own, and returns its line."""
     begun, before = time.perf_counter(), len(read(folder))
     command = [sys.executable, "-m", "benchmarks.gpu.ladder.rung", name]
     command += ["--output", str(folder), "--modules", str(modules)]
@@ -82,7 +83,7 @@ def climb(name: str, folder: Path, modules: Path, limit: float) -> dict[str, Any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: all rungs are right; 1: one is not; 2: there is no GPU."""
+    """Returns 0 if all rungs are right, 1 if one is not, and 2 without a GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.ladder", description=__doc__)
     parser.add_argument("--output", type=Path, help="folder of results; $OUT by default, or runs/gpu")
     parser.add_argument("--modules", type=Path, default=MODULES, help="folder of what was compiled beforehand")
@@ -96,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"no gpu: {first['why']}\n")
         return NO_GPU
     try:
-        known = names()
+        all_names = names()
     except ModuleNotFoundError as error:
         append(folder, "packages", "failed", time.perf_counter(), why=str(error))
         sys.stderr.write(f"packages must be installed (`make gpu-wheels`), but {error}\n")
         return 1
-    wanted = options.rungs.split(",") if options.rungs else known
-    if unknown := [name for name in wanted if name not in known]:
-        sys.stderr.write(f"`--rungs` must be among {', '.join(known)}, but got {unknown[0]!r}\n")
+    wanted = options.rungs.split(",") if options.rungs else all_names
+    if unknown := [name for name in wanted if name not in all_names]:
+        sys.stderr.write(f"`--rungs` must be among {', '.join(all_names)}, but got {unknown[0]!r}\n")
         return 1
     red = []
     for name in wanted:

@@ -24,10 +24,10 @@ class Written:
 
     Attributes:
         inputs, output: name, shape and dtype of arrays.
-        body: of the function; what it calls of the prelude comes along.
+        body: body of the function; functions of the prelude that it calls are included.
         blocks, threads: along x.
         shared: bytes that a launch asks for.
-        maps: of arrays that the TMA unit reads, as `Device.tensor_map` has them, with `argument` and `name`.
+        maps: maps of arrays that the TMA unit reads, in the form of `Device.tensor_map`, with `argument` and `name`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Written:
     maps: tuple[Mapping[str, Any], ...] = ()
 
     def text(self) -> str:
-        """The function, with what it calls of the prelude."""
+        """Returns the function with the functions of the prelude that it calls."""
         from targets.cuda import bulk_text  # noqa: F401  (its functions are in the prelude then)
         from targets.cuda.prelude import prelude
 
@@ -48,7 +48,7 @@ class Written:
         return prelude(function) + function
 
     def function(self) -> str:
-        """The function alone."""
+        """Returns the function alone."""
         from targets.cuda.values import C_TYPES
 
         parameters = [f"const {C_TYPES[p.dtype]}* __restrict__ {p.name}" for p in self.inputs]
@@ -57,7 +57,7 @@ class Written:
         return _HEAD.format(threads=self.threads, name=self.name, parameters=", ".join(parameters), body=self.body)
 
     def module(self, arch: str) -> Module:
-        """Machine code for `arch`.
+        """Compiles machine code for `arch`.
 
         Raises:
             BuildError: NVRTC is missing or does not take the text.
@@ -86,7 +86,7 @@ def _floats(name: str, *shape: int) -> Parameter:
 
 
 def copied(nbytes: int) -> Written:
-    """Asynchronous copies of so many bytes each; the part of every third thread, which copies nothing, gets zeros."""
+    """Makes a kernel of asynchronous copies of `nbytes` each; every third thread copies nothing and gets zeros."""
     floats = nbytes // 4
     count = THREADS * floats
     body = (
@@ -102,7 +102,7 @@ def copied(nbytes: int) -> Written:
 
 
 def streamed(floats: int) -> Written:
-    """A plain copy of an array, as fast as memory is."""
+    """Makes a kernel that copies an array plainly, as fast as memory is."""
     blocks, threads = 1056, 512
     body = (
         f"  for (long long i = (long long)blockIdx.x * {threads} + threadIdx.x; i < {floats // 4}; "
@@ -181,7 +181,7 @@ BULK_COPY = Written(
 
 
 def boxes_of(array: Any) -> Any:
-    """What `bulk_copy` puts out: (boxes down, boxes across, elements) as they lie in swizzled rows of 128 bytes."""
+    """Computes the output of `bulk_copy`: (boxes down, boxes across, elements) in swizzled rows of 128 bytes."""
     import numpy as np
 
     padded = np.zeros((_BOXES[0] * TILE, _BOXES[1] * TILE), array.dtype)

@@ -1,4 +1,4 @@
-"""Lines of a file of JSON, each written at once, so that whatever happens next does not take it along."""
+"""Lines of a file of JSON, each written at once, so that a later crash does not lose it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = "ladder.jsonl"
 
 
 def append(folder: Path, name: str, status: str, begun: float, **facts: Any) -> dict[str, Any]:
-    """Adds a line: what was tried, what came of it, after how many seconds, and what else is known."""
+    """Adds a line: the trial, its result, its seconds, and other facts."""
     line = {"rung": name, "status": status, "took": round(time.perf_counter() - begun, 3), **facts}
     data = (json.dumps(line, default=str) + "\n").encode()
     handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -25,6 +25,6 @@ def append(folder: Path, name: str, status: str, begun: float, **facts: Any) -> 
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All lines."""
+    """Reads all lines."""
     path = folder / FILE
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

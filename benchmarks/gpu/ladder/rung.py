@@ -13,7 +13,7 @@ from benchmarks.gpu.ladder.lines import append
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Appends what came of it, and says by the exit code: 0 right, 1 wrong or refused, 3 not on such a device."""
+    """Appends the result, and returns the exit code: 0 right, 1 wrong or refused, 3 not on such a device."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.ladder.rung", description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--output", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""The rungs, lowest first: what each needs compiled, and what it tries on the device."""
+"""Rungs of the ladder, lowest first: the module that each needs, and its trial on the device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 ENCODED, REPLAYS = 50, 10
+"""Arrays that tensor maps are made of, and sets of inputs of a replayed rung."""
 STREAM_BYTES = 256 << 20
+"""Bytes of the largest array that is timed: more than caches hold."""
 LARGER = 64
 """Times as much as one kernel does another does, and takes longer; of the arrays that are timed."""
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,17 +39,17 @@ class WrongResult(Exception):
 
 
 class NotHere(Exception):
-    """A device of this architecture does not have what a rung is about."""
+    """A device of this architecture lacks the feature of a rung."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One thing to try.
+    """One trial on the device.
 
     Attributes:
-        name: of it, and of its module.
-        make: what it needs compiled, for an architecture; None: nothing.
-        climb: tries it, with the module; what it found out. Raises WrongResult, NotHere, or what the driver makes it.
+        name: name of the rung, and of its module.
+        make: compiles its module for an architecture; None: it needs none.
+        climb: runs it with the module, and returns facts. Raises WrongResult, NotHere, or an error of the driver.
     """
 
     name: str
@@ -63,7 +65,7 @@ def _bound(device: CudaDevice, module: Module | None, inputs: Sequence[NDArray[A
 
 
 def _held(found: NDArray[Any], wanted: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
-    """Raises WrongResult where elements are not what they must be, with the first: it tells layouts from rounding."""
+    """Raises WrongResult if elements are wrong, with the first of them: it tells layouts from rounding."""
     found, wanted = found.astype(np.float64), np.asarray(wanted, np.float64).reshape(found.shape)
     apart = np.abs(found - wanted)
     wrong = ~(apart <= tolerance[1] + tolerance[0] * np.abs(wanted))
@@ -96,7 +98,7 @@ def _copied(nbytes: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
 
 def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
-    """Maps of many arrays, of which the driver wants what the TMA unit does; nothing is launched."""
+    """Checks tensor maps of many arrays, by the driver's rules for the TMA unit; nothing is launched."""
     from targets.cuda.packed import MAP_ALIGNMENT
 
     _hopper(device)
@@ -124,7 +126,7 @@ def _first_legal(sketch: Sketch, rng: np.random.Generator) -> NDArray[np.int32]:
 
 
 def module_of(workload: Workload, sketch_name: str, arch: str) -> Module:
-    """A candidate of a sketch, the same on every machine.
+    """Builds a candidate of a sketch, the same on every machine.
 
     Raises:
         NotHere: the architecture has no such sketch.
@@ -140,26 +142,30 @@ def module_of(workload: Workload, sketch_name: str, arch: str) -> Module:
 
 
 def _scheduled(name: str, workload: Workload, sketch: str, again: bool = False) -> Rung:
-    """Args: again: whether its launches are recorded, and replayed on other numbers."""
+    """Makes a rung of a candidate's kernels.
+
+    Args:
+        again: whether its launches are recorded, and replayed on other numbers.
+    """
 
     def climb(device: CudaDevice, module: Module | None) -> Facts:
-        given = workload.make_inputs(0)
-        bound = _bound(device, module, given)
-        facts = _held(bound.run(), workload.reference(*given), workload.tolerance)
+        inputs = workload.make_inputs(0)
+        bound = _bound(device, module, inputs)
+        facts = _held(bound.run(), workload.reference(*inputs), workload.tolerance)
         if again:
             replay = device.recorded(bound.start)
             for seed in range(1, REPLAYS):
-                given = workload.make_inputs(seed)
-                bound.feed(given, 0)
+                inputs = workload.make_inputs(seed)
+                bound.feed(inputs, 0)
                 replay()
-                facts = _held(bound.fetch(), workload.reference(*given), workload.tolerance)
+                facts = _held(bound.fetch(), workload.reference(*inputs), workload.tolerance)
         return {**facts, **bound.metrics()}
 
     return Rung(name, lambda arch: module_of(workload, sketch, arch), climb)
 
 
 def _timing(device: CudaDevice, module: Module | None) -> Facts:
-    """Memory is neither slower nor faster than it can be, and more work takes longer."""
+    """Checks that memory is neither slower nor faster than it can be, and that more work takes longer."""
     from targets.cuda.stopwatch import Stopwatch
 
     del module
@@ -206,11 +212,11 @@ RUNGS: tuple[Rung, ...] = (
     _by_hand(_STREAM, lambda x: x),
     Rung("timing", None, _timing),
 )
-"""Those before them hold those after them up: where one breaks, what is above it need not be looked at."""
+"""Rungs in order: each depends on the ones before it, so rungs above a broken one need no attention."""
 
 
 def sources_digest() -> str:
-    """Of what modules are made from."""
+    """Computes the digest of the sources that modules are made from."""
     digest = hashlib.sha256()
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -236,10 +242,10 @@ def pack(folder: Path, arch: str, rungs: Sequence[Rung] = RUNGS) -> Mapping[str,
 
 
 def module_for(rung: Rung, folder: Path, device: CudaDevice) -> Module | None:
-    """The packed module of a rung or, where there is none for this device and these sources, one compiled here.
+    """Reads the packed module of a rung, or compiles one for this device and these sources.
 
     Raises:
-        BuildError: it cannot be.
+        BuildError: it cannot be compiled.
     """
     if rung.make is None:
         return None
