@@ -229,7 +229,7 @@ def said_of(document: Mapping[str, Any]) -> str:
         f"{machine}{f' ({count} rows)' if len(counts) > 1 else ''}" for machine, count in counts.items()
     )
     said = f"{machines}; commit {document.get('at') or state['commit']}, {when}, load up to {busiest:.1f}; {settings}."
-    return f"{said}{_noise(document)} {versions}.\n\n"
+    return f"{said}{_noise(document)} With {versions}.\n\n"
 
 
 def brief_of(document: Mapping[str, Any]) -> str:

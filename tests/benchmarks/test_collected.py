@@ -39,11 +39,11 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     whole["at"] = "abcdef012345"  # of packages and benchmarks: where the command gives the rows
     assert said_of(whole).startswith("a processor, 2 cores; commit abcdef012345, 2")
     assert said_of({**whole, "at": ""}).startswith("a processor, 2 cores; commit 0123456789ab, 2")
-    assert "trials 8, threads 2. numpy 2.0." in said_of(whole)
+    assert "trials 8, threads 2. With numpy 2.0." in said_of(whole)
     whole["state"]["settings"] = {"precisions": ["a", "b"], "each_task": True, "inductor": False}
     for row, unsteady in zip(whole["rows"].values(), (0.02, 0.5), strict=True):
         row["unsteady"] = unsteady
-    assert " Measurement noise: 26% in the median row, 50% at most. numpy" in said_of(whole)
+    assert " Measurement noise: 26% in the median row, 50% at most. With numpy" in said_of(whole)
     assert "precisions a and b, each task yes, inductor no. " in said_of(whole)
     whole["state"]["settings"] = {"hardware": {"name": "small", "log_batch": 0}, "limits": {"rows": 4, "kept": True}}
     assert "hardware small, limits rows 4, kept yes. " in said_of(whole)
