@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.compiler.bundle_cache import FOLDER, find_bundle_entry
 from autotune.compiler.executable.loading import load
-from autotune.compiler.job import NetworkJob, target_of
-from autotune.compiler.whole import FOLDER, whole_of
+from autotune.compiler.job import NetworkJob, get_target
 from autotune.config import CompileConfig, ConfigError, check_section, errors_at
 from autotune.naming import file_name
 from autotune.run_files import RECORDS, make_folder
@@ -86,7 +86,7 @@ def compile(
         TypeError: `example_inputs` are missing, or come with a model that has its own.
     """
     _check_options(model, shapes, sizes, quantisation, algorithms)
-    module = _is_of("torch.nn", "Module", model)
+    module = _is_instance("torch.nn", "Module", model)
     if module == (example_inputs is None):
         raise TypeError(
             "`example_inputs` must be given for a module of PyTorch alone, but got "
@@ -94,13 +94,13 @@ def compile(
         )
     scratch = None if output is not None else ScratchFolder("network")
     folder = Path(output or "") if scratch is None else Path(scratch.name) / "run"  # a run locks its folder
-    in_memory = module or _is_of("onnx", "ModelProto", model)
+    in_memory = module or _is_instance("onnx", "ModelProto", model)
     config = check_section(
         CompileConfig,
         {
             "model": "model" if in_memory else str(model),
-            "name": _name_of(model, module, in_memory),
-            "target": registry.name_of(target),
+            "name": _network_name(model, module, in_memory),
+            "target": registry.target_name(target),
             "trials": trials,
             "seed": seed,
             "measure": {"cache": "network", "threads": threads},
@@ -119,8 +119,8 @@ def compile(
         "autotune.compile",
     )
     make_folder(config.folder)
-    job = _job_of(config)
-    source = _source_of(job, model, example_inputs) if in_memory else None
+    job = _make_job(config)
+    source = _make_source(job, model, example_inputs) if in_memory else None
     if trials and not config.network.sizes:
         from autotune.compiler.tuned import tune_network
 
@@ -139,14 +139,14 @@ def compile(
     return executable
 
 
-def _job_of(config: CompileConfig) -> NetworkJob:
+def _make_job(config: CompileConfig) -> NetworkJob:
     """Translates the checked arguments to a job.
 
     Raises:
         ConfigError: the target is unknown, or the machine has fewer threads.
     """
     with errors_at("target"):
-        target = target_of(config)
+        target = get_target(config)
     algorithms = tuple(config.network.algorithms)
     settings = Settings(target, config.trials, config.seed, measure=config.measure, algorithms=algorithms)
     warn_if_untrained(settings)
@@ -156,7 +156,7 @@ def _job_of(config: CompileConfig) -> NetworkJob:
 def _in_memory(job: NetworkJob, source: ModelSource | None) -> Executable:
     """Compiles a model without records; loads the executable from the cache if it was compiled before."""
     config = job.config
-    bundle = None if source is not None or config.lock is not None else whole_of(job)
+    bundle = None if source is not None or config.lock is not None else find_bundle_entry(job)
     cached = None if bundle is None else bundle.load(job.folder / FOLDER, config.measure.threads, config.target)
     if cached is not None:
         return cached
@@ -171,8 +171,8 @@ def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algor
     Raises:
         ConfigError: the model, or an option, has an illegal type.
     """
-    if not (isinstance(model, str | os.PathLike) or _is_of("onnx", "ModelProto", model)):
-        if not _is_of("torch.nn", "Module", model):
+    if not (isinstance(model, str | os.PathLike) or _is_instance("onnx", "ModelProto", model)):
+        if not _is_instance("torch.nn", "Module", model):
             raise ConfigError(
                 f"`model` must be a file, a name, a model of ONNX or a module of PyTorch, but got {model!r:.80}"
             )
@@ -187,13 +187,13 @@ def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algor
         raise ConfigError(f"`algorithms` must be a list of names, but got algorithms={algorithms!r:.80}")
 
 
-def _is_of(package: str, kind: str, model: object) -> bool:
+def _is_instance(package: str, kind: str, model: object) -> bool:
     """Tells whether a model is an instance of a class, without importing the package of the class."""
     found = sys.modules.get(package)
     return found is not None and isinstance(model, getattr(found, kind))
 
 
-def _source_of(job: NetworkJob, model: Any, inputs: Any) -> ModelSource:
+def _make_source(job: NetworkJob, model: Any, inputs: Any) -> ModelSource:
     """Reads a model of ONNX, or exports a module.
 
     Raises:
@@ -210,7 +210,7 @@ def _source_of(job: NetworkJob, model: Any, inputs: Any) -> ModelSource:
         return TorchSource.of(model, inputs, keys.shapes, job.options.shapes.sizes)
 
 
-def _name_of(model: Any, module: bool, in_memory: bool) -> str:
+def _network_name(model: Any, module: bool, in_memory: bool) -> str:
     """Names a network by its file, its function, its graph, or the class of a module."""
     if module:
         return file_name(type(model).__name__)

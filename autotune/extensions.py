@@ -25,7 +25,7 @@ class Extension(Protocol):
     def add_commands(self, app: typer.Typer) -> None:
         """Adds commands; a command imports what it needs when it runs."""
 
-    def tasks_of(self, config: RunConfig) -> list[Task] | None:
+    def list_tasks(self, config: RunConfig) -> list[Task] | None:
         """Lists the tasks of a configuration that only the extension runs; None for any other.
 
         Raises:

@@ -30,7 +30,7 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor], simple_mode: bool = Tru
         ValueError: `tensors` are not the inputs and outputs of the schedule.
     """
     program = lower_state(schedule.state)
-    wanted = [schedule.name_of(tensor) for tensor in tensors]
+    wanted = [schedule.stage_name(tensor) for tensor in tensors]
     taken = [*(buffer.name for buffer in program.inputs), *program.outputs]
     if sorted(wanted) != sorted(taken):
         raise ValueError(f"`tensors` must be {', '.join(taken)}, but got {', '.join(wanted)}")
@@ -43,14 +43,14 @@ def _in_order(program: LoopProgram, wanted: Sequence[str]) -> LoopProgram:
     """Sorts the parameters and prologues of a program by the order of `wanted`."""
     first = {p.outputs[0]: min(wanted.index(source.name) for source in p.inputs) for p in program.prologues}
 
-    def place(buffer: Buffer) -> int:
+    def order(buffer: Buffer) -> int:
         return first[buffer.name] if buffer.name in first else wanted.index(buffer.name)
 
     return replace(
         program,
-        params=tuple(sorted(program.params, key=place)),
+        params=tuple(sorted(program.params, key=order)),
         prologues=tuple(sorted(program.prologues, key=lambda p: first[p.outputs[0]])),
-        sources=tuple(sorted(program.sources, key=place)),
+        sources=tuple(sorted(program.sources, key=order)),
     )
 
 

@@ -11,7 +11,7 @@ from search_space.ir.stmt import LoopProgram, with_pitches
 from search_space.lower import cleanup, lower
 from search_space.schedule.state import initial_state
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets.base import Module, Target
 
@@ -25,7 +25,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSpec:
     """Complete description of a kernel, without the target.
 
     Attributes:
@@ -52,11 +52,11 @@ class Kernel:
         Raises:
             ScheduleError: the schedule does not fit the workload.
         """
-        program = program_of(self.workload, self.schedule.algorithm, self.schedule.trace)
+        program = make_program(self.workload, self.schedule.algorithm, self.schedule.trace)
         return with_pitches(program, self.pitches)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the kernel as plain data, which `kernel_of` reads."""
+        """Returns the kernel as plain data, which `kernel_from_json` reads."""
         return {
             "workload": self.workload.to_json(),
             "algorithm": self.schedule.algorithm,
@@ -96,11 +96,11 @@ class OpenKernel:
         """
         *inputs, output = te_json.from_json(self.definition, open_sizes=True)
         state = initial_state([output], inputs=inputs)
-        pitches = {name: tuple(map(te_json.extent_of, strides)) for name, strides in self.pitches.items()}
+        pitches = {name: tuple(map(te_json.read_extent, strides)) for name, strides in self.pitches.items()}
         return with_pitches(cleanup(lower(self.trace.apply(state))), pitches)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the kernel as plain data, which `kernel_of` reads."""
+        """Returns the kernel as plain data, which `kernel_from_json` reads."""
         return {
             "definition": self.definition,
             "trace": self.trace.to_json(),
@@ -109,16 +109,16 @@ class OpenKernel:
         }
 
 
-def kernel_of(data: Mapping[str, Any]) -> Kernel | OpenKernel:
+def kernel_from_json(data: Mapping[str, Any]) -> KernelSpec | OpenKernel:
     """Reads the kernel that `to_json` wrote."""
     trace = Trace.from_json(data["trace"])
     pitches = {name: tuple(strides) for name, strides in data["pitches"].items()}
     if "definition" in data:
         return OpenKernel(data["definition"], trace, pitches, data["name"])
-    return Kernel(Workload.from_json(data["workload"]), Schedule(data["algorithm"], trace), pitches, data["name"])
+    return KernelSpec(Workload.from_json(data["workload"]), Schedule(data["algorithm"], trace), pitches, data["name"])
 
 
-def module_of(kernel: Kernel | OpenKernel, target: Target) -> Module:
+def build_module(kernel: KernelSpec | OpenKernel, target: Target) -> Module:
     """Builds a kernel.
 
     Raises:

@@ -16,18 +16,18 @@ _NAMES = {
 }
 
 
-def title_of(runtime: str, precision: str, taken: str = "") -> str:
+def runtime_title(runtime: str, precision: str, computed_in: str = "") -> str:
     """Returns the title of a runtime with its precision, as in "ONNX Runtime float32" or "OpenVINO as installed
     (bfloat16)".
 
     Args:
         runtime: name of the runtime, such as `autotune bench` takes.
         precision: precision of the model that the runtime was given, or of an executable of ours.
-        taken: type that a runtime which chooses by itself reports for its floats; "" if it reports none.
+        computed_in: type that a runtime which chooses by itself reports for its floats; "" if it reports none.
     """
     name = _NAMES.get(runtime, runtime)
     if runtime != AS_INSTALLED:
         return f"{name} {precision}"
-    if not taken:
+    if not computed_in:
         return name
-    return f"{name} ({taken if precision != INT8 else f'{INT8} and {taken}'})"
+    return f"{name} ({computed_in if precision != INT8 else f'{INT8} and {computed_in}'})"

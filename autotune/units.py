@@ -19,7 +19,7 @@ def latency(seconds: float | None, none: str = "-") -> str:
     if seconds is None or math.isnan(seconds):
         return none
     rounded = float(f"{seconds:.{_DIGITS - 1}e}")  # before choosing the unit: 999.99 ns are 1.000 µs
-    scale, unit = scale_of(rounded)
+    scale, unit = select_unit(rounded)
     value = rounded * scale
     if not math.isfinite(value):
         return f"{value} {unit}"
@@ -27,7 +27,7 @@ def latency(seconds: float | None, none: str = "-") -> str:
     return f"{value:.{decimals}f} {unit}"
 
 
-def scale_of(seconds: float) -> tuple[float, str]:
+def select_unit(seconds: float) -> tuple[float, str]:
     """Returns the factor that converts seconds to the unit that suits their size, and that unit."""
     size, unit = next((of for of in reversed(_UNITS) if abs(seconds) >= of[0] * (1 - 1e-9)), _UNITS[0])
     return round(1 / size), unit

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.provenance import ROOT, commit_of, is_whole
+from benchmarks.provenance import ROOT, is_whole, read_commit
 from benchmarks.stages import STAGES, Stage
 
 PAGES = ("table", "pictures")
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{'finished' if stage.is_finished(options.results) else f'{stage.minutes:g} min':>10}  {stage.table}\n"
             )
         return 0
-    if not is_whole(commit_of()):
+    if not is_whole(read_commit()):
         sys.stderr.write("what is measured must be a commit, but packages or benchmarks are changed\n")
         return 2
     code = run(stages, options.minutes, options.results)

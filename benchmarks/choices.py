@@ -96,11 +96,11 @@ class Candidates:
         noisy = np.argsort(-(scores + SPREAD * rng.standard_normal(len(scores))))
         chosen = list(dict.fromkeys([*np.argsort(-scores, kind="stable")[:FIRST], *noisy[:count]]))[:count]
         self.estimates: NDArray[np.float64] = np.exp(-scores[chosen])
-        self._space, self._found = space, frame.candidates(drawn.take(np.array(chosen)))
+        self._space, self._candidates = space, frame.candidates(drawn.take(np.array(chosen)))
 
     def timed(self, workload: Workload, target: str, rounds: int) -> NDArray[np.float64]:
         """Times all candidates in turns, and returns the least seconds of each: (count,)."""
-        built = [registry.get(target).build(self._space.program(found)) for found in self._found]
+        built = [registry.get(target).build(self._space.program(found)) for found in self._candidates]
         inputs, took = workload.make_inputs(seed=0), np.full(len(built), np.inf)
         with alone():
             for _ in range(rounds):

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import results
-from benchmarks.provenance import MEASURED, MEASURING, commit_of, is_whole, moment, state_of
+from benchmarks.provenance import MEASURED, MEASURING, describe_state, is_whole, moment, read_commit
 from benchmarks.rows import pick
 from search_space.files import replace_file
 
@@ -60,11 +60,11 @@ class Collected:
         self, name: str, settings: Mapping[str, Any], rows: Sequence[str], folder: Path = results.FOLDER
     ) -> None:
         self.name, self.wanted, self._folder = name, tuple(rows), folder
-        self.state = self._shared(state_of(json.loads(json.dumps(dict(settings)))))
-        self._whole = is_whole(self.state["commit"])
-        self._file = folder / UNFINISHED / (f"{name}.json" if self._whole else f"{name}+.json")
+        self.state = self._shared(describe_state(json.loads(json.dumps(dict(settings)))))
+        self._is_committed = is_whole(self.state["commit"])
+        self._file = folder / UNFINISHED / (f"{name}.json" if self._is_committed else f"{name}+.json")
         self.rows: dict[str, Any] = {}
-        for path in (folder / f"{name}.json", self._file) if self._whole else ():
+        for path in (folder / f"{name}.json", self._file) if self._is_committed else ():
             stored = json.loads(path.read_text()) if path.exists() else {}
             if self._shared(stored.get("state", {})) == self.state:
                 self.rows |= {name: row for name, row in stored["rows"].items() if name in self.wanted}
@@ -76,17 +76,17 @@ class Collected:
         """Returns the parts of a state that all rows must share."""
         return {key: value for key, value in state.items() if key not in MACHINE or key in _common(self.name)}
 
-    def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
-        other = self._shared(found["state"])
+    def _refuse_to_lose(self, table: Mapping[str, Any]) -> None:
+        other = self._shared(table["state"])
         if any(other.get(key) != self.state.get(key) for key in MACHINE):
             here, there = (f"{state['cpu']}, {state['cores']} cores" for state in (self.state, other))
             raise MixedTable(
-                f"`results` of {self.name} must be a folder for {here}, but {len(found['rows'])} rows of {there} wait "
+                f"`results` of {self.name} must be a folder for {here}, but {len(table['rows'])} rows of {there} wait "
                 f"in {self._file}: take another folder, or remove the file"
             )
         if all(other[key] == self.state[key] for key in self.state if key != "settings"):
             raise MixedTable(
-                f"`settings` of {self.name} must be {other['settings']}, as of {len(found['rows'])} rows that wait in "
+                f"`settings` of {self.name} must be {other['settings']}, as of {len(table['rows'])} rows that wait in "
                 f"{self._file}, but are {self.state['settings']}: take other results, or remove the file"
             )
 
@@ -103,7 +103,7 @@ class Collected:
         """
         if name not in self.wanted:
             raise MixedTable(f"`row` must be one of {', '.join(self.wanted)}, but got row={name!r}")
-        now = state_of(self.state["settings"])
+        now = describe_state(self.state["settings"])
         if self._shared(now) != self.state:
             raise MixedTable(
                 f"rows must be of one state, but {self.name} began at {self.state['commit']} and is at {now['commit']}"
@@ -111,7 +111,7 @@ class Collected:
         made = {key: now[key] for key in ("commit", *MACHINE)}
         self.rows[name] = {**row, "made": {**made, **moment()}}
         self._write(self._file)
-        if self._whole and not self.missing:
+        if self._is_committed and not self.missing:
             self.publish()
 
     def fill(
@@ -146,7 +146,7 @@ class Collected:
 
     def document(self) -> dict[str, Any]:
         """Returns state, rows so far, and `at`: the commit at which the table's command gives these rows."""
-        return {"state": self.state, "at": commit_of(measured=(*MEASURED, *MEASURING)), "rows": self.rows}
+        return {"state": self.state, "at": read_commit(measured=(*MEASURED, *MEASURING)), "rows": self.rows}
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def _shown(value: Any) -> str:
     return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def said_of(document: Mapping[str, Any]) -> str:
+def describe_source(document: Mapping[str, Any]) -> str:
     """Formats the line above a table that says where its rows come from."""
     state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
     busiest = max(row["made"]["load"] for row in document["rows"].values())

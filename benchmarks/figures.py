@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.compiler.checking.process import NetworkProcess, time_in_turns
 from benchmarks.interleave import geometric_mean
-from measure.steadiness import disagreement, halves_of, spread_of, steady_seconds
+from measure.steadiness import compute_spread, disagreement, half_medians, steady_seconds
 
 
 def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -16,10 +16,10 @@ def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     Args:
         took: seconds of each turn, in order of time, by runtime.
     """
-    halves = {label: halves_of(turns) for label, turns in took.items()}
+    halves = {label: half_medians(turns) for label, turns in took.items()}
     return {
         "seconds": {label: steady_seconds(turns) for label, turns in took.items()},
-        "spread": {label: spread_of(turns) for label, turns in took.items()},
+        "spread": {label: compute_spread(turns) for label, turns in took.items()},
         "halves": {label: list(each) for label, each in halves.items() if each[0] == each[0]},
         "unsteady": max(map(disagreement, halves.values())),
     }
@@ -35,7 +35,7 @@ def milliseconds(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{label} {seconds * 1e3:.3f} ms" for label, seconds in row["seconds"].items())
 
 
-def noise_of(row: Mapping[str, Any], *labels: str) -> float:
+def halves_difference(row: Mapping[str, Any], *labels: str) -> float:
     """Returns the largest difference between the halves of some runtimes' turns, as a share; 0 if it is unknown."""
     halves = row.get("halves", {})
     return max((disagreement(tuple(halves[label])) for label in labels if label in halves), default=0.0)
@@ -51,7 +51,7 @@ def is_known(row: Mapping[str, Any], label: str) -> bool:
 
 def beside(row: Mapping[str, Any], ours: str, peer: str) -> str:
     """Formats seconds of a peer over ours, both timed in turns."""
-    return ratio_text(row["seconds"][peer] / row["seconds"][ours], noise_of(row, ours, peer))
+    return ratio_text(row["seconds"][peer] / row["seconds"][ours], halves_difference(row, ours, peer))
 
 
 def ratio_text(ratio: float | None, noise: float = 0.0) -> str:

@@ -47,7 +47,7 @@ class Load:
     driver_share: float
 
 
-def trial_of(number: int) -> Trial:
+def make_trial(number: int) -> Trial:
     """Makes an artificial trial of the size of a real one."""
     steps = [
         {"step": "split", "stage": "C", "axis": f"i{place}", "factors": [number % 7, 2, 4], "tail": "exact"}
@@ -78,7 +78,7 @@ def load(devices: int, seconds: float, trials: int) -> Load:
         start, cpu = time.perf_counter(), time.process_time()
         while done < trials:
             if (more := min(pool.capacity - pool.outstanding, trials - submitted)) > 0:
-                pool.submit([trial_of(submitted + place) for place in range(more)])
+                pool.submit([make_trial(submitted + place) for place in range(more)])
                 submitted += more
             for result in pool.results():
                 assert result.seconds == table[result.trial.trace_key], result

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import networks_table, operators_table, results, tvm_table
 from benchmarks.collected import UNFINISHED, check
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch import table as pytorch_table
@@ -48,7 +48,7 @@ class Claim:
 
 
 def _networks(document: Document) -> Iterator[Claim]:
-    wide, narrow = networks_table.peers_of(document)
+    wide, narrow = networks_table.list_peers(document)
     yield Claim(
         "networks, float32",
         [networks_table.PEERS[peer].partition(",")[0] for peer in wide],
@@ -81,7 +81,7 @@ def _operators(document: Document) -> Iterator[Claim]:
 
 
 def _tvm(document: Document) -> Iterator[Claim]:
-    for trials in tvm_table.counts_of(document["rows"].values()):
+    for trials in tvm_table.trial_counts(document["rows"].values()):
         yield Claim("operators, float32", ["TVM"], lambda row, n=trials: tvm_table.ratio(row, n), trials=trials)
 
 
@@ -120,7 +120,7 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
     held_out = [ratio for ratio, _, row in ratios_of_rows if row.get("held_out")]
     settings = document["state"]["settings"]
     trials = settings.get("trials", 0) if claim.trials is None else claim.trials
-    apart = [noise_of(row, *row["halves"]) for _, _, row in ratios_of_rows]
+    apart = [halves_difference(row, *row["halves"]) for _, _, row in ratios_of_rows]
     return [
         claim.what,
         " and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows)),

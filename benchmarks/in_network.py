@@ -20,19 +20,19 @@ import numpy as np
 
 from autotune.compiler.build import make_feeds, write_network
 from autotune.compiler.executable.loading import load
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.schedules import Schedules
 from autotune.config import check_config
 from autotune.graph.frontends.onnx.model import load_model
-from autotune.run.workloads import limits_of, settings_of
+from autotune.run.workloads import make_limits, make_settings
 from autotune.tuner.settings import Settings
 from benchmarks.collected import add_options, collect
 from benchmarks.markdown import table
 from measure.host import cores_for
 from measure.hostlock import alone
 from measure.timing import rotation_copies
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets.base import Bound
 
@@ -67,7 +67,7 @@ class Alone:
 def bound_alone(workload: Workload, schedules: Schedules, settings: Settings) -> Alone:
     """Loads the kernel that a network has for a workload, with random inputs."""
     target, schedule = settings.target, schedules(workload)
-    kernel = target.load(target.build(program_of(workload, schedule.algorithm, schedule.trace)))
+    kernel = target.load(target.build(make_program(workload, schedule.algorithm, schedule.trace)))
     inputs = workload.make_inputs(seed=0)
     nbytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
     copies = max(2, rotation_copies(nbytes, target.cache_bytes, ROTATED)) if nbytes else 1
@@ -86,8 +86,8 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     }
     config = check_config({**document, "measure": {"cache": "network", "threads": options.threads}}, NAME)
     network: Network = load_network(load_model(name), Path(name).stem, CompileOptions(seed=options.seed))
-    settings = settings_of(config)
-    schedules = Schedules(None, settings, limits_of(config))
+    settings = make_settings(config)
+    schedules = Schedules(None, settings, make_limits(config))
     write_network(network, schedules, folder, settings)
     os.sched_setaffinity(0, cores_for(options.threads))
     executable = load(folder, options.threads)

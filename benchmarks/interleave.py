@@ -28,7 +28,7 @@ class Timed(Protocol):
         """Times each of `samples` executions in seconds."""
 
 
-def turns_of(
+def measure_turns(
     peers: Mapping[str, Timed],
     repeat: int = FEWEST_ROUNDS,
     turn_seconds: float = 0.03,

@@ -40,7 +40,7 @@ FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"
 SOURCE = "__global__ void kernel(float *x) { }"
 
 
-def cache_of(measured: MeasuredSpace) -> dict[str, Any]:
+def kernel_tuner_cache(measured: MeasuredSpace) -> dict[str, Any]:
     """Converts a measured space to Kernel Tuner's cache of results, in milliseconds."""
     parameters = {p.name: list(p.values) for p in measured.space.parameters}
     cache = {}
@@ -85,7 +85,7 @@ def searches(measured: MeasuredSpace, strategy: str, seeds: Sequence[int], trial
     configurations = []
     with tempfile.TemporaryDirectory(prefix="autotune-kernel-tuner-") as folder:
         file = Path(folder) / "cache.json"
-        file.write_text(json.dumps(cache_of(measured)))
+        file.write_text(json.dumps(kernel_tuner_cache(measured)))
         for seed in seeds:
             for most in (*(few for few in PREFIXES.get(strategy, ()) if few < trials), trials):
                 asked = _search(measured, strategy, seed, most, file)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.collected import add_options, collect
-from benchmarks.figures import beside, figures, milliseconds, noise_of, with_processors
-from benchmarks.interleave import FEWEST_ROUNDS, Timed, turns_of
+from benchmarks.figures import beside, figures, halves_difference, milliseconds, with_processors
+from benchmarks.interleave import FEWEST_ROUNDS, Timed, measure_turns
 from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess as Other
@@ -110,7 +110,7 @@ class Model:
 
     def __init__(self, model: str, options: argparse.Namespace) -> None:
         self._stack, self._repeat = ExitStack(), options.repeat
-        self.sizes = sizes_of(model, options)
+        self.sizes = model_sizes(model, options)
         positions = {"positions": LONGEST} if model == "gpt2" else {}
         settings = {"model": model, **self.sizes, **positions, "longest": LONGEST}
         few = [name for bits in FEW_BITS for name in (*FEW_BITS[bits], *FEW_BITS_PEERS[bits])]
@@ -133,7 +133,7 @@ class Model:
         self._stack.close()
 
 
-def sizes_of(model: str, options: argparse.Namespace) -> dict[str, int]:
+def model_sizes(model: str, options: argparse.Namespace) -> dict[str, int]:
     """Returns the sizes of a model, with the ones given as options."""
     return {n: size if getattr(options, n) is None else getattr(options, n) for n, size in SIZES[model].items()}
 
@@ -164,7 +164,11 @@ def compared(
     largest = np.abs(logits["ours"]).max()
     errors = {who: float(np.abs(found - logits["ours"]).max() / largest) for who, found in logits.items()}
     turns: dict[str, Timed] = {**running, **(reads if case[0] == "step" else {})}
-    return {"case": list(case), "errors": errors, **figures(turns_of(turns, repeat, pause=0.06, warm_seconds=0.04))}
+    return {
+        "case": list(case),
+        "errors": errors,
+        **figures(measure_turns(turns, repeat, pause=0.06, warm_seconds=0.04)),
+    }
 
 
 def language(document: Mapping[str, Any]) -> str:
@@ -202,7 +206,7 @@ def ratios_of(rows: Iterable[Mapping[str, Any]], kind: str) -> list[tuple[float,
     """Returns seconds of the fastest peer over ours, with weights of a kind, and the noise of the two; none untimed."""
     found = [(row, *fastest_of(row, kind)) for row in rows]
     return [
-        (row["seconds"][peer] / row["seconds"][ours], noise_of(row, ours, peer))
+        (row["seconds"][peer] / row["seconds"][ours], halves_difference(row, ours, peer))
         for row, ours, peer in found
         if ours is not None and peer is not None
     ]
@@ -253,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     cases = {f"{model} {what} {count}": (model, (what, count)) for model in SIZES for what, count in CASES}
     settings = {"threads": options.threads, "repeat": options.repeat, "llama.cpp": installed() or "not installed"}
-    if changed := {model: of for model in SIZES if (of := sizes_of(model, options)) != SIZES[model]}:
+    if changed := {model: of for model in SIZES if (of := model_sizes(model, options)) != SIZES[model]}:
         settings["sizes"] = changed
     running: dict[str, Model] = {}
 

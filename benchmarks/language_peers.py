@@ -81,7 +81,7 @@ class Torch:
         s = model.sizes
         self._turns = model.turns(longest)
         self._caches = [[torch.zeros(s.kv_heads, longest, s.head_width) for _ in range(2)] for _ in model.layers]
-        self._given: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self._prompts: dict[tuple[int, tuple[int, ...]], Any] = {}
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
         if what == "prefill":
@@ -91,9 +91,9 @@ class Torch:
 
     def _tensor(self, array: Array) -> Any:
         key = array.ctypes.data, array.strides  # logits may be the embeddings transposed
-        if key not in self._given:
-            self._given[key] = self._torch.from_numpy(array)
-        return self._given[key]
+        if key not in self._prompts:
+            self._prompts[key] = self._torch.from_numpy(array)
+        return self._prompts[key]
 
     def _run(self, tokens: Array, past: int) -> Array:
         torch, model = self._torch, self._model

@@ -25,7 +25,7 @@ from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
 from autotune.graph.zoo import bert_base
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, measure_turns
 from benchmarks.markdown import table
 
 NAME = "lengths"
@@ -66,8 +66,8 @@ class Bert:
 
     def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
         self._options = options
-        self._place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-open-")))
-        self._model = self._place / "bert.onnx"
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-open-")))
+        self._model = self._folder / "bert.onnx"
         built = bert_base.build(layers=options.layers, sequence=LONGEST, vocabulary=WORDS, any_sequence=True)
         onnx.save(built, self._model)
         seconds, folder = self._compiled("all", {"shapes": {"tokens": (1, "n")}, "sizes": {"n": (1, LONGEST)}})
@@ -83,10 +83,10 @@ class Bert:
             found = compared(n, {**self._running, "each": each}, self._options)
         return {**found, **self._facts, "seconds_to_compile_alone": alone}
 
-    def _compiled(self, name: str, given: Mapping[str, Any]) -> tuple[float, str]:
+    def _compiled(self, name: str, arguments: Mapping[str, Any]) -> tuple[float, str]:
         start = time.perf_counter()
-        output = self._place / name
-        autotune.compile(self._model, output=output, threads=self._options.threads, cache="none", **given)
+        output = self._folder / name
+        autotune.compile(self._model, output=output, threads=self._options.threads, cache="none", **arguments)
         return time.perf_counter() - start, str(output / "network")
 
 
@@ -96,7 +96,7 @@ def compared(n: int, running: Mapping[str, NetworkProcess], options: argparse.Na
     outputs = {who: next(iter(process.infer({"tokens": tokens}).values())) for who, process in running.items()}
     errors = {who: float(relative_error(found, outputs["all"])) for who, found in outputs.items()}
     turns = {who: Turns(process) for who, process in running.items()}
-    return {"n": n, "errors": errors, **figures(turns_of(turns, options.repeat, pause=0.06, warm_seconds=0.04))}
+    return {"n": n, "errors": errors, **figures(measure_turns(turns, options.repeat, pause=0.06, warm_seconds=0.04))}
 
 
 def _peers(stack: ExitStack, threads: int, model: Path) -> tuple[dict[str, NetworkProcess], dict[str, str]]:

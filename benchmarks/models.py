@@ -31,10 +31,10 @@ NAME = "models"
 ROLES = ("validation", "test")
 
 
-def row_of(found: Study) -> dict[str, Any]:
+def study_row(study: Study) -> dict[str, Any]:
     """Converts a study to a row of the results, with the processor that its programs were measured on."""
-    machines = {part.task.machine for part in found.held.parts}
-    document = found.to_json()
+    machines = {part.task.machine for part in study.held_out.parts}
+    document = study.to_json()
     if "roofline" in document["models"]:
         document["models"]["roofline"]["programs_per_second"] = None  # it is looked up among the features
     return {**document, "machine": ", ".join(sorted(machines))}
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure(role: str) -> dict[str, Any]:
         if role == "test":
-            return row_of(test(names, options.pools, options.seeds, progress=say))
-        return row_of(study(Pools.open(options.pools), role, names, options.seeds, progress=say))
+            return study_row(test(names, options.pools, options.seeds, progress=say))
+        return study_row(study(Pools.open(options.pools), role, names, options.seeds, progress=say))
 
     def shown(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {model['normalised1'][0]:.3f}" for name, model in row["models"].items())

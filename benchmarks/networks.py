@@ -16,7 +16,7 @@ from typing import Any
 from autotune.compiler.mixed.chooser import DEFAULT
 from benchmarks.collected import add_options, collect
 from benchmarks.networks_table import networks
-from benchmarks.precisions.__main__ import line_of
+from benchmarks.precisions.__main__ import format_line
 from benchmarks.precisions.compare import Plan, compare
 from benchmarks.subjects import Subject
 from targets import registry
@@ -40,7 +40,7 @@ BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
 """Budget → trials, and whether of each task: none; ten for each kernel; the number in ResNet-50's configuration."""
 
 
-def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
+def make_plan(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
     """Plans the measurements of each network.
 
     PyTorch's compiler is a peer without trials only: it has no budget, so one comparison is enough. The same holds for
@@ -60,14 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", choices=BUDGETS, default="0", help="trials; 10: of each task")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
-    plan = plan_of(options.budget, options.threads)
+    plan = make_plan(options.budget, options.threads)
     name = f"networks_{options.budget}_{options.threads}"
 
     def measure(network: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="autotune-networks-") as place:
             return {**compare(Subject(network), Path(place), plan), "held_out": network in HELD_OUT}
 
-    return collect(options, name, plan.to_json(), NETWORKS, measure, line_of, networks)
+    return collect(options, name, plan.to_json(), NETWORKS, measure, format_line, networks)
 
 
 if __name__ == "__main__":

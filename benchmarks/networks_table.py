@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text, with_processors
+from benchmarks.figures import halves_difference, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 
@@ -34,20 +34,20 @@ SAID_OF_NARROW = (
 )
 
 
-def best_of(row: Row, peers: Sequence[str]) -> str | None:
+def fastest_peer(row: Row, peers: Sequence[str]) -> str | None:
     """Returns the fastest of some peers; None where none was timed."""
     return min((peer for peer in peers if peer in row["seconds"]), key=row["seconds"].__getitem__, default=None)
 
 
 def ratio(row: Row, ours: str, peers: Sequence[str]) -> tuple[float | None, float]:
     """Computes seconds of the fastest of some peers over ours, and their noise; None if either was not timed."""
-    best = best_of(row, peers)
+    best = fastest_peer(row, peers)
     if best is None or ours not in row["seconds"]:
         return None, 0.0
-    return row["seconds"][best] / row["seconds"][ours], noise_of(row, ours, best)
+    return row["seconds"][best] / row["seconds"][ours], halves_difference(row, ours, best)
 
 
-def peers_of(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def list_peers(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Lists peers that were timed: in float32, and the ones that round to 16 bits, or may."""
     timed = {label for row in document["rows"].values() for label in row["seconds"]}
     return [peer for peer in PEERS if peer in timed], [peer for peer in NARROW_PEERS if peer in timed]
@@ -56,7 +56,7 @@ def peers_of(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 def networks(document: Mapping[str, Any]) -> str:
     """Formats every network, then geometric means over held-out networks and the others."""
     rows = list(document["rows"].values())
-    peers, narrow = peers_of(document)
+    peers, narrow = list_peers(document)
     both = any(NARROW in row["seconds"] for row in rows)
     header = ["network", "held out", "autotune", *(PEERS[p] for p in peers), "ratio"]
     header += ["autotune bfloat16", *(NARROW_PEERS[p] for p in narrow), "ratio in bfloat16"] if both else []
@@ -79,7 +79,7 @@ def networks(document: Mapping[str, Any]) -> str:
 
 def means(document: Mapping[str, Any]) -> str:
     """Returns geometric means in each precision: of all networks, of those that are held out, and of the others."""
-    wide, narrow = peers_of(document)
+    wide, narrow = list_peers(document)
     ratios: dict[tuple[str, str], list[float]] = {}
     for row in document["rows"].values():
         for kind, ours, peers in (("float32", OURS, wide), ("bfloat16", NARROW, [*wide, *narrow])):

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
@@ -51,7 +51,7 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         processes = {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
         running, figures_of_row["peers"] = prepared(processes, workload, settings, options.threads)
-        return {**figures_of_row, **figures(turns_of(running, options.repeat))}
+        return {**figures_of_row, **figures(measure_turns(running, options.repeat))}
 
 
 def prepared(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.tuning import INFORMED
@@ -24,15 +24,15 @@ DIRECT = (
 )
 
 
-def best_of(row: Mapping[str, Any]) -> str | None:
+def fastest_peer(row: Mapping[str, Any]) -> str | None:
     """Returns the fastest peer of a row; None where no peer has the operator."""
     return min((name for name in PEERS if name in row["seconds"]), key=row["seconds"].__getitem__, default=None)
 
 
 def ratio_to_best(row: Mapping[str, Any]) -> tuple[float | None, float]:
     """Computes seconds of the fastest peer over ours, and their noise; None where no peer has the operator."""
-    best, seconds = best_of(row), row["seconds"]
-    return (None, 0.0) if best is None else (seconds[best] / seconds["ours"], noise_of(row, "ours", best))
+    best, seconds = fastest_peer(row), row["seconds"]
+    return (None, 0.0) if best is None else (seconds[best] / seconds["ours"], halves_difference(row, "ours", best))
 
 
 def operators(document: Mapping[str, Any]) -> str:

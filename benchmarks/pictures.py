@@ -17,7 +17,7 @@ from benchmarks import readme_table, results, tvm_table
 from benchmarks.collected import UNFINISHED
 from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, PEERS
-from benchmarks.search.statistics import kinds_of
+from benchmarks.search.statistics import group_by_kind
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
@@ -142,7 +142,7 @@ def _with_values(
 def _counts(document: Mapping[str, Any]) -> list[int]:
     """Lists trials after which our kernels and TVM's were timed for every operator that TVM takes."""
     rows = [row for row in document["rows"].values() if "seconds" in row]
-    return [n for n in tvm_table.counts_of(rows) if all(tvm_table.ratio(row, n)[0] is not None for row in rows)]
+    return [n for n in tvm_table.trial_counts(rows) if all(tvm_table.ratio(row, n)[0] is not None for row in rows)]
 
 
 def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
@@ -195,7 +195,7 @@ def draw_search(documents: Documents) -> Any | None:
     document = documents["search"]
     if document is None:
         return None
-    kinds = kinds_of(document["rows"])
+    kinds = group_by_kind(document["rows"])
     figure = new_figure(9.0, 3.4)
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     titles = {"CPU": "measured on a CPU", "VTA": "on the simulated VTA"}

@@ -31,10 +31,10 @@ from autotune.config import RunConfig
 from autotune.lab.collect.random_programs import random_workload
 from autotune.lab.protocol import ROLES, PoolTask, Registered, Role
 from autotune.naming import file_name
-from autotune.run.workloads import network_of
+from autotune.run.workloads import import_network
 from autotune.tuner.task import Task
+from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.exports import EXPORTERS
-from benchmarks.survey.kept import Kept
 from benchmarks.survey.models import LISTED, load_models
 from search_space.workloads import Workload
 
@@ -75,65 +75,67 @@ FLOPS, BYTES = 1e11, 1e10
 """A second of some processor: what is left out may not depend on the one at hand."""
 
 
-def anchor_of(workload: Workload) -> str:
+def anchor_key(workload: Workload) -> str:
     """Returns a layer's anchor: its computation less the operators fused around it."""
     return json.dumps(workload.anchor.to_json(), sort_keys=True)
 
 
-def seconds_of(workload: Workload) -> float:
+def estimate_seconds(workload: Workload) -> float:
     """Estimates seconds roughly, by operations and bytes."""
     arrays = (*workload.inputs, workload.output)
     return workload.flops / FLOPS + sum(4 * math.prod(spec.shape) for spec in arrays) / BYTES
 
 
-def whole(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
+def group_layers(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
     """Lists layers of a network that count, each with the number of its and similar layers' occurrences."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        groups.setdefault(anchor_of(task.workload), []).append(task)
+        groups.setdefault(anchor_key(task.workload), []).append(task)
     layers = [
         (max(group, key=lambda task: task.weight), sum(task.weight for task in group)) for group in groups.values()
     ]
-    shares = np.array([seconds_of(task.workload) * times for task, times in layers])
+    shares = np.array([estimate_seconds(task.workload) * times for task, times in layers])
     order = np.argsort(shares, kind="stable")
     small = set(order[np.cumsum(shares[order]) <= SMALL * shares.sum()].tolist())
     return [layer for place, layer in enumerate(layers) if place not in small]
 
 
-def spread(tasks: Sequence[Task], taken: set[str], layers: int) -> list[tuple[Task, int]]:
-    """Selects so many layers of a network, none of which has an anchor in `taken`, and adds their anchors to it."""
-    left = [task for task in tasks if anchor_of(task.workload) not in taken and seconds_of(task.workload) > 2e-5]
+def spread(tasks: Sequence[Task], used: set[str], layers: int) -> list[tuple[Task, int]]:
+    """Selects so many layers of a network, none of which has an anchor in `used`, and adds their anchors to it."""
+    left = [task for task in tasks if anchor_key(task.workload) not in used and estimate_seconds(task.workload) > 2e-5]
     chosen = [left[len(left) * place // layers] for place in range(layers)] if len(left) > layers else left
-    apart = {anchor_of(task.workload): task for task in chosen}
-    taken.update(apart)
+    apart = {anchor_key(task.workload): task for task in chosen}
+    used.update(apart)
     return [(task, task.weight) for task in apart.values()]
 
 
-def tasks_of(name: str, exports: Path) -> Sequence[Task]:
+def list_tasks(name: str, exports: Path) -> Sequence[Task]:
     """Lists layers of a network by name: of the package, or of a library by way of ONNX."""
     model = name
     if name in EXPORTED:
         listed = next(one for one in load_models(LISTED) if one.name == name)
-        file = Kept(exports, listed, 0, EXPORTERS).file
+        file = ExportCache(exports, listed, 0, EXPORTERS).file
         if not file.exists():
             command = ["-m", "benchmarks.survey", "--exports", str(exports), "--export-only", "--only", name]
             subprocess.run([sys.executable, *command], check=True)
         model = str(file)
     cache = {"cache": "network"}
-    return network_of(RunConfig.model_validate({"name": name, "model": model, "target": "cpu", "measure": cache})).tasks
+    return import_network(
+        RunConfig.model_validate({"name": name, "model": model, "target": "cpu", "measure": cache})
+    ).tasks
 
 
 def register(exports: Path, seed: int = 0) -> Registered:
     """Registers the pools: roles in turns, so that an interrupted collection has some of each."""
-    tasks_by_network = {name: tasks_of(name, exports) for name in NETWORKS}
+    tasks_by_network = {name: list_tasks(name, exports) for name in NETWORKS}
     pools: dict[str, PoolTask] = {}
     anchors: set[str] = set()
     for name, role in NETWORKS.items():  # a layer that is tested with is nothing else
         if role == "train":
             layers = spread(tasks_by_network[name], anchors, LAYERS)
         else:
-            layers = whole(tasks_by_network[name])
-            anchors.update(anchor_of(task.workload) for task in tasks_by_network[name])
+            layers = group_layers(tasks_by_network[name])
+            anchors.update(anchor_key(task.workload) for task in tasks_by_network[name])
         for task, times in layers:
             key = task.workload.key
             pool = pools.setdefault(key, PoolTask(task.name, task.workload, role, PROGRAMS[role], COLLECTIONS[role]))
@@ -148,7 +150,7 @@ def register(exports: Path, seed: int = 0) -> Registered:
     for kind, count in MORE.items():
         for number in range(count):
             workload = random_workload(rng, kind)
-            if anchor_of(workload) not in anchors:
+            if anchor_key(workload) not in anchors:
                 name = file_name(f"random_{kind}_{number}")
                 pools.setdefault(workload.key, PoolTask(name, workload, "train", RANDOM_PROGRAMS))
     by_role = [[pool for pool in pools.values() if pool.role == role] for role in ROLES]

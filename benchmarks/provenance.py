@@ -25,7 +25,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def commit_of(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring: Sequence[str] = MEASURING) -> str:
+def read_commit(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring: Sequence[str] = MEASURING) -> str:
     """Returns the newest commit that changed measured paths; "" if no repository has them.
 
     A `+` follows it if measured or measuring paths differ from the committed ones.
@@ -42,7 +42,7 @@ def commit_of(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring
 
 
 def is_whole(commit: str) -> bool:
-    """Tells whether the code was exactly that commit, as `commit_of` names it."""
+    """Tells whether the code was exactly that commit, as `read_commit` names it."""
     return bool(commit) and not commit.endswith("+")
 
 
@@ -57,11 +57,11 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return by_package
 
 
-def state_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+def describe_state(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the common state of a table's rows: commit, processor, settings, and versions of packages."""
     host = describe_host()
     return {
-        "commit": commit_of(),
+        "commit": read_commit(),
         "cpu": host["cpu"],
         "cores": host["cores"],
         "settings": dict(settings),

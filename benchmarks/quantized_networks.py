@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiler.checking.process import NetworkProcess
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.config import Quantisation, check_config
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.ir import Array
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
-from autotune.run.workloads import settings_of
+from autotune.run.workloads import make_settings
 from benchmarks import tables
 from benchmarks.collected import collect
 from benchmarks.figures import figures_in_turns
@@ -104,7 +104,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     config = check_config(document, NAME)
     network = load_network(load_model(str(file)), name, CompileOptions(seed=options.seed, quantise="int8"))
     assert network.accuracy is not None
-    executable_folder = compiled(network, config, settings_of(config), folder)
+    executable_folder = compiled(network, config, make_settings(config), folder)
     train = random_feeds(network.graph.inputs, options.seed, Quantisation().inputs)
     test = random_feeds(network.graph.inputs, options.seed + 1, TEST_INPUTS)
     row: dict[str, Any] = {"title": name, "threads": options.threads, "trials": options.trials}

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiler.build import make_feeds
-from autotune.compiler.cache.place import NONE, VARIABLE
+from autotune.compiler.cache.locations import NONE, VARIABLE
 from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
-from autotune.compiler.load import load_network
-from autotune.graph.errors import ModelError
+from autotune.compiler.prepare import load_network
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.model import load_model
 from benchmarks import results
-from benchmarks.figures import figures_in_turns, noise_of, ratio_text
+from benchmarks.figures import figures_in_turns, halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.provenance import ROOT
@@ -69,7 +69,7 @@ def git(*words: str, folder: Path = ROOT) -> str:
     return done.stdout.strip()
 
 
-def base_of(named: str | None, folder: Path = ROOT) -> str:
+def resolve_base(named: str | None, folder: Path = ROOT) -> str:
     """Returns twelve digits of the commit to compare with.
 
     Args:
@@ -90,7 +90,7 @@ def base_of(named: str | None, folder: Path = ROOT) -> str:
     return git("rev-parse", "--short=12", f"{named}^{{commit}}", folder=folder)
 
 
-def tree_of(commit: str, store: Path, repository: Path = ROOT) -> Path:
+def extract_tree(commit: str, store: Path, repository: Path = ROOT) -> Path:
     """Extracts the files of a commit into a folder of the store."""
     folder = store / commit / "tree"
     if not folder.exists():
@@ -152,7 +152,7 @@ def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], 
             return figures_in_turns(processes, turns)
 
 
-def lines_of(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]], list[str]]:
+def make_lines(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]], list[str]]:
     """Formats the cells of the table, and lists the names of slower networks.
 
     Args:
@@ -163,7 +163,7 @@ def lines_of(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]]
     slow = []
     for name, row in rows.items():
         before, now = (row["seconds"][label] for label in LABELS)
-        noise = noise_of(row, *LABELS)
+        noise = halves_difference(row, *LABELS)
         worse = now / before > 1 + max(slower, noise)
         slow += [name] if worse else []
         cells = [f"{before * 1e3:.3f}", f"{now * 1e3:.3f}", ratio_text(now / before, noise)]
@@ -191,8 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     store = options.store.expanduser()
     rows: dict[str, Row] = {}
     try:
-        commit = base_of(options.base)
-        trees = dict(zip(LABELS, (tree_of(commit, store), ROOT), strict=True))
+        commit = resolve_base(options.base)
+        trees = dict(zip(LABELS, (extract_tree(commit, store), ROOT), strict=True))
         machine = re.sub(r"\W+", "_", describe_host()["cpu"])
         with tempfile.TemporaryDirectory(prefix="autotune-quick-") as work:
             for name in options.networks.split(","):
@@ -200,18 +200,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 kept = f"{file.stem}_{options.threads}_{machine}"
                 folders = dict(zip(LABELS, (store / commit / kept, Path(work) / kept), strict=True))
                 rows[file.stem] = compare(file, trees, folders, options.threads, options.turns)
-                sys.stderr.write(f"{file.stem}: {ratio_of(rows[file.stem]):.3f} of {commit}\n")
-    except (QuickError, ModelError, RuntimeFailure, OSError) as error:
+                sys.stderr.write(f"{file.stem}: {time_ratio(rows[file.stem]):.3f} of {commit}\n")
+    except (QuickError, UnsupportedModelError, RuntimeFailure, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    lines, slower = lines_of(rows, options.slower)
-    mean = geometric_mean([ratio_of(row) for row in rows.values()])
+    lines, slower = make_lines(rows, options.slower)
+    mean = geometric_mean([time_ratio(row) for row in rows.values()])
     sys.stdout.write(table(["network", f"{commit} ms", "now ms", "ratio", ""], lines) + "\n")
     sys.stdout.write(f"\ngeometric mean {mean:.3f}; slower: {', '.join(slower) or 'none'}\n")
     return int(bool(slower))
 
 
-def ratio_of(row: Row) -> float:
+def time_ratio(row: Row) -> float:
     """Computes seconds now over seconds before."""
     before, now = (row["seconds"][label] for label in LABELS)
     return float(now / before)

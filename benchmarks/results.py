@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import MEASURED, commit_of, is_whole, moment
+from benchmarks.provenance import MEASURED, is_whole, moment, read_commit
 from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -29,7 +29,7 @@ def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured
     """
     host = describe_host()
     path = folder / f"{name}.json"
-    made = {"commit": commit_of(measured=measured), "cpu": host["cpu"], "cores": host["cores"], **moment()}
+    made = {"commit": read_commit(measured=measured), "cpu": host["cpu"], "cores": host["cores"], **moment()}
     rows = {key: {"made": made, **row} for key, row in document["rows"].items()}
     if path.exists():
         before = json.loads(path.read_text())

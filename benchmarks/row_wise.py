@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures
-from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.operators import prepared
 from benchmarks.peers.base import PeerProcess
 from benchmarks.row_kinds import KINDS
@@ -45,14 +45,14 @@ def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options:
     from autotune.config import Measure
     from autotune.tuner.task import Task
     from autotune.tuner.tuner import settings_for
-    from autotune.tuner.untimed import by_roofline
+    from autotune.tuner.untimed import select_by_roofline
     from benchmarks.tuning import tuned
     from targets import registry
 
     rows = max(1, ELEMENTS // length)
     workload = KINDS[kind](rows, length)
     settings = settings_for(registry.get("cpu"), 1, options.seed, measure=Measure(threads=options.threads))
-    first = by_roofline(Task(NAME, workload), settings)
+    first = select_by_roofline(Task(NAME, workload), settings)
     settings_of_peers: dict[str, dict[str, Any]] = {
         "untimed": {"algorithm": first.algorithm, "trace": first.trace.to_json(), "target": "cpu"}
     }
@@ -60,7 +60,7 @@ def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options:
         settings_of_peers["tuned"] = tuned(workload, options.trials, options.seed, options.threads).generated
     settings_of_peers |= {runtime: {"runtime": runtime, "kind": kind} for runtime in PEERS}
     able, said = prepared(running, workload, settings_of_peers, options.threads)
-    took = turns_of(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
+    took = measure_turns(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
     return {"kind": kind, "rows": rows, "length": length, "peers": said, **figures(took)}
 
 

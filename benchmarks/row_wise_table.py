@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import is_known, noise_of, ratio_text
+from benchmarks.figures import halves_difference, is_known, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.row_kinds import KINDS
@@ -26,7 +26,7 @@ def row_wise(document: Mapping[str, Any]) -> str:
         shown = [_us(took[who], who in known) if who in took else "" for who in ("untimed", "tuned", *PEERS)]
         for who in ("untimed", "tuned"):
             ratio = known[best] / known[who] if best is not None and who in known else None
-            shown.append(ratio_text(ratio, noise_of(row, who, best or who)))
+            shown.append(ratio_text(ratio, halves_difference(row, who, best or who)))
         lines.append([row["kind"], f"{row['rows']}x{row['length']}", *shown])
     head = ["kind", "rows", "without trials µs", "with trials µs", "PyTorch µs", "ONNX Runtime µs", "OpenVINO µs"]
     body = table([*head, "without trials to best", "with trials to best"], lines)
@@ -60,9 +60,9 @@ def _known(row: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
     return known, min((peer for peer in PEERS if peer in known), key=known.__getitem__, default=None)
 
 
-def _us(seconds: float, known: bool) -> str:
+def _us(seconds: float, exact: bool) -> str:
     """Formats microseconds, in parentheses if they are unknown."""
-    return f"{seconds * 1e6:.1f}" if known else f"({seconds * 1e6:.1f})"
+    return f"{seconds * 1e6:.1f}" if exact else f"({seconds * 1e6:.1f})"
 
 
 def _summary(ratios: Sequence[float]) -> tuple[str, str]:

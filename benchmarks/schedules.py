@@ -21,9 +21,9 @@ import yaml
 from autotune.config import RunConfig
 from autotune.run.workloads import tasks_of_any
 from autotune.tuner.database import ScheduleDatabase
-from autotune.tuner.database.entry import lanes_of, place_of
-from autotune.tuner.database.place import shipped_file
-from autotune.tuner.export import entries_of
+from autotune.tuner.database.entry import make_entry_key, schedule_lanes
+from autotune.tuner.database.locations import shipped_file
+from autotune.tuner.export import select_entries
 from benchmarks.survey.models import load_models
 from measure.database import Database
 from targets import registry
@@ -75,12 +75,12 @@ def exported(folder: Path, name: str) -> Path:
 
 def export(folder: Path, name: str) -> None:
     """Writes a model of the survey as ONNX, or nothing."""
-    from benchmarks.survey.exports import EXPORTERS, made, written
+    from benchmarks.survey.exports import EXPORTERS, make_model, written
 
     (model,) = (model for model in load_models() if model.name == name)
     file = folder / "exports" / f"{name}.onnx"
     partly = file.with_suffix(".part")
-    written(*made(model, 0), partly, list(EXPORTERS))
+    written(*make_model(model, 0), partly, list(EXPORTERS))
     partly.rename(file)
 
 
@@ -107,11 +107,11 @@ def output(folder: Path, target: str, threads: int) -> Path:
 def missing(config: RunConfig, database: ScheduleDatabase, threads: int) -> list[str]:
     """Lists names of a network's layers without a schedule in the database."""
     target = registry.get(config.target)
-    lanes = lanes_of(target.hardware)
+    lanes = schedule_lanes(target.hardware)
     return [
         task.name
         for task in tasks_of_any(config)
-        if not database.exact(place_of(task.workload, target.name, lanes, threads, "network"))
+        if not database.exact(make_entry_key(task.workload, target.name, lanes, threads, "network"))
     ]
 
 
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         records_path = output(options.folder, options.target, options.threads) / name / "records.jsonl"
         with Database(records_path, readonly=True) as records:
-            found = entries_of(records, note=name)
+            found = select_entries(records, note=name)
         after = database.merged([found])
         after.write(path)
         sys.stderr.write(f"{name}: {len(left)} layers in {time.monotonic() - start:.0f} s, {len(after)} entries\n")

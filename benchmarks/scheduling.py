@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from autotune.config import check_config
 from autotune.graph.frontends.onnx.model import ZOO
 from autotune.graph.zoo import BUILDERS
-from autotune.run.workloads import limits_of, network_of, settings_of
-from autotune.tuner.loop import run_rounds, state_of
+from autotune.run.workloads import import_network, make_limits, make_settings
+from autotune.tuner.loop import make_state, run_rounds
 from autotune.tuner.pools import make_pool
 from autotune.tuner.preparation import prepare_task
 from autotune.tuner.schedulers import SCHEDULERS, TaskScheduler, TaskState
@@ -82,24 +82,24 @@ def reached(sums: NDArray[np.float64], goal: float) -> int | None:
     return int(places[0]) + 1 if len(places) else None
 
 
-def model_of(name: str) -> str:
+def locate_model(name: str) -> str:
     """Returns the source of a network; a network that the package lacks is exported from the survey's list."""
     return name if name in (*ZOO, *BUILDERS) else str(exported(FOLDER, name))
 
 
 def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[float]]:
     """Tunes the network's tasks in turn, without known schedules; returns them, and seconds of each first trial."""
-    keys = {"name": name, "model": model_of(name), "trials": trials, "measure": {"cache": "network"}}
+    keys = {"name": name, "model": locate_model(name), "trials": trials, "measure": {"cache": "network"}}
     keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
-    settings, network = settings_of(config), network_of(config)
+    settings, network = make_settings(config), import_network(config)
     tunings = [
-        prepare_task(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks
+        prepare_task(task, settings, algorithms=make_limits(config).allowed(task.workload)) for task in network.tasks
     ]
     with make_pool(config.measure) as pool:
         run_rounds(tunings, pool, budget=trials)
     first = [min(tuning.records, key=lambda record: record.provenance.order).seconds for tuning in tunings]
-    return [state_of(tuning) for tuning in tunings], first
+    return [make_state(tuning) for tuning in tunings], first
 
 
 def compared(

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import tables
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.peers.base import PeerProcess
 from benchmarks.rows import Row, select
 from benchmarks.tuning import tuned
@@ -33,7 +33,7 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
         for seed, result in results.items():
             running[seed] = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
             running[seed].prepare(workload, options.threads, **result.generated)
-        took = turns_of(running, options.repeat)
+        took = measure_turns(running, options.repeat)
     return {
         "title": row.title,
         "class": row.kind,

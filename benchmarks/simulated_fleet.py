@@ -44,7 +44,7 @@ def replayed(records: Iterable[Record]) -> Latency:
 
 @dataclass(eq=False)
 class SimulatedBuilder:
-    """A builder of empty modules, `seconds` each; see `measure.fleet.endpoint.Builder` for the rest."""
+    """A builder of empty modules, `seconds` each; see `measure.fleet.endpoint.BuildEndpoint` for the rest."""
 
     name: str
     targets: frozenset[str]

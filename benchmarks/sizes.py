@@ -22,7 +22,7 @@ from autotune.config import Measure
 from autotune.tuner.sizes import SizesResult
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures
-from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, measure_turns
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import pick
@@ -171,7 +171,7 @@ def tuned_for_sizes(name: str, options: argparse.Namespace) -> SizesResult:
     )
 
 
-def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace) -> dict[str, Any]:
+def compared(name: str, n: int, result: SizesResult, options: argparse.Namespace) -> dict[str, Any]:
     """Times the kernel for all sizes, the one tuned for size `n` alone, and peers, at this size in turns."""
     layer, threads = ROWS[name], options.threads
     alone = autotune.tune(
@@ -184,7 +184,7 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
     )
     inputs = alone.workload.make_inputs(options.seed)
     running: dict[str, Timed] = {
-        "sizes": Own(found.kernel.bind(inputs), threads),
+        "sizes": Own(result.kernel.bind(inputs), threads),
         "alone": Own(autotune_kernel(alone).bind(inputs), threads),
     }
     missing: dict[str, str] = {}
@@ -196,16 +196,16 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
                 running[peer] = process
             except Refusal as error:
                 missing[peer] = str(error)[:200]
-        took = turns_of(running, options.repeat, pause=options.pause, warm_seconds=0.04)
-    part = found.part_of(n)
+        took = measure_turns(running, options.repeat, pause=options.pause, warm_seconds=0.04)
+    part = result.find_range(n)
     return {
         "name": name,
         "n": n,
         **figures(took),
         "missing": missing,
         "range": [part.low, part.high],
-        "kept": len(found.schedules),
-        "trials_together": found.trials,
+        "kept": len(result.schedules),
+        "trials_together": result.trials,
         "trials_alone": len(alone.records),
     }
 
@@ -229,11 +229,11 @@ def sizes(document: Mapping[str, Any]) -> str:
     return table([*head, "ratio to best peer"], lines)
 
 
-def autotune_kernel(found: autotune.TuneResult) -> Any:
+def autotune_kernel(result: autotune.TuneResult) -> Any:
     """Loads the kernel of a search."""
     from targets import registry
 
-    return registry.get(found.target).load(found.module)
+    return registry.get(result.target).load(result.module)
 
 
 def _of_peers(row: Mapping[str, Any]) -> list[float]:

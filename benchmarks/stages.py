@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import results
 from benchmarks.collected import LONG
-from benchmarks.provenance import commit_of
+from benchmarks.provenance import read_commit
 from measure.host import describe_host
 
 
@@ -30,7 +30,7 @@ class Stage:
     def is_finished(self, folder: Path = results.FOLDER) -> bool:
         """Tells whether its table is of this commit and processor, or takes rows of any processor."""
         state = (results.load(self.table, folder) or {}).get("state", {})
-        if not state or state["commit"] != commit_of():
+        if not state or state["commit"] != read_commit():
             return False
         return self.table in LONG or state.get("cpu") == describe_host()["cpu"]
 

@@ -28,16 +28,16 @@ class Subject:
 
     Attributes:
         name: name in `--rows`, or of the file.
-        given: the ONNX file that it was given as; None where it is of the survey's list.
+        onnx_file: the ONNX file that it was given as; None where it is of the survey's list.
     """
 
     name: str
-    given: Path | None = None
+    onnx_file: Path | None = None
 
     @property
     def model(self) -> Model | None:
         """The list's entry of the network; None for a file, whose module is unknown."""
-        if self.given is not None:
+        if self.onnx_file is not None:
             return None
         (model,) = [model for model in load_models() if model.name == self.name]
         return model
@@ -50,8 +50,8 @@ class Subject:
         """
         model = self.model
         if model is None:
-            assert self.given is not None
-            return self.given
+            assert self.onnx_file is not None
+            return self.onnx_file
         file = folder / f"{self.name}.onnx"
         request = {"model": model.to_json(), "seed": seed, "file": str(file), "exporters": list(EXPORTERS)}
         request |= {"facts": str(folder / "facts.jsonl"), "memory_bytes": EXPORT_BYTES}
@@ -61,12 +61,12 @@ class Subject:
         return file
 
 
-def subjects(files: str | None, known: Sequence[str], folder: Path) -> dict[str, Subject]:
+def subjects(files: str | None, listed: Sequence[str], folder: Path) -> dict[str, Subject]:
     """Lists the networks of a table by name.
 
     Args:
         files: comma-separated ONNX files, in place of the known networks.
-        known: names of the survey's list.
+        listed: names of the survey's list.
         folder: folder of the results.
 
     Raises:
@@ -74,7 +74,7 @@ def subjects(files: str | None, known: Sequence[str], folder: Path) -> dict[str,
             show.
     """
     if not files:
-        return {name: Subject(name) for name in known}
+        return {name: Subject(name) for name in listed}
     if folder == results.FOLDER:
         raise ValueError(f"`results` must be another folder where `files` are given, but got results={folder}")
     by_name: dict[str, Subject] = {}
@@ -83,7 +83,7 @@ def subjects(files: str | None, known: Sequence[str], folder: Path) -> dict[str,
             raise ValueError(f"`files` must be ONNX files, but got {file}")
         name = file.stem.partition("-")[0]
         if name in by_name:
-            raise ValueError(f"`files` must differ by name, but got {by_name[name].given} and {file}")
+            raise ValueError(f"`files` must differ by name, but got {by_name[name].onnx_file} and {file}")
         by_name[name] = Subject(name, file)
     return by_name
 
@@ -112,12 +112,12 @@ def outputs(process: NetworkProcess, feeds: Sequence[Feeds]) -> list[dict[str, A
     return [process.infer(feed) for feed in feeds]
 
 
-def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]) -> float:
+def signal_to_noise(exact: Sequence[Mapping[str, Array]], computed: Sequence[Mapping[str, Array]]) -> float:
     """Computes decibels of the worst output over all sets of inputs; outputs are matched by order, not by name."""
     ratios = []
     for place in range(len(exact[0])):
         powers = 0.0, 0.0
-        for a, b in zip(exact, found, strict=True):
+        for a, b in zip(exact, computed, strict=True):
             powers = added(powers, list(a.values())[place], list(b.values())[place])
         ratios.append(decibels(*powers))
     return min(ratios)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.collected import brief_of, check, said_of
+from benchmarks.collected import brief_of, check, describe_source
 from benchmarks.headline import headline
 from benchmarks.readme_table import readme
 from benchmarks.stages import STAGES
@@ -51,7 +51,7 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
         if document is not None:
             check(name, document)
         if document is None:
-            body = f"Not measured yet: `{command_of(kind)}`."
+            body = f"Not measured yet: `{measuring_command(kind)}`."
         elif match["sort"] == "summary":
             body = f"{texts[kind](document)}\n\n{_brief(kind, document)}"
         else:
@@ -68,10 +68,10 @@ def _brief(kind: str, document: dict[str, object]) -> str:
     """Returns where a summary comes from: machine, commit and command."""
     said = brief_of(document) if "state" in document else _said(kind, document).strip()
     device = f"{document['device']}." if "device" in document else ""
-    return " ".join(part for part in (device, said, f"`{command_of(kind)}`.") if part)
+    return " ".join(part for part in (device, said, f"`{measuring_command(kind)}`.") if part)
 
 
-def command_of(name: str) -> str:
+def measuring_command(name: str) -> str:
     """Returns the command that measures a table: of its stage, or of the module of its name."""
     stages = {stage.table: stage for stage in STAGES}
     if name in stages:
@@ -82,7 +82,7 @@ def command_of(name: str) -> str:
 
 def _said(name: str, document: dict[str, object]) -> str:
     if "state" in document:
-        return said_of(document)
+        return describe_source(document)
     if name in OF_MANY_STATES:
         return ""
     rows, host = document["rows"], document["host"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autotune.titles import INT8, title_of
+from autotune.titles import INT8, runtime_title
 from benchmarks import transfer_figures
 from benchmarks.choices import choices
 from benchmarks.figures import beside
@@ -22,7 +22,7 @@ from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
 from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
-from benchmarks.search.statistics import kinds_of
+from benchmarks.search.statistics import group_by_kind
 from benchmarks.search.summary import speedups
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
@@ -113,7 +113,7 @@ def quantized_networks(document: Document) -> str:
 def _int8(label: str) -> str:
     """Formats a runtime with its precision, and the recipe that quantised its model."""
     runtime, _, recipe = label.partition(", ")
-    return ", ".join(part for part in (title_of(runtime, INT8), recipe) if part)
+    return ", ".join(part for part in (runtime_title(runtime, INT8), recipe) if part)
 
 
 def vta(document: Document) -> str:
@@ -179,7 +179,7 @@ def scheduling(document: Document) -> str:
 def search(document: Document) -> str:
     """Formats the trials of searches, and how many times fewer they are than at random; measured spaces come first."""
     parts, faster = [], speedups(document["rows"])
-    for kind, names in kinds_of(document["rows"]).items():
+    for kind, names in group_by_kind(document["rows"]).items():
         rows = [document["rows"][name] for name in names]
         methods = list(dict.fromkeys(name for row in rows for name in row["methods"]))
         parts.append(f"**{'Measured on the processor' if kind == 'CPU' else 'On the simulated accelerator'}**:")

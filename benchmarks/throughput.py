@@ -168,7 +168,7 @@ def summed(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
     }
 
 
-def row_of(bench: Bench, scorer: str, kind: str, batch: int, repeat: int) -> dict[str, Any]:
+def measure_row(bench: Bench, scorer: str, kind: str, batch: int, repeat: int) -> dict[str, Any]:
     """Measures a row of the table: a scorer on random candidates or on mutated ones, so many at a time."""
     row: dict[str, Any] = {"scorer": scorer, "target": TARGETS[scorer], "kind": kind, "batch": batch}
     if scorer == "lightgbm":
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure(name: str) -> dict[str, Any]:
         with one_core():
-            return row_of(Bench(space, options.seed), *kinds[name], options.repeat)
+            return measure_row(Bench(space, options.seed), *kinds[name], options.repeat)
 
     return collect(options, NAME, settings, list(kinds), measure, sentence, tables.throughput)
 

@@ -44,7 +44,7 @@ TOLERANCE = 0.01
 """Share by which a program may be slower than the quality to reach and still count: timings are no finer."""
 SAMPLE = 256
 """Candidates of a whole space by which a task is compared with others, drawn at random: as many as the tuner draws."""
-KNOWN = 512
+MOST_KNOWN = 512
 """Candidates of a whole space that are known elsewhere: as many as a search has measured."""
 ENDS = {"two threads": "", "AVX2": "_avx2", "one thread": "_one"}
 """Origin of tables -> ending of their files' names; by AVX-512 and on two threads, if nothing is said."""
@@ -82,7 +82,7 @@ class Plan:
         return replay(pool, model, seed, self.trials, self.batch, transfer, estimate=self.estimate)
 
 
-def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: list[Replayed] | None = None) -> Row:
+def compare(pool: Pool, source: Source, options: Options, plan: Plan, baseline: list[Replayed] | None = None) -> Row:
     """Compares searches of one task.
 
     Args:
@@ -90,10 +90,10 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
         source: measurements of other tasks.
         options: options of the transfer.
         plan: settings of the comparison.
-        known: searches without transfer, by seed, those that say whether the task is hard last; filled where it is
+        baseline: searches without transfer, by seed, those that say whether the task is hard last; filled where it is
             empty.
     """
-    both: list[Replayed] = [] if known is None else known
+    both: list[Replayed] = [] if baseline is None else baseline
     if not both:
         both += [plan.search(pool, seed) for seed in range(2 * plan.seeds)]
     plain, apart = both[: plan.seeds], both[plan.seeds :]
@@ -197,7 +197,7 @@ def run(
                         task=task.name,
                         target=task.target,
                         correlation=rho,
-                        setting=setting_of(across, plan),
+                        setting=setting_name(across, plan),
                     )
                 )
                 say(rows[-1])
@@ -206,7 +206,8 @@ def run(
 
 @dataclass(frozen=True, eq=False)
 class Tabled(TargetTask):
-    """A complete space as a task to learn from, of which `KNOWN` random candidates are known: it plays a `SourceTask`.
+    """A complete space as a task to learn from, of which `MOST_KNOWN` random candidates are known: it plays a
+    `SourceTask`.
 
     Attributes:
         throughput: throughput of the sample, like a `SourceTask`'s.
@@ -217,7 +218,7 @@ class Tabled(TargetTask):
     @staticmethod
     def of(pool: Pool) -> Tabled:
         """Samples the known candidates of a pool."""
-        places = np.sort(np.random.default_rng(1).permutation(len(pool.seconds))[:KNOWN])
+        places = np.sort(np.random.default_rng(1).permutation(len(pool.seconds))[:MOST_KNOWN])
         seconds = pool.seconds[places]
         throughput = np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
         return Tabled(pool.workload, pool.hardware, [pool.features[place] for place in places.tolist()], throughput)
@@ -236,7 +237,7 @@ class Tabled(TargetTask):
 class Spaces:
     """Searches of completely measured spaces, with measurements from elsewhere, or of other workloads here.
 
-    Measurements from elsewhere, from another processor or number of threads, are `KNOWN` random candidates of each
+    Measurements from elsewhere, from another processor or number of threads, are `MOST_KNOWN` random candidates of each
     space, the searched workload included.
 
     Args:
@@ -250,20 +251,20 @@ class Spaces:
         self._pools: dict[str, tuple[ReplayTable, Pool]] = {}
         self._sources: dict[str, Source] = {}
 
-    def elsewhere(self, known: str, here: str, task: str) -> list[Row]:
+    def elsewhere(self, end: str, here: str, task: str) -> list[Row]:
         """Compares on a space with its candidates from elsewhere, a row for each way.
 
         Args:
-            known: origin of the known candidates, of `ENDS`.
+            end: origin of the known candidates, of `ENDS`.
             here: origin of the searched space.
             task: task of the benchmark of search.
         """
-        if known not in self._sources:
-            pools = [self._pool(f"{of.name}{ENDS[known]}")[1] for of in CPU]
-            self._sources[known] = Source([Tabled.of(pool) for pool in pools], name=known)
-        setting = f"{setting_of(known, self._plan)} → {here}"
+        if end not in self._sources:
+            pools = [self._pool(f"{of.name}{ENDS[end]}")[1] for of in CPU]
+            self._sources[end] = Source([Tabled.of(pool) for pool in pools], name=end)
+        setting = f"{setting_name(end, self._plan)} → {here}"
         found = self._pool(f"{task}{ENDS[here]}")
-        return _searched(*found, self._sources[known], self._options, self._plan, setting)
+        return _searched(*found, self._sources[end], self._options, self._plan, setting)
 
     def here(self, measured: Sequence[SourceTask], task: str) -> list[Row]:
         """Compares on a space with measurements of other workloads on its target, a row for each way.
@@ -279,7 +280,7 @@ class Spaces:
         others = [of for of in measured if of.task.target == table_.target and of.workload.key != table_.workload.key]
         if not others:
             raise ValueError(f"a dataset must have tasks of the target of {table_.name}, {table_.target}, but has none")
-        setting = f"{setting_of('workloads', self._plan)}, whole spaces"
+        setting = f"{setting_name('workloads', self._plan)}, whole spaces"
         source = Source(others, name="other workloads")
         return _searched(table_, pool, source, self._options, self._plan, setting)
 
@@ -327,12 +328,12 @@ def pool_of_table(table_: ReplayTable) -> Pool:
     return Pool(table_.workload, hardware, features, table_.seconds, drawn, table_.again, thought)
 
 
-def setting_of(across: str, plan: Plan) -> str:
+def setting_name(across: str, plan: Plan) -> str:
     """Returns the name of a comparison in rows and tables."""
     return across if plan.estimate else f"{across}, no estimate"
 
 
-def names_of(names: str) -> list[str]:
+def parse_names(names: str) -> list[str]:
     """Parses names of replay tables, separated by commas; empty: all tables of the benchmark of search."""
     return names.split(",") if names else [task.name for task in TASKS if (FOLDER / f"{task.name}.json").is_file()]
 
@@ -395,23 +396,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _spaces(given: argparse.Namespace, spaces: Spaces) -> Iterator[list[Row]]:
+def _spaces(options: argparse.Namespace, spaces: Spaces) -> Iterator[list[Row]]:
     """Lists rows of spaces one after the other."""
-    if given.across == "targets":
+    if options.across == "targets":
         for known, here in PAIRS:
             for task in CPU:
                 yield spaces.elsewhere(known, here, task.name)
         return
-    data = merge([Dataset.open(folder) for folder in given.datasets])
+    data = merge([Dataset.open(folder) for folder in options.datasets])
     measured = [SourceTask(data, task) for task in data.tasks]
-    for name in names_of(given.tables):
+    for name in parse_names(options.tables):
         yield spaces.here(measured, name)
 
 
-def _publish(given: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> int:
+def _publish(options: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> int:
     """Runs the command without datasets or tables: collects the published table."""
     if len(ways) != 1:
-        sys.stderr.write(f"`methods` must be one, but got methods={given.methods}\n")
+        sys.stderr.write(f"`methods` must be one, but got methods={options.methods}\n")
         return 2
     data = Dataset.open(MEASURED)
     measured = [SourceTask(data, task) for task in data.tasks]
@@ -422,17 +423,22 @@ def _publish(given: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> 
         for task in CPU
     }
     searched |= {f"other workloads {task.name}": partial(spaces.here, measured, task.name) for task in CPU}
-    settings = {"method": given.methods, "model": given.source_model, "align": given.align, "tolerance": TOLERANCE}
+    settings = {
+        "method": options.methods,
+        "model": options.source_model,
+        "align": options.align,
+        "tolerance": TOLERANCE,
+    }
 
     def measure(name: str) -> dict[str, Any]:
         (row,) = searched[name]()
         return row.to_json()
 
-    def shown(found: Mapping[str, Any]) -> str:
-        row = Row.from_json(found)
+    def shown(document: Mapping[str, Any]) -> str:
+        row = Row.from_json(document)
         return f"{row.cut:.2f}x, {row.slower - 1:+.1%}"
 
-    return collect(given, NAME, {**settings, **asdict(plan)}, list(searched), measure, shown, tables.transfer)
+    return collect(options, NAME, {**settings, **asdict(plan)}, list(searched), measure, shown, tables.transfer)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.tuning import NOTHING, SHIPPED, tuned_after
@@ -135,7 +135,7 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
         informed, took_informed = searched_by_us(stack, workload, counts, options, SHIPPED)
         running = labelled({"tvm": theirs, "ours": ours, "shipped": informed})
         figures_of_row["tuning"] = {"ours": took, "tvm": said, "shipped": took_informed}
-        return {**figures_of_row, **figures(turns_of(running, options.repeat, pause=PAUSE))}
+        return {**figures_of_row, **figures(measure_turns(running, options.repeat, pause=PAUSE))}
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mcpu", default=None, help="LLVM's name of the processor; default: this host's")
 
 
-def settings_of(options: argparse.Namespace, counts: Sequence[int]) -> Document:
+def make_settings(options: argparse.Namespace, counts: Sequence[int]) -> Document:
     """Returns the settings of a table of searches with these numbers of trials."""
     given = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
     return given | {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
@@ -168,11 +168,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = "tvm_long" if options.long else "tvm"
     by_name = {row.name: row for row in (LONG if options.long else ROWS)}
     counts = TRIALS[name]
-    settings = settings_of(options, counts)
+    settings = make_settings(options, counts)
     options.mcpu = options.mcpu or host_cpu()
 
-    def measure(place: str) -> Document:
-        return compare(by_name[place], counts, interpreter(options.env), options)
+    def measure(name: str) -> Document:
+        return compare(by_name[name], counts, interpreter(options.env), options)
 
     def shown(row: Mapping[str, Any]) -> str:
         return str(row["refused"]) if "refused" in row else milliseconds(row)

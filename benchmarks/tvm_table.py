@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text, with_processors
+from benchmarks.figures import halves_difference, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.tuning import INFORMED
@@ -16,7 +16,7 @@ NEARLY = (
 )
 
 
-def counts_of(rows: Iterable[Mapping[str, Any]]) -> list[int]:
+def trial_counts(rows: Iterable[Mapping[str, Any]]) -> list[int]:
     """Lists numbers of trials after which some rows were timed, in rising order."""
     labels = {label for row in rows for label in row.get("seconds", {})}
     return sorted(int(label.partition(" ")[2]) for label in labels if label.startswith("ours "))
@@ -28,7 +28,7 @@ def ratio(row: Mapping[str, Any], trials: int) -> tuple[float | None, float]:
     if not set(labels) <= row.get("seconds", {}).keys():
         return None, 0.0
     ours, theirs = (row["seconds"][label] for label in labels)
-    return theirs / ours, noise_of(row, *labels)
+    return theirs / ours, halves_difference(row, *labels)
 
 
 def tvm(document: Mapping[str, Any]) -> str:
@@ -48,7 +48,7 @@ def tvm(document: Mapping[str, Any]) -> str:
             refused.append(f"{row['title']} ({row['refused'].partition(', but')[0]})")
             continue
         took, seconds = row["tuning"], row["seconds"]
-        counts = counts_of([row])
+        counts = trial_counts([row])
         for trials in counts:
             speed_up, noise = ratio(row, trials)
             if speed_up is None:
@@ -77,7 +77,7 @@ def means(document: Mapping[str, Any], single: bool = True) -> str:
     """Returns the geometric mean of the ratios after every number of trials, of all rows and of `single` classes."""
     ratios: dict[tuple[int, str], list[float]] = {}
     for row in document["rows"].values():
-        for trials in counts_of([row]):
+        for trials in trial_counts([row]):
             speed_up, _ = ratio(row, trials)
             if speed_up is not None:
                 for kind in ("all", row["class"])[: 1 + single]:
@@ -95,12 +95,12 @@ def tvm_threads(document: Mapping[str, Any]) -> str:
     lines: list[list[object]] = []
     of: list[Mapping[str, Any]] = []
     for row in document["rows"].values():
-        for trials in counts_of([row]):
+        for trials in trial_counts([row]):
             labels = [f"{who} {trials}" for who in ("ours", "bound", "free")]
             ours, bound, free = (row["seconds"][label] for label in labels)
             of.append(row)
             shown = [f"{seconds * 1e3:.3f}" for seconds in (ours, bound, free)]
-            lines.append([row["title"], trials, *shown, ratio_text(bound / free, noise_of(row, *labels[1:]))])
+            lines.append([row["title"], trials, *shown, ratio_text(bound / free, halves_difference(row, *labels[1:]))])
     took = {way: sum(row["tuning"][way]["seconds"] for row in document["rows"].values()) for way in ("bound", "free")}
     searches = f"Searches took {took['bound']:,.0f} s as installed, {took['free']:,.0f} s unbound."
     return "\n\n".join([threads_means(document), table(*with_processors(header, lines, of)), searches])
@@ -110,7 +110,7 @@ def threads_means(document: Mapping[str, Any]) -> str:
     """Returns the geometric means of `tvm_threads`."""
     ratios: dict[tuple[str, int], list[float]] = {}
     for row in document["rows"].values():
-        for trials in counts_of([row]):
+        for trials in trial_counts([row]):
             ours, bound, free = (row["seconds"][f"{who} {trials}"] for who in ("ours", "bound", "free"))
             ratios.setdefault(("TVM over unbound", trials), []).append(bound / free)
             ratios.setdefault(("the faster of both over ours", trials), []).append(min(bound, free) / ours)

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from benchmarks import tvm
 from benchmarks.collected import collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 from benchmarks.rows import Row
 from benchmarks.tvm_table import tvm_threads
 
@@ -39,7 +39,7 @@ def compare(row: Row, python: str, options: argparse.Namespace) -> tvm.Document:
         for way, variables in VARIABLES.items():
             after[way], took[way] = tvm.searched(stack, workload, COUNTS, python, options, variables)
         after["ours"], took["ours"] = tvm.searched_by_us(stack, workload, COUNTS, options)
-        turns = turns_of(tvm.labelled(after), options.repeat, pause=tvm.PAUSE)
+        turns = measure_turns(tvm.labelled(after), options.repeat, pause=tvm.PAUSE)
         return {"title": row.title, "class": row.kind, "tuning": took, **figures(turns)}
 
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
     by_name = {row.name: row for row in tvm.LONG}
-    settings = tvm.settings_of(options, COUNTS)
+    settings = tvm.make_settings(options, COUNTS)
     options.mcpu = options.mcpu or tvm.host_cpu()
 
     def measure(name: str) -> tvm.Document:

@@ -24,7 +24,7 @@ from benchmarks.collected import add_options, collect
 from benchmarks.vta_template.conv import SHIFT
 from benchmarks.vta_template.resnet18 import LAYERS, Measured, program
 from search_space import workloads
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.vta.hardware import PYNQ
@@ -36,7 +36,7 @@ PICTURE = Path(__file__).resolve().parents[1] / "docs" / "vta_roofline.png"
 ROWS = {layer.name: layer for layer in LAYERS}
 
 
-def workload_of(layer: Measured) -> Workload:
+def make_workload(layer: Measured) -> Workload:
     """Makes the layer with the ending it was measured with."""
     conv = layer.conv
     return workloads.conv2d_blocked(
@@ -57,7 +57,7 @@ def workload_of(layer: Measured) -> Workload:
 def compare(name: str, trials: int, seed: int) -> dict[str, Any]:
     """Tunes one layer; returns cycles of both schedules and facts about the tuned one."""
     layer = ROWS[name]
-    workload = workload_of(layer)
+    workload = make_workload(layer)
     start = time.perf_counter()
     result = tune(workload, target=TARGET, trials=trials, seed=seed)
     seconds = time.perf_counter() - start
@@ -106,7 +106,7 @@ def without_threads(result: TuneResult) -> float | None:
         return None
     single = {name: 1 if name.endswith(".threads") else value for name, value in values.items()}
     target = registry.get(TARGET)
-    module = target.build(program_of(result.workload, sketch.algorithm, sketch.steps.substitute(single)))
+    module = target.build(make_program(result.workload, sketch.algorithm, sketch.steps.substitute(single)))
     return VtaKernel(module).metrics()["cycles"]
 
 
@@ -124,10 +124,10 @@ def points(document: Mapping[str, Any]) -> list[RooflinePoint]:
     """Computes the roofline points of a result's tuned layers; streams are built again to count the bytes they move."""
     target, listed = registry.get(TARGET), []
     for row in document["rows"].values():
-        workload = workload_of(ROWS[row["title"]])
+        workload = make_workload(ROWS[row["title"]])
         sketches = generate(workload, target.hardware).sketches
         (sketch,) = (sketch for sketch in sketches if sketch.name == row["sketch"])
-        module = target.build(program_of(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
+        module = target.build(make_program(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
         cycles, moved = row["cycles"], VtaKernel(module).metrics()["dram_bytes"]
         single = None if cycles["one thread"] is None else PYNQ.seconds(cycles["one thread"])
         listed.append(RooflinePoint(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))

@@ -20,14 +20,14 @@ import yaml
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import select
 from autotune.config import Measure, Model, RunConfig, Search
-from autotune.run.workloads import limits_of, network_of
+from autotune.run.workloads import import_network, make_limits
 from autotune.schedule import Schedule
 from autotune.tuner.record_store import RecordStore
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from benchmarks.collected import add_options, collect
 from benchmarks.schedules import exported
-from benchmarks.warm_start_table import SEARCHES, title_of, warm_start
+from benchmarks.warm_start_table import SEARCHES, column_title, warm_start
 from measure.database import Database
 from measure.interleaved import InterleavedTimer, InterleavedTiming
 from measure.pool import Trial
@@ -36,7 +36,7 @@ from targets import registry
 NAME = "warm_start"
 NETWORKS = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224")
 """Networks that pools test with: no model learned from their layers, and the database was not filled by them."""
-KNOWN: Mapping[str, tuple[str, str]] = {
+SOURCES: Mapping[str, tuple[str, str]] = {
     "roofline": ("none", "none"),
     "pretrained": ("shipped", "none"),
     "pretrained, database": ("shipped", "shipped"),
@@ -46,8 +46,8 @@ BURSTS = 30
 """Bursts of each schedule, in turns."""
 
 
-def _settings(known: str, threads: int) -> Settings:
-    pretrained, database = KNOWN[known]
+def _settings(source: str, threads: int) -> Settings:
+    pretrained, database = SOURCES[source]
     search, model = Search(database=database), Model(pretrained=pretrained)
     measure = Measure(cache="network", threads=threads)
     return Settings(registry.get("cpu"), 0, 0, search, model, measure)
@@ -61,15 +61,15 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
     """
     base: dict[str, Any] = {"model": str(file), "target": "cpu", "measure": {"cache": "network", "threads": threads}}
     plain = RunConfig.model_validate({**base, "name": file.stem})
-    tasks, limits = network_of(plain).tasks, limits_of(plain)
+    tasks, limits = import_network(plain).tasks, make_limits(plain)
     by_title: dict[str, list[Schedule]] = {}
-    for knowledge in KNOWN:
+    for knowledge in SOURCES:
         of = Schedules(None, _settings(knowledge, threads), limits)
         of.prepare([task.workload for task in tasks])
-        by_title[title_of(knowledge, 0)] = [of(task.workload) for task in tasks]
+        by_title[column_title(knowledge, 0)] = [of(task.workload) for task in tasks]
         of.close()
     for knowledge, trials in SEARCHES:
-        pretrained, database = KNOWN[knowledge]
+        pretrained, database = SOURCES[knowledge]
         name = f"{file.stem}-{trials}-{pretrained}"
         how = {"cost_model": {"pretrained": pretrained}, "search": {"database": database}, "trials": trials}
         config = folder / f"{name}.yaml"
@@ -80,20 +80,22 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
         with Database(folder / name / "records.jsonl", readonly=True) as records:
             best = select(tasks, RecordStore(records, limits.allowed), _settings(knowledge, threads), limits)
         of = Schedules(best, _settings(knowledge, threads), limits)  # layers that no trial came to are chosen without
-        by_title[title_of(knowledge, trials)] = [of(task.workload) for task in tasks]
+        by_title[column_title(knowledge, trials)] = [of(task.workload) for task in tasks]
         of.close()
     return tasks, by_title
 
 
-def latencies(tasks: Sequence[Task], found: Mapping[str, Sequence[Schedule]], threads: int) -> dict[str, list[float]]:
+def latencies(
+    tasks: Sequence[Task], schedules: Mapping[str, Sequence[Schedule]], threads: int
+) -> dict[str, list[float]]:
     """Times each layer in each way, and returns the seconds of the fastest burst in turns.
 
     Raises:
         RuntimeError: an output is wrong.
     """
-    seconds: dict[str, list[float]] = {title: [] for title in found}
+    seconds: dict[str, list[float]] = {title: [] for title in schedules}
     for place, task in enumerate(tasks):
-        of = {title: schedules[place] for title, schedules in found.items()}
+        of = {title: schedules[place] for title, schedules in schedules.items()}
         trials = {
             (s.algorithm, s.trace.key): Trial.of(
                 task.workload, s.algorithm, s.trace, target="cpu", threads=threads, cache="network"

@@ -18,9 +18,9 @@ SEARCHES: Sequence[tuple[str, int]] = (
 """Knowledge of searches, and their trials."""
 
 
-def title_of(known: str, trials: int) -> str:
+def column_title(source: str, trials: int) -> str:
     """Formats the title of a column."""
-    return f"{known}, {trials:,} trials" if trials else known
+    return f"{source}, {trials:,} trials" if trials else source
 
 
 def warm_start(document: Mapping[str, Any]) -> str:
@@ -30,8 +30,8 @@ def warm_start(document: Mapping[str, Any]) -> str:
     lines: list[list[object]] = []
     for title in titles:
         of = [row["milliseconds"][title] for row in rows.values()]
-        beside = [row["milliseconds"][title_of(*SEARCHES[-1])] for row in rows.values()]
+        beside = [row["milliseconds"][column_title(*SEARCHES[-1])] for row in rows.values()]
         mean = float(np.exp(np.mean(np.log(np.array(of) / np.array(beside)))))
         lines.append([title, *(f"{ms:.2f}" for ms in of), f"{mean:.3f}"])
-    header = ["what is known", *(f"{name} ms" for name in rows), f"of {title_of(*SEARCHES[-1])}"]
+    header = ["what is known", *(f"{name} ms" for name in rows), f"of {column_title(*SEARCHES[-1])}"]
     return table(header, lines)

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import tables
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.peers.nbits_peer import IN_BYTES
 
@@ -73,7 +73,8 @@ def compare(row: dict[str, int], options: argparse.Namespace) -> dict[str, Any]:
             running[name] = process
             outputs[name] = np.array(reply.get("output", []))
         took = {
-            name: [seconds / count for seconds in turns] for name, turns in turns_of(running, options.repeat).items()
+            name: [seconds / count for seconds in turns]
+            for name, turns in measure_turns(running, options.repeat).items()
         }
     ours = outputs["autotune"]
     noise = {n: float(((o - ours) ** 2).sum()) for n, o in outputs.items() if n not in ("autotune", "read")}

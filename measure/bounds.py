@@ -19,7 +19,7 @@ _DEFINED = ("tensors", "fused")
 """Operators whose arguments are a definition: a kernel may leave out operations whose results nobody reads."""
 
 
-class Known(NamedTuple):
+class WorkloadBounds(NamedTuple):
     """Key and operation count of a workload whose operator is known.
 
     Attributes:
@@ -31,7 +31,7 @@ class Known(NamedTuple):
     operations: float
 
 
-def known(workload: Mapping[str, Any]) -> Known | None:
+def get_bounds(workload: Mapping[str, Any]) -> WorkloadBounds | None:
     """Returns key and operation count of a workload in its JSON form; None if this process lacks its operator.
 
     Raises:
@@ -41,16 +41,16 @@ def known(workload: Mapping[str, Any]) -> Known | None:
 
     if workload.get("operator") not in OPERATORS:
         return None
-    return _known(orjson.dumps(workload, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY))
+    return _compute_bounds(orjson.dumps(workload, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY))
 
 
 def least_seconds(workload: Mapping[str, Any], target: str, threads: int) -> float:
     """Returns a lower bound, in seconds, of any kernel of a workload on any machine of a target; 0 if unknown.
 
     Raises:
-        OutcomeError: see `known`.
+        OutcomeError: see `get_bounds`.
     """
-    counted = known(workload)
+    counted = get_bounds(workload)
     return 0.0 if counted is None else counted.operations / _rate(target, threads)
 
 
@@ -58,7 +58,7 @@ def check_possible(workload: Mapping[str, Any], target: str, threads: int, secon
     """Refuses a latency that no machine of a target can reach.
 
     Raises:
-        OutcomeError: the latency is too low, or `known` raises it; names the rule and the value.
+        OutcomeError: the latency is too low, or `get_bounds` raises it; names the rule and the value.
     """
     least = least_seconds(workload, target, threads)
     if seconds < least:
@@ -69,7 +69,7 @@ def check_possible(workload: Mapping[str, Any], target: str, threads: int, secon
 
 
 @lru_cache(4096)
-def _known(text: bytes) -> Known:
+def _compute_bounds(text: bytes) -> WorkloadBounds:
     from search_space.operators import LIBRARY
     from search_space.workloads import Workload
 
@@ -77,7 +77,7 @@ def _known(text: bytes) -> Known:
         workload = Workload.from_json(orjson.loads(text))
         exact = workload.operator not in _DEFINED and workload.operator in LIBRARY
         operations = workload.flops if exact else math.prod(workload.output.shape)
-        return Known(workload.key, float(min(operations, 1 << 1000)))
+        return WorkloadBounds(workload.key, float(min(operations, 1 << 1000)))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
         raise OutcomeError(
             f"`workload` must be one of its operator, but: {str(error) or type(error).__name__}"

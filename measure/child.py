@@ -151,13 +151,13 @@ class Process(Closing):
             raise
         return self.follow(end - time.monotonic(), stop, seconds)
 
-    def follow(self, seconds: float, stop: Callable[[], bool] | None = None, whole: float | None = None) -> bytes:
+    def follow(self, seconds: float, stop: Callable[[], bool] | None = None, total: float | None = None) -> bytes:
         """Returns the next message of an answer, see `exchange`.
 
         Args:
             seconds: limit for the message.
             stop: see `exchange`.
-            whole: limit in seconds that the error message names instead.
+            total: limit in seconds that the error message names instead.
 
         Raises:
             ChildError: the process did not send a message.
@@ -171,7 +171,7 @@ class Process(Closing):
                     break
                 except TimeoutError:
                     if time.monotonic() >= end:
-                        limit = seconds if whole is None else whole
+                        limit = seconds if total is None else total
                         self._give_up(ErrorClass.run_timeout, f"was killed after its time-out of {limit:g} s")
                     if stop is not None and stop():
                         raise KeyboardInterrupt from None

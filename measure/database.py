@@ -15,7 +15,7 @@ from dataclasses import replace
 from measure.closing import Closing
 from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
 from measure.journal import Journal
-from measure.record import Place, Record, is_whole
+from measure.record import LinePosition, Record, is_whole
 
 _SHOWN = 3
 """Number of refused lines that are reported one by one."""
@@ -104,7 +104,7 @@ class Database(Closing):
         for record, (number, offset) in zip(records, positions, strict=True):
             self._index(record, offset, number)
         return [
-            replace(record, place=Place(self._reader, offset, number))
+            replace(record, position=LinePosition(self._reader, offset, number))
             for record, (number, offset) in zip(records, positions, strict=True)
         ]
 
@@ -116,7 +116,7 @@ class Database(Closing):
             if workload_key in (None, key) and target in (None, name)
         }
         for row in [row for row, number in enumerate(self._kinds) if number in wanted]:
-            yield Record.at(Place(self._reader, self._offsets[row], self._lines[row]))
+            yield Record.at(LinePosition(self._reader, self._offsets[row], self._lines[row]))
 
     @property
     def notes(self) -> list[str]:

@@ -12,7 +12,7 @@ from measure.interface import Task
 from measure.pool import Trial
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Bound, BuildError, Module, RunError
@@ -24,9 +24,9 @@ class KernelExecutor:
 
     def build(self, trial: Trial) -> bytes:
         """Replays the trace, lowers it and compiles the program."""
-        workload = _workload_of(trial)
+        workload = _read_workload(trial)
         try:
-            program = program_of(workload, trial.algorithm, Trace.from_json([dict(step) for step in trial.trace]))
+            program = make_program(workload, trial.algorithm, Trace.from_json([dict(step) for step in trial.trace]))
         except ScheduleError as error:
             raise TrialFailure(ErrorClass.instantiation, str(error)) from error
         try:
@@ -36,7 +36,7 @@ class KernelExecutor:
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
         """Makes two sets of random inputs from the trial's seed and, if wanted, the reference outputs of both."""
-        workload = _workload_of(trial)
+        workload = _read_workload(trial)
         inputs = [
             fenced(array) if spec.constant else array  # prologues read constants in place
             for array, spec in zip(workload.make_inputs(trial.seed), workload.inputs, strict=True)
@@ -46,7 +46,7 @@ class KernelExecutor:
             expected, others_expected = (
                 workload.reference(*arrays) if reference else None for arrays in (inputs, others)
             )
-        rtol, atol = workload.tolerance_of(trial.algorithm)
+        rtol, atol = workload.get_tolerance(trial.algorithm)
         constant_bytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
         cache_bytes = registry.get(trial.target).cache_bytes
         return Task(inputs, expected, rtol, atol, constant_bytes, cache_bytes, others, others_expected)
@@ -69,7 +69,7 @@ class KernelExecutor:
             raise TrialFailure(ErrorClass.out_of_memory if short else ErrorClass.crash, str(error)) from error
 
 
-def _workload_of(trial: Trial) -> Workload:
+def _read_workload(trial: Trial) -> Workload:
     try:
         return Workload.from_json(dict(trial.workload))
     except (ValueError, TypeError) as error:

@@ -31,7 +31,7 @@ class HostLock:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = Path(path) if path is not None else default_path()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self.held: str | None = None
+        self.phase: str | None = None
         self._notice = WaitNotice()
 
     def acquire(self, phase: str, timeout: float) -> bool:
@@ -44,7 +44,7 @@ class HostLock:
         Returns:
             Whether the lock is held for `phase` now.
         """
-        if self.held == phase:
+        if self.phase == phase:
             return True
         self.release()  # the system's exchange of modes is not atomic either
         deadline = time.monotonic() + timeout
@@ -59,14 +59,14 @@ class HostLock:
                 time.sleep(min(0.005, remaining))
             else:
                 self._notice.over()
-                self.held = phase
+                self.phase = phase
                 return True
 
     def release(self) -> None:
         """Releases the lock, so that others can build and time."""
-        if self.held:
+        if self.phase:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            self.held = None
+            self.phase = None
 
     def close(self) -> None:
         """Releases the lock for good; may be called twice."""

@@ -163,12 +163,12 @@ def _failure(header: dict[str, Any]) -> TrialFailure | None:
     return TrialFailure(error, header["message"])
 
 
-def _outcome(found: dict[str, Any]) -> Outcome:
+def _outcome(answer: dict[str, Any]) -> Outcome:
     """Converts the process's data on a kernel to an outcome."""
-    if "error" in found:
-        return Outcome.failed(ErrorClass(found["error"]), found["message"])
-    latencies = tuple(counted(np.array(found["latencies"], np.float64)).tolist())
+    if "error" in answer:
+        return Outcome.failed(ErrorClass(answer["error"]), answer["message"])
+    latencies = tuple(counted(np.array(answer["latencies"], np.float64)).tolist())
     try:
-        return Outcome.of_samples(latencies, rotation_bytes=found["rotation_bytes"], metrics=found["metrics"])
+        return Outcome.of_samples(latencies, rotation_bytes=answer["rotation_bytes"], metrics=answer["metrics"])
     except OutcomeError as wrong:
         return Outcome.failed(ErrorClass.unknown, f"a measurement must be possible, but: {wrong}")

@@ -43,9 +43,9 @@ def _candidates(root: Path) -> list[Path]:
     return [*paths, root / "proc/vmstat"]
 
 
-def _read(place: Path) -> int | None:
+def _read(path: Path) -> int | None:
     with suppress(OSError, ValueError):
-        with place.open("rb", buffering=0) as file:  # unbuffered, as it is read for every trial
+        with path.open("rb", buffering=0) as file:  # unbuffered, as it is read for every trial
             text = file.read()
         for line in text.splitlines():
             name, _, count = line.partition(b" ")

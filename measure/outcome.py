@@ -129,7 +129,7 @@ def read(header: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[float, float]
     message = said.get("message", "")
     if len(message) > MOST_TEXT or (not message.isascii() and not _is_unicode(message)):
         raise OutcomeError(f"`message` must have at most {MOST_TEXT} characters of Unicode, but got {message!r:.60}")
-    span: tuple[float, float] | None = typed.value_of(
+    span: tuple[float, float] | None = typed.convert_value(
         tuple[float, float] | None, "span", header.get("span"), "a start and an end"
     )
     if span is not None and not 0 <= span[1] - span[0] < math.inf:

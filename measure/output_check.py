@@ -84,7 +84,7 @@ class OutputCheck:
             if bound.deterministic:
                 bound.feed(self._others, _FILLS[0])
             self.output = bound.run(self._threads)  # warms up caches
-            return self._kept(Comparison(True, math.nan))
+            return self._record(Comparison(True, math.nan))
         self.output = output = bound.fetch()
         references.first.poison(output)
         bound.feed(self._inputs, _FILLS[0])
@@ -96,7 +96,7 @@ class OutputCheck:
             right = again.tobytes()
             if self._clocked().tobytes() != right:  # the kernel may have changed its inputs
                 comparison = references.first.compare(again)
-        return self._kept(comparison)
+        return self._record(comparison)
 
     def _clocked(self) -> NDArray[Any]:
         start = time.perf_counter()
@@ -124,7 +124,7 @@ class OutputCheck:
             return Comparison(True, self.max_error)
         if references is None:
             return self._unwritten()
-        comparison = self._kept(references.last.compare(bound.fetch()), "after timing, ")
+        comparison = self._record(references.last.compare(bound.fetch()), "after timing, ")
         if not comparison.ok or not last:
             return comparison
         right = self.output.tobytes()
@@ -132,16 +132,16 @@ class OutputCheck:
         bound.feed(self._others, _FILLS[2])
         if bound.run(self._threads).tobytes() != right:  # most kernels give the same bits again
             comparison = references.last.compare(self.output)
-        return self._kept(comparison, "after timing, ")
+        return self._record(comparison, "after timing, ")
 
     def _unwritten(self) -> Comparison:
         """Checks that all of the output is written, in a run whose result is compared elsewhere."""
         self._bound.feed(self._others, _FILLS[2])
         missing = unwritten(lambda: self._bound.run(self._threads), self.output)
         sentence = f"`output` must be written whole, but got {missing} of {self.output.size} elements that were not"
-        return self._kept(Comparison(not missing, math.nan, sentence if missing else ""))
+        return self._record(Comparison(not missing, math.nan, sentence if missing else ""))
 
-    def _kept(self, comparison: Comparison, when: str = "") -> Comparison:
+    def _record(self, comparison: Comparison, when: str = "") -> Comparison:
         """Notes the largest error; returns the comparison, or a failed one if memory around arrays was overwritten."""
         self.max_error = float(np.fmax(self.max_error, comparison.max_error))
         wrong = self._bound.damage() if comparison.ok else comparison.message

@@ -29,7 +29,7 @@ _SCHEMAS = (SCHEMA, schema1.SCHEMA)
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
-class Place(NamedTuple):
+class LinePosition(NamedTuple):
     """Position of a record in a file."""
 
     reader: LineReader
@@ -45,7 +45,7 @@ class Record(Measured):
         trial: the measured trial; records do not hold time limits and the latency to beat.
         outcome: outcome of the trial.
         provenance: origin of the trial, and time of its result.
-        place: position in a file, if it has one; not part of the record.
+        position: position in a file, if it has one; not part of the record.
 
     Raises:
         OutcomeError: the seed is negative.
@@ -54,7 +54,7 @@ class Record(Measured):
     trial: Trial
     outcome: Outcome
     provenance: Provenance = field(default_factory=Provenance)
-    place: Place | None = field(default=None, compare=False, repr=False)
+    position: LinePosition | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.trial.seed < 0:
@@ -67,14 +67,14 @@ class Record(Measured):
         return cls(result.trial, outcome if outcome.host else replace(outcome, host=dict(host or {})), provenance)
 
     @classmethod
-    def at(cls, place: Place) -> Record:
+    def at(cls, position: LinePosition) -> Record:
         """Reads the record at a position.
 
         Raises:
             RecordError: the file has no such record there any more.
         """
-        line = place.reader.line_at(place.offset)
-        return replace(cls.from_line(line, f"{place.reader.name}:{place.line}", known=True), place=place)
+        line = position.reader.line_at(position.offset)
+        return replace(cls.from_line(line, f"{position.reader.name}:{position.line}", checked=True), position=position)
 
     def to_trial(self, **changes: Any) -> Trial:
         """Makes a trial that measures the same candidate again; `changes` are `Trial` fields to set."""
@@ -92,11 +92,11 @@ class Record(Measured):
         trial = self.trial
         trace = [dict(step) for step in trial.trace]
         if sha256(orjson.dumps(trace, option=_SORTED)).hexdigest() != trial.trace_key:
-            from search_space.schedule.trace import key_of  # exact, also for rare characters and numbers
+            from search_space.schedule.trace import compute_key  # exact, also for rare characters and numbers
 
-            if (right := key_of(trace)) != trial.trace_key:
+            if (right := compute_key(trace)) != trial.trace_key:
                 raise OutcomeError(f"`trace_key` must be that of the trace, {right}, but got {trial.trace_key!r:.80}")
-        if (expected := bounds.known(trial.workload)) is None:
+        if (expected := bounds.get_bounds(trial.workload)) is None:
             return
         if expected.key != trial.workload_key:
             raise OutcomeError(
@@ -127,13 +127,13 @@ class Record(Measured):
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | _SORTED)
 
     @classmethod
-    def from_line(cls, line: bytes | str, where: str = "record", known: bool = False) -> Record:
+    def from_line(cls, line: bytes | str, where: str = "record", checked: bool = False) -> Record:
         """Reads one line of either schema strictly.
 
         Args:
             line: the JSON text.
             where: `file:line`, for messages.
-            known: whether the line was checked before, so that `check` is skipped.
+            checked: whether the line was checked before, so that `check` is skipped.
 
         Raises:
             BadRecordError: a record of these schemas is damaged or cannot be true. A field is missing, unknown or of
@@ -143,7 +143,7 @@ class Record(Measured):
         data = _document(line, where)
         try:
             record = _read(data)
-            if not known:
+            if not checked:
                 record.check()
         except ValueError as error:
             raise BadRecordError(f"{where}: {error}") from None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure.journal import LineReader
-from measure.record import Place, Record
+from measure.record import LinePosition, Record
 
 _LEVEL = 3
 _RAW = -15  # neither header nor checksum
@@ -43,15 +43,15 @@ class RecordLog(Sequence[Record]):
 
     def append(self, record: Record) -> None:
         """Adds a record at the end."""
-        if record.place is None:
+        if record.position is None:
             self._sources.append(_IN_MEMORY)
             self._offsets.append(len(self._packed))
             self._lines.append(0)
             self._packed.append(self._pack(record.to_line()))
         else:
-            self._sources.append(self._source(record.place.reader))
-            self._offsets.append(record.place.offset)
-            self._lines.append(record.place.line)
+            self._sources.append(self._source(record.position.reader))
+            self._offsets.append(record.position.offset)
+            self._lines.append(record.position.line)
         self._seconds.append(record.seconds if record.ok else float("nan"))
         self.errors[str(record.error)] += 1
 
@@ -91,12 +91,12 @@ class RecordLog(Sequence[Record]):
     def __iter__(self) -> Iterator[Record]:
         return map(self._load, range(len(self)))
 
-    def _load(self, place: int) -> Record:
-        source, offset = self._sources[place], self._offsets[place]
+    def _load(self, index: int) -> Record:
+        source, offset = self._sources[index], self._offsets[index]
         if source == _IN_MEMORY:
             line = zlib.decompressobj(_RAW, self._sample).decompress(self._packed[offset])
-            return Record.from_line(line, known=True)
-        return Record.at(Place(self._readers[source], offset, self._lines[place]))
+            return Record.from_line(line, checked=True)
+        return Record.at(LinePosition(self._readers[source], offset, self._lines[index]))
 
     def _pack(self, line: bytes) -> bytes:
         self._sample = self._sample or line

@@ -28,11 +28,11 @@ def parts(data: Mapping[str, Any], trial: frozenset[str], outcome: frozenset[str
     return {
         "trial": {name: data[name] for name in data.keys() & trial},
         "outcome": {name: data[name] for name in data.keys() & outcome},
-        "provenance": {**provenance, **provenance_of(data["provenance"])},
+        "provenance": {**provenance, **parse_provenance(data["provenance"])},
     }
 
 
-def provenance_of(text: Any) -> dict[str, Any]:
+def parse_provenance(text: Any) -> dict[str, Any]:
     """Parses the text of a provenance to fields of `Provenance`; a text that no search has written becomes its `note`.
 
     Searches wrote `STRATEGY round=N score=X transfer choices=I,J`, of which all but the strategy may be missing.
@@ -40,7 +40,7 @@ def provenance_of(text: Any) -> dict[str, Any]:
     Raises:
         OutcomeError: the value is not a text, or too long.
     """
-    check_length("provenance", typed.value_of(str, "provenance", text))
+    check_length("provenance", typed.convert_value(str, "provenance", text))
     if text in _KINDS:
         return {"kind": _KINDS[text]}
     strategy, *words = text.split(" ")

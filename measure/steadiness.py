@@ -19,7 +19,7 @@ _FEWEST = 6  # timings below which halves are not compared
 _STAT, _LOOK = Path("/proc/stat"), 0.2  # the system's counts of ticks; seconds between two readings
 
 
-def spread_of(seconds: Sequence[float]) -> float:
+def compute_spread(seconds: Sequence[float]) -> float:
     """Computes (75th percentile - 25th percentile) / median of timings; NaN without timings."""
     if not len(seconds):
         return math.nan
@@ -32,7 +32,7 @@ def steady_seconds(turns: Sequence[float]) -> float:
     return float(np.median(sorted(turns)[: max(1, len(turns) // 2)]))
 
 
-def halves_of(seconds: Sequence[float]) -> tuple[float, float]:
+def half_medians(seconds: Sequence[float]) -> tuple[float, float]:
     """Computes the medians of the first and the second half of timings in order of time; NaN for less than six."""
     half = len(seconds) // 2
     if len(seconds) < _FEWEST:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from measure.steadiness import spread_of, steady_seconds
+from measure.steadiness import compute_spread, steady_seconds
 
 Timer = Callable[[int], NDArray[np.float64]]
 """Function from a number of iterations to the seconds of each, `(iterations,)`, timed in native code."""
@@ -159,7 +159,7 @@ def counted(samples: NDArray[np.float64]) -> NDArray[np.float64]:
 def summary(latencies: Sequence[float] | NDArray[np.float64]) -> Timing:
     """Makes the timing of latencies, which are in order of time."""
     seconds = counted(np.asarray(latencies, np.float64)).tolist()
-    return Timing(tuple(seconds), float(np.median(seconds)), spread_of(seconds))
+    return Timing(tuple(seconds), float(np.median(seconds)), compute_spread(seconds))
 
 
 def _summary(samples: NDArray[np.float64], keep: int, cut: bool = False) -> Timing:

@@ -28,17 +28,17 @@ def read(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     try:
         values: dict[str, Any] = msgspec.convert(data, table)
     except msgspec.ValidationError:
-        values = {name: value_of(hints[name], name, data[name]) for name in hints.keys() & data.keys()}
+        values = {name: convert_value(hints[name], name, data[name]) for name in hints.keys() & data.keys()}
     for name in optional:
         if values.get(name, 0.0) is None:
             values[name] = math.nan
     for name in integers:
         if not -_BITS <= values.get(name, 0) < _BITS:
-            value_of(int, name, values[name])
+            convert_value(int, name, values[name])
     return values
 
 
-def value_of(hint: Any, name: str, value: Any, rule: str = "") -> Any:
+def convert_value(hint: Any, name: str, value: Any, rule: str = "") -> Any:
     """Converts a value to the type `hint`, which messages call `rule`; integers have 64 bits.
 
     Raises:

@@ -51,7 +51,7 @@ class Worker(Protocol):
         """Performs `request`; calls `prepared` when the limited time begins."""
 
 
-class Builder:
+class BuildHandler:
     """Handler of build requests."""
 
     def __init__(self, executor: Executor) -> None:
@@ -241,7 +241,7 @@ def main() -> None:
 
 
 _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
-    "build": lambda executor, options: Builder(executor),
+    "build": lambda executor, options: BuildHandler(executor),
     "run": lambda executor, options: Runner(executor, options["task_bytes"]),
     "interleaved": lambda executor, options: GroupRunner(executor),
 }

@@ -12,7 +12,7 @@ import autotune
 from autotune.config import Search
 from search_space import te
 from search_space.machines.cpu.elementwise import Elementwise
-from search_space.machines.registry import register_rule, rules_of
+from search_space.machines.registry import get_rules, register_rule
 from search_space.sketch.base import SketchRule
 from search_space.space import generate
 from search_space.workloads import Workload
@@ -39,7 +39,7 @@ def show(space):
         print(f"{sketch.name:14} {sketch.size:3} candidates ({tables})")
 
 
-print(*(rule.name for rule in rules_of("cpu")))
+print(*(rule.name for rule in get_rules("cpu")))
 before = generate(workload, hardware)
 show(before)
 

@@ -44,7 +44,7 @@ class CpuRates:
     byte_dots: float = 0.0
     byte_dot_latency: float = 0.0
 
-    def dots_of(self, factors: Collection[str]) -> tuple[float, float]:
+    def dot_rates(self, factors: Collection[str]) -> tuple[float, float]:
         """Returns (instructions per cycle, latency in cycles) of the multiply-add of elements of these types.
 
         For bytes and bfloat16 it is the dot product, if the core has one.

@@ -1,14 +1,15 @@
-"""Former names of modules, which keep working for one release with a `DeprecationWarning`."""
+"""Former names of modules and of what is in them, which keep working for one release with a `DeprecationWarning`."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 class FormerNames(MetaPathFinder, Loader):
@@ -46,3 +47,20 @@ def serve_former_names(names: Mapping[str, str]) -> None:
         names: former name → new name.
     """
     sys.meta_path.insert(0, FormerNames(names))  # before the finder of files, which may find a leftover folder
+
+
+def former_attributes(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Makes the `__getattr__` of a module whose names have changed: a former name gives the new one, with a warning.
+
+    Args:
+        module: its name.
+        names: former name → new name.
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is now {names[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], names[name])
+
+    return get

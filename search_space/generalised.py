@@ -16,7 +16,7 @@ import numpy as np
 
 from search_space.ir.expr import FLOATS
 from search_space.ir.intervals import Span
-from search_space.terms import NoTerm, Point, Term, term_of
+from search_space.terms import NoTerm, SizePoint, Term, fit_term
 
 Plain = Any
 
@@ -47,26 +47,26 @@ class Generalised:
         """Term of each size of the definition, by the size's name."""
         return dict(zip(self.names, self.sizes, strict=True))
 
-    def spans(self, least: Point, greatest: Point) -> dict[str, Span]:
+    def spans(self, least: SizePoint, greatest: SizePoint) -> dict[str, Span]:
         """Computes the least and greatest value of each size of the definition."""
         return {name: (term.at(least), term.at(greatest)) for name, term in zip(self.names, self.sizes, strict=True)}
 
-    def filled(self, tree: Plain, least: Point, greatest: Point) -> Plain:
+    def filled(self, tree: Plain, least: SizePoint, greatest: SizePoint) -> Plain:
         """Replaces terms of the definition's sizes in plain data by expressions of `te_json`, for a range of sizes."""
         spans = self.spans(least, greatest)
         return _filled(tree, [["size", name, *spans[name]] for name in self.names])
 
-    def plain(self, least: Point, greatest: Point) -> Plain:
+    def plain(self, least: SizePoint, greatest: SizePoint) -> Plain:
         """Returns the definition as `te_json` has it, for a range of sizes."""
         return self.filled(self.data, least, greatest)
 
 
-def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Generalised:
+def generalised(definitions: Sequence[Plain], points: Sequence[SizePoint]) -> Generalised:
     """Merges definitions into one of open sizes: a number that differs becomes a term of the sizes.
 
     Args:
         definitions: definitions as in `te_json`, one for each point.
-        points: points that `terms.points_of` returned.
+        points: points that `terms.choose_points` returned.
 
     Raises:
         NotGeneral: they differ in more than numbers, or a number is no term of extents of inputs.
@@ -87,7 +87,7 @@ def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Genera
     own = [tuple(values) for values in zip(*independent, strict=True)] or [()] * len(points)
     try:
         data = _Merging(own).merged(definitions)
-        sizes = tuple(term_of(column, points) for column in independent)
+        sizes = tuple(fit_term(column, points) for column in independent)
     except NoTerm as error:
         raise NotGeneral(str(error)) from error
     for array in data["inputs"]:
@@ -96,7 +96,7 @@ def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Genera
     return Generalised(data, sizes)
 
 
-def common(trees: Sequence[Plain], points: Sequence[Point]) -> Plain:
+def common(trees: Sequence[Plain], points: Sequence[SizePoint]) -> Plain:
     """Merges plain data, such as workloads: each number that differs becomes a `Term` of the points.
 
     Raises:
@@ -108,7 +108,7 @@ def common(trees: Sequence[Plain], points: Sequence[Point]) -> Plain:
         raise NotGeneral(str(error)) from error
 
 
-def known_at(tree: Plain, point: Point) -> Plain:
+def known_at(tree: Plain, point: SizePoint) -> Plain:
     """Evaluates the result of `common` at a point, constants in definitions included."""
     if isinstance(tree, Term):
         return tree.at(point)
@@ -124,9 +124,9 @@ def known_at(tree: Plain, point: Point) -> Plain:
     return [known_at(item, point) for item in tree]
 
 
-def _follows(column: Sequence[int], found: Sequence[tuple[int, ...]]) -> bool:
+def _follows(column: Sequence[int], samples: Sequence[tuple[int, ...]]) -> bool:
     try:
-        term_of(column, list(zip(*found, strict=True)))
+        fit_term(column, list(zip(*samples, strict=True)))
     except NoTerm:
         return False
     return True
@@ -135,7 +135,7 @@ def _follows(column: Sequence[int], found: Sequence[tuple[int, ...]]) -> bool:
 class _Merging:
     """A merger of trees; `points` are the values of the definition's own sizes at each tree."""
 
-    def __init__(self, points: Sequence[Point]) -> None:
+    def __init__(self, points: Sequence[SizePoint]) -> None:
         self._points = points
 
     def merged(self, trees: Sequence[Plain]) -> Plain:
@@ -151,7 +151,7 @@ class _Merging:
         if all(type(tree) is int for tree in trees):
             if not self._points[0]:
                 raise NotGeneral("numbers must be the same where no input has an open extent, but they are not")
-            return term_of(trees, self._points)
+            return fit_term(trees, self._points)
         raise self._other(trees)
 
     def _list(self, trees: Sequence[Plain]) -> Plain:
@@ -171,11 +171,11 @@ class _Merging:
         if any(tree[:2] != trees[0][:2] for tree in trees) or any(isinstance(v, (str, bool)) for v in values):
             raise self._other(trees)
         if all(float(v).is_integer() for v in values):
-            return ["cast", dtype, term_of([int(v) for v in values], self._points)]
+            return ["cast", dtype, fit_term([int(v) for v in values], self._points)]
         if dtype == "float32" and all(0 < v < 1 for v in values):
             divisors = [round(1 / v) for v in values]
             if all(np.float32(1) / np.float32(n) == np.float32(v) for n, v in zip(divisors, values, strict=True)):
-                return ["div", ["const", dtype, 1.0], ["cast", dtype, term_of(divisors, self._points)]]
+                return ["div", ["const", dtype, 1.0], ["cast", dtype, fit_term(divisors, self._points)]]
         raise self._other(trees)
 
     @staticmethod

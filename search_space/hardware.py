@@ -10,7 +10,7 @@ from search_space.cpu_rates import USUAL, CpuRates
 from search_space.dtypes import NARROW
 from search_space.gpu_limits import GpuLimits
 
-__all__ = ["COLUMNS", "LINE", "CpuRates", "GpuLimits", "Hardware", "columns_of"]
+__all__ = ["COLUMNS", "LINE", "CpuRates", "GpuLimits", "Hardware", "fragment_columns"]
 
 LINE = 64
 """Bytes of a cache line."""
@@ -18,7 +18,7 @@ COLUMNS = 4
 """Neighbours in an input's row that are read at once: 128 bits of 4-byte elements, within which shuffles are cheap."""
 
 
-def columns_of(dtype: str) -> int:
+def fragment_columns(dtype: str) -> int:
     """Returns the neighbours in a row that are read at once: twice `COLUMNS` for floats of 16 bits."""
     return 2 * COLUMNS if dtype in NARROW else COLUMNS
 

@@ -47,10 +47,10 @@ class ScratchFolder(tempfile.TemporaryDirectory[str]):
             remove_stale(parent)
 
 
-def remove_stale(place: Path) -> None:
-    """Removes scratch folders of this user in `place` whose process has gone."""
+def remove_stale(folder: Path) -> None:
+    """Removes scratch folders of this user in `folder` whose process has gone."""
     oldest = time.time() - GRACE_SECONDS
-    for path in place.glob(f"{PREFIX}*"):
+    for path in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):  # another process was faster, or it is not ours
             facts = path.lstat()
             if facts.st_uid == os.getuid() and facts.st_mtime < oldest:

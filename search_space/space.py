@@ -16,7 +16,7 @@ from search_space.ir.findings import Findings
 from search_space.ir.stmt import Constraint, LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
 from search_space.lower.memories import workspace_bytes
-from search_space.machines.registry import machine_of, registered_rules, rules_of
+from search_space.machines.registry import get_machine, get_rules, registered_rules
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
@@ -27,7 +27,7 @@ from search_space.sketch.tables import DecisionGroup
 if TYPE_CHECKING:
     from search_space.workloads import Workload
 
-__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "initial_of", "program_of"]
+__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "unscheduled_state", "make_program"]
 
 Choices = NDArray[np.int32]  # (candidates, groups)
 
@@ -86,7 +86,7 @@ class Sketch:
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
         own = {(limit.left, limit.right) for limit in self.limits}
-        found = machine_of(self.hardware.kind).limits(self.program, self.hardware)
+        found = get_machine(self.hardware.kind).limits(self.program, self.hardware)
         return (*self.limits, *self.program.constraints, *(c for c in found if (c.left, c.right) not in own))
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
@@ -141,7 +141,7 @@ class Sketch:
         return self.steps.substitute(self.values(choice))
 
 
-class Point(Protocol):
+class SketchChoice(Protocol):
     """A candidate, as `tuner.search.Candidate` is one: a sketch, and a choice for each of its decision groups."""
 
     @property
@@ -179,14 +179,14 @@ class SearchSpace:
         """Candidates of all sketches, legal or not."""
         return sum(s.size for s in self.sketches)
 
-    def program(self, candidate: Point) -> LoopProgram:
+    def program(self, candidate: SketchChoice) -> LoopProgram:
         """Lowers a candidate to its concrete loop program.
 
         Raises:
             ScheduleError: an illegal candidate may have none.
         """
         sketch = self.sketches[candidate.sketch]
-        return program_of(self.workload, sketch.algorithm, sketch.trace(candidate.choices))
+        return make_program(self.workload, sketch.algorithm, sketch.trace(candidate.choices))
 
 
 def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] | None = None) -> SearchSpace:
@@ -206,7 +206,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     refused: dict[str, str] = {}
     applied: set[str] = set()
     for algorithm in algorithms or workload.algorithms:
-        derived, sketches = _derived(workload, algorithm, hardware, tuple(rules_of(hardware.kind)))
+        derived, sketches = _derived(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
         dropped += derived.dropped
         applied |= derived.applied
         refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refused.items()}
@@ -227,7 +227,7 @@ def _derived(
 
     Cached, since `algorithms_on` mostly asks for the sketches of a workload before `generate` does.
     """
-    state, findings = initial_of(workload, algorithm), Findings()
+    state, findings = unscheduled_state(workload, algorithm), Findings()
     derived = derive(state, hardware)
     return derived, tuple(_sketch(algorithm, state, draft, hardware, findings) for draft in derived.drafts)
 
@@ -251,7 +251,7 @@ def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
     usable: list[str] = []
     last: list[str] = []
     for algorithm in workload.algorithms:
-        derived, sketches = _derived(workload, algorithm, hardware, tuple(rules_of(hardware.kind)))
+        derived, sketches = _derived(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
         drafts = sorted(zip(derived.drafts, sketches, strict=True), key=lambda pair: pair[0].last_resort)
         first = next((draft for draft, sketch in drafts if not sketch.refusal), None)
         if first is not None:
@@ -259,17 +259,17 @@ def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
     return tuple(usable or last)
 
 
-def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
+def make_program(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
     """Lowers a trace to its concrete loop program.
 
     Raises:
         ScheduleError: the trace does not fit the workload.
     """
-    state = initial_of(workload, algorithm)
+    state = unscheduled_state(workload, algorithm)
     return cleanup(lower(trace.apply(state)))
 
 
-def initial_of(workload: Workload, algorithm: str) -> State:
+def unscheduled_state(workload: Workload, algorithm: str) -> State:
     """Returns the unscheduled definition; kernels take their inputs in the workload's order."""
     *inputs, output = workload.tensors(algorithm)
     return initial_state([output], inputs=inputs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from search_space.ir import expr as ir
 from search_space.ir.expr import Expr, const, eq, lift, logical_and, select
-from search_space.ir.sizes import sizes_of, span
+from search_space.ir.sizes import find_sizes, span
 from search_space.ir.stmt import THREAD_TAGS
 from search_space.schedule.facade import Schedule
 from search_space.schedule.intrinsics import TensorIntrin
@@ -72,7 +72,7 @@ def placeholder(
         ValueError: an unknown dtype, a shape that is not positive, or a constant whose shape holds a size.
     """
     _check_dtype(dtype)
-    if constant and (sizes := sizes_of(shape)):
+    if constant and (sizes := find_sizes(shape)):
         raise ValueError(f"`shape` of the constant {name} must be numbers, but got the size {', '.join(sizes)}")
     return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant))
 
@@ -126,7 +126,7 @@ def compute(
     # A size and an axis of one name would be one variable: the size keeps the name, as a reduce axis does.
     mentioned = probe.value if isinstance(probe, Reduction) else probe
     extents = [a.extent for a in probe.axes] if isinstance(probe, Reduction) else []
-    reserved |= sizes_of([mentioned, *shape, *extents]).keys()
+    reserved |= find_sizes([mentioned, *shape, *extents]).keys()
     names = [n if n not in reserved else f"{n}_" for n in names]
     axis = tuple(IterVar(n, e) for n, e in zip(names, shape, strict=True))
     value = function(*axis) if reserved & {n.rstrip("_") for n in names} else probe
@@ -258,7 +258,7 @@ def _extent(value: Any) -> Extent:
         return int(value)
     if value.is_const:
         return int(value.value)
-    if value.dtype != ir.INT or not ir.variables(value) <= sizes_of([value]).keys():
+    if value.dtype != ir.INT or not ir.variables(value) <= find_sizes([value]).keys():
         raise TypeError(f"an extent must be a number or of sizes, but got {value}")
     return value
 

@@ -32,7 +32,7 @@ from search_space.ir.sizes import is_sized, span
 from search_space.schedule.state import operations
 from search_space.tags import Tag
 
-__all__ = ["extent_of", "from_json", "text", "to_json"]
+__all__ = ["read_extent", "from_json", "text", "to_json"]
 
 DEEPEST = 200
 """Greatest number of levels of an expression; the count starts anew in shared ones."""
@@ -120,7 +120,7 @@ def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
     return tensors
 
 
-def extent_of(data: Any) -> int | Expr:
+def read_extent(data: Any) -> int | Expr:
     """Reads an extent of a definition with open sizes: a positive number, or an expression of sizes that is always one.
 
     Raises:
@@ -279,9 +279,9 @@ class _Reader:
             raise ValueError(f"an expression of {self._stage} cannot be made: {error}") from None
         return raw(op, dtype, a, b)
 
-    def _named(self, data: Any, rest: Sequence[Any], known: Sequence[str]) -> str:
-        if len(rest) != 2 or rest[0] not in known:
-            raise self._wrong(f"be [{data[0]!r}, one of {', '.join(known)}, a value]", data)
+    def _named(self, data: Any, rest: Sequence[Any], names: Sequence[str]) -> str:
+        if len(rest) != 2 or rest[0] not in names:
+            raise self._wrong(f"be [{data[0]!r}, one of {', '.join(names)}, a value]", data)
         return str(rest[0])
 
     def _literal(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
@@ -385,8 +385,8 @@ def _identifier(name: Any, what: str) -> str:
     return name
 
 
-def _new(name: Any, known: Mapping[str, te.Tensor]) -> str:
+def _new(name: Any, tensors: Mapping[str, te.Tensor]) -> str:
     found = _identifier(name, "`name`")
-    if found in known:
+    if found in tensors:
         raise ValueError(f"`name` must be unique in a definition, but got name={name!r} twice")
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from search_space.ir.access import check_reads
 from search_space.ir.expr import Expr, load, make, var
-from search_space.ir.sizes import sizes_of
+from search_space.ir.sizes import find_sizes
 from search_space.tags import Tag
 
 Extent = Any
@@ -92,7 +92,7 @@ class Operation:
     def sized(self) -> tuple[Expr, ...]:
         """The expressions of it that mention sizes."""
         every = (*self.shape, *(a.extent for a in (*self.axis, *self.reduce_axis)), self.body)
-        return tuple(e for e in every if isinstance(e, Expr) and sizes_of([e]))
+        return tuple(e for e in every if isinstance(e, Expr) and find_sizes([e]))
 
     def output(self, index: int = 0) -> Tensor:
         return Tensor(self)

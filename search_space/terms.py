@@ -2,7 +2,7 @@
 
 Shapes at known sizes are numbers, and the dependence of a number on the sizes is lost. Shapes at several sizes show it
 again: a number is assumed to be a factor times a product of sizes plus an offset, and must agree at every point. The
-points are chosen so that no other function in shapes agrees with a term at all of them: see `points_of`.
+points are chosen so that no other function in shapes agrees with a term at all of them: see `choose_points`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from search_space.ir.intervals import Span
 
-Point = tuple[int, ...]
+SizePoint = tuple[int, ...]
 """A number for each size."""
 
 GREATEST_POWER, GREATEST_DEGREE = 2, 3
@@ -35,7 +35,7 @@ class Term:
     powers: tuple[int, ...]
     offset: int = 0
 
-    def at(self, point: Point) -> int:
+    def at(self, point: SizePoint) -> int:
         """Evaluates the term at a point."""
         factors = [n for n, power in zip(point, self.powers, strict=True) for _ in range(power)]
         return self.factor * math.prod(factors) + self.offset
@@ -53,7 +53,7 @@ class Term:
         return ["add", out, self.offset] if self.offset else out
 
 
-def term_of(numbers: Sequence[int], points: Sequence[Point]) -> Term:
+def fit_term(numbers: Sequence[int], points: Sequence[SizePoint]) -> Term:
     """Finds the term that has these values at these points; of several terms the one of least degree.
 
     Raises:
@@ -81,7 +81,7 @@ def _powers(sizes: int) -> list[tuple[int, ...]]:
     return sorted((p for p in every if 1 <= sum(p) <= GREATEST_DEGREE), key=lambda p: (sum(p), max(p)))
 
 
-def points_of(sizes: Mapping[str, Span]) -> list[Point]:
+def choose_points(sizes: Mapping[str, Span]) -> list[SizePoint]:
     """Returns points that distinguish terms from other functions of the sizes, the largest sizes last.
 
     Each size takes its ends, their neighbours, and one value in between, while the other sizes are at their greatest;

@@ -40,7 +40,7 @@ class Mma:
     product: TensorIntrin
 
     @property
-    def held(self) -> tuple[str, str, str]:
+    def register_dtypes(self) -> tuple[str, str, str]:
         """Dtypes of the elements in registers."""
         left, right, out = (_memory(d) for d in self.dtypes)
         return left, right, out

@@ -21,7 +21,7 @@ from search_space.operators import LIBRARY, OPERATORS, Operator, find, named
 from search_space.operators.algorithms import products
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
-from search_space.operators.definitions import DEFINITIONS, arguments_of, check_reference
+from search_space.operators.definitions import DEFINITIONS, check_reference, definition_arguments
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.dynamic import DYNAMIC_MATMUL
 from search_space.operators.elementwise import ELEMENTWISE
@@ -195,7 +195,7 @@ class Workload:
         """Additions and multiplications, a multiply-add counted as 2."""
         return int(self._operator.flops(self.args))
 
-    def flops_of(self, algorithm: str) -> float:
+    def count_flops(self, algorithm: str) -> float:
         """Counts the operations of an algorithm: fewer products than `flops` has, transforms around them left out."""
         return self.flops - self.anchor.flops * (1.0 - products(self.anchor.args, algorithm))
 
@@ -211,7 +211,7 @@ class Workload:
         with n / 16 additions to a sum that grows with the root of n, the error shows if n is large.
         """
         if not self.output.dtype.startswith(("float", "bfloat")):
-            return 0.0, float(self._operator.precision.whole(self.args))
+            return 0.0, float(self._operator.precision.integer_error(self.args))
         precision, step = self._operator.precision, STEP[self.output.dtype]
         terms: float = precision.terms(self.args)
         if self.args.get("dtype") in _TRUNCATED:
@@ -219,7 +219,7 @@ class Workload:
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4
         return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
 
-    def tolerance_of(self, algorithm: str) -> tuple[float, float]:
+    def get_tolerance(self, algorithm: str) -> tuple[float, float]:
         """Returns `tolerance` of an algorithm, which is larger for algorithms that round the factors they multiply."""
         rtol, atol = self.tolerance
         return rtol, atol + self._operator.precision.rounding(self.args, algorithm)
@@ -280,7 +280,7 @@ def own(operator: Operator[Any] | str, /, **arguments: Any) -> Workload:
     resolved = named(operator) if isinstance(operator, str) else operator
     if not isinstance(resolved, Operator):
         raise ValueError(f"`operator` must be an Operator or the name of one, but got operator={operator!r}")
-    workload = Workload(DEFINITIONS.name, arguments_of(resolved, arguments))
+    workload = Workload(DEFINITIONS.name, definition_arguments(resolved, arguments))
     check_reference(resolved, arguments, workload.tolerance)
     return workload
 

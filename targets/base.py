@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from targets.module import Module as Module
 from targets.module import Parameter as Parameter
+from targets.plan import BufferRef as BufferRef
 from targets.plan import Case as Case
 from targets.plan import Choice as Choice
 from targets.plan import Loop as Loop
 from targets.plan import NetworkPlan as NetworkPlan
 from targets.plan import Packing as Packing
-from targets.plan import Place as Place
 from targets.plan import Step as Step
 
 if TYPE_CHECKING:  # a process that only runs networks needs neither
@@ -107,7 +107,7 @@ class Kernel(ABC):
         taken, given = (", ".join(p.described for p in of) or "nothing" for of in (self.module.sources, outputs))
         return f"{type(self).__name__} {self.module.name} for {self.module.target}: {taken} -> {given}"
 
-    def __call__(self, *given: Any) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Runs on inputs..., outputs...; the outputs are written in place. Threads may call it at the same time.
 
         Arrays are NumPy's, or objects that offer `__array__` or DLPack.
@@ -115,7 +115,7 @@ class Kernel(ABC):
         Raises:
             RunError: other arrays than the kernel takes.
         """
-        arrays = as_arrays(given)
+        arrays = as_arrays(arguments)
         split = len(self.module.sources)
         if len(arrays) != split + len(self.module.outputs):
             names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
@@ -160,14 +160,14 @@ class Kernel(ABC):
         """
 
 
-def as_arrays(given: Sequence[Any]) -> list[NDArray[Any]]:
+def as_arrays(values: Sequence[Any]) -> list[NDArray[Any]]:
     """Converts the arguments of a kernel to arrays of NumPy.
 
     Raises:
         RunError: an argument that is no array.
     """
     try:
-        return [as_array(value) for value in given]
+        return [as_array(value) for value in values]
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise RunError(f"a kernel must be given arrays, but {error}") from error
 

@@ -6,7 +6,7 @@ from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Buffer
 
 
-def shape_of(buffer: Buffer) -> tuple[int, ...]:
+def constant_shape(buffer: Buffer) -> tuple[int, ...]:
     """Returns the extents as numbers."""
     return tuple(int(e.value) for e in buffer.shape)
 
@@ -14,7 +14,7 @@ def shape_of(buffer: Buffer) -> tuple[int, ...]:
 def elements(buffer: Buffer) -> int:
     """Counts the elements from the first to the last, gaps of padded rows included; at least 1."""
     strides = [int(s.value) for s in buffer.strides]
-    return 1 + sum((n - 1) * s for n, s in zip(shape_of(buffer), strides, strict=True))
+    return 1 + sum((n - 1) * s for n, s in zip(constant_shape(buffer), strides, strict=True))
 
 
 def buffer_bytes(buffer: Buffer) -> int:

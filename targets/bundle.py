@@ -18,7 +18,7 @@ import numpy as np
 from search_space.files import replace_file
 from targets.arrays import aligned
 from targets.calling import Array
-from targets.manifest import SEAL, ExecutableError, contents, digest, files_of, write_manifest
+from targets.manifest import SEAL, ExecutableError, contents, digest, list_files, write_manifest
 
 if TYPE_CHECKING:  # it imports this module
     from targets.executable import Executable
@@ -49,7 +49,7 @@ def copy_files(manifest: Mapping[str, Any], source: Path, folder: Path) -> None:
     Raises:
         ExecutableError: a file of `source` is missing, or another one than the manifest's.
     """
-    for file, sha256 in files_of(manifest):
+    for file, sha256 in list_files(manifest):
         if file != manifest["weights"]["file"]:
             replace_file(folder / file, contents(source / file, sha256))
 
@@ -66,7 +66,7 @@ def write_entries(entries: Mapping[str, Executable], weights: Array, kind: str, 
     Raises:
         ExecutableError: two executables have a file of the same name, or a file was replaced by another network's.
     """
-    files = [file for each in entries.values() for file, _ in files_of(each.manifest)]
+    files = [file for each in entries.values() for file, _ in list_files(each.manifest)]
     if same := {file for file in files if file != WEIGHTS and files.count(file) > 1}:
         raise ExecutableError(f"`entries` must have files of their own, but two have {', '.join(sorted(same))}")
     for each in entries.values():

@@ -17,18 +17,20 @@ Outputs = Any
 """One array, a tuple of them, or a mapping by name; tensors in place of arrays."""
 
 
-def in_order(name: str, inputs: Sequence[Parameter], given: Sequence[Any]) -> Sequence[Any]:
+def in_order(name: str, inputs: Sequence[Parameter], arguments: Sequence[Any]) -> Sequence[Any]:
     """Puts inputs in the network's order: positional ones as they are, or those of a single mapping by name.
 
     Raises:
         ExecutableError: a mapping of other names than the network's inputs.
     """
-    if len(given) != 1 or not isinstance(given[0], Mapping):
-        return given
+    if len(arguments) != 1 or not isinstance(arguments[0], Mapping):
+        return arguments
     wanted = [p.name for p in inputs]
-    if set(given[0]) != set(wanted):
-        raise ExecutableError(f"`{name}` must be given {', '.join(wanted)}, but got {', '.join(map(str, given[0]))}")
-    return [given[0][key] for key in wanted]
+    if set(arguments[0]) != set(wanted):
+        raise ExecutableError(
+            f"`{name}` must be given {', '.join(wanted)}, but got {', '.join(map(str, arguments[0]))}"
+        )
+    return [arguments[0][key] for key in wanted]
 
 
 def checked(
@@ -63,12 +65,12 @@ def checked(
     return checked_arrays
 
 
-def handed_back(outputs: Sequence[Array], parameters: Sequence[Parameter], given: Sequence[Any]) -> Outputs:
+def handed_back(outputs: Sequence[Array], parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Outputs:
     """Returns outputs in the form of the inputs: by name for a mapping, as tensors of PyTorch if one input was a
     tensor.
     """
-    by_name = len(given) == 1 and isinstance(given[0], Mapping)
-    values = given[0].values() if by_name else given
+    by_name = len(arguments) == 1 and isinstance(arguments[0], Mapping)
+    values = arguments[0].values() if by_name else arguments
     torch = sys.modules.get("torch")
     if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
         outputs = [_tensor(torch, array) for array in outputs]

@@ -45,8 +45,8 @@ class Within(Kernel):
                 raise ValueError(f"`sizes` must be within {known}, but got {name} from {low} to {high}")
         self.kernel, self.module = kernel, replace(kernel.module, sizes={**own, **sizes})
 
-    def __call__(self, *given: Any) -> None:
-        self.kernel(*given)
+    def __call__(self, *arguments: Any) -> None:
+        self.kernel(*arguments)
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
         return self.kernel.bind(inputs, copies, fenced)
@@ -74,13 +74,13 @@ class Dispatch(Kernel):
             if _arrays(kernel.module) != wanted:
                 raise ValueError(f"`kernels` must take the same arrays, {wanted}, but got {_arrays(kernel.module)}")
         self._ranges = [_ranges(kernel.module) for kernel in kernels]
-        self._found: dict[tuple[tuple[int, ...], ...], Kernel] = {}
+        self._kernels: dict[tuple[tuple[int, ...], ...], Kernel] = {}
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}, by {len(self.kernels)} kernels for ranges of sizes"
 
-    def __call__(self, *given: Any) -> None:
-        arrays = as_arrays(given)
+    def __call__(self, *arguments: Any) -> None:
+        arrays = as_arrays(arguments)
         self.of(arrays[: len(self.module.sources)])(*arrays)
 
     def of(self, inputs: Sequence[NDArray[Any]]) -> Kernel:
@@ -90,16 +90,16 @@ class Dispatch(Kernel):
             RunError: none does.
         """
         shapes = tuple(array.shape for array in inputs)
-        if (found := self._found.get(shapes)) is not None:
+        if (found := self._kernels.get(shapes)) is not None:
             return found
         if [len(shape) for shape in shapes] != [len(p.shape) for p in self.module.sources]:
             self.kernels[0].check(inputs)  # which says what is wrong
         extents = [extent for shape in shapes for extent in shape]
         for kernel, ranges in zip(self.kernels, self._ranges, strict=True):
             if all(low <= extent <= high for extent, (low, high) in zip(extents, ranges, strict=True)):
-                if len(self._found) >= MOST_SHAPES:
-                    self._found.clear()
-                self._found[shapes] = kernel
+                if len(self._kernels) >= MOST_SHAPES:
+                    self._kernels.clear()
+                self._kernels[shapes] = kernel
                 return kernel
         taken = " or ".join(_shown(kernel.module) for kernel in self.kernels[:MOST_SHOWN])
         if (more := len(self.kernels) - MOST_SHOWN) > 0:

@@ -22,9 +22,9 @@ from targets.manifest import (
     ExecutableError,
     Format,
     contents,
-    parameters_of,
     read_manifest,
-    sizes_of,
+    read_parameters,
+    read_sizes,
     write_manifest,
 )
 from targets.profile import Profile
@@ -70,7 +70,7 @@ class Executable(ABC):
         entry: str | None = None,
     ) -> None:
         self.folder, self._entry = Path(folder), entry
-        self._given = weights
+        self._weight_arrays = weights
         self._in_memory: Array | None = None  # what was given, as one
         self.manifest = read_manifest(self.folder, self.format, entry)
         self.name: str = self.manifest["name"]
@@ -81,11 +81,11 @@ class Executable(ABC):
             check_threads(self.threads, None if on_cores else MOST_THREADS)
         except ValueError as error:
             raise ExecutableError(str(error)) from None
-        self.inputs = parameters_of(self.manifest["inputs"])
-        self.outputs = parameters_of(self.manifest["outputs"])
-        self.sizes = sizes_of(self.manifest)
+        self.inputs = read_parameters(self.manifest["inputs"])
+        self.outputs = read_parameters(self.manifest["outputs"])
+        self.sizes = read_sizes(self.manifest)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """Runs one inference: the network's inputs in order → its output, or a tuple of outputs.
 
         A mapping of all inputs by name gives one of the outputs by theirs. Inputs are arrays of NumPy, or objects that
@@ -95,8 +95,8 @@ class Executable(ABC):
             ExecutableError: arrays that the network does not take.
             RunError: the machine failed.
         """
-        outputs = self.infer(checked(self.name, self.inputs, in_order(self.name, self.inputs, given), self.sizes))
-        return handed_back(outputs, self.outputs, given)
+        outputs = self.infer(checked(self.name, self.inputs, in_order(self.name, self.inputs, arguments), self.sizes))
+        return handed_back(outputs, self.outputs, arguments)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes the network to a folder, from which `autotune.load` gives it again; the folder.
@@ -144,10 +144,10 @@ class Executable(ABC):
 
     def __repr__(self) -> str:
         """Formats the executable as a few lines, however large the network is."""
-        return "\n".join([f"{type(self).__name__} of {self.name}: {self._place}", *self._lines])
+        return "\n".join([f"{type(self).__name__} of {self.name}: {self._machine}", *self._lines])
 
     @property
-    def _place(self) -> str:
+    def _machine(self) -> str:
         """Target and number of threads."""
         return f"{self.manifest['target']}, {self.threads} thread{'s' * (self.threads != 1)}"
 
@@ -180,8 +180,8 @@ class Executable(ABC):
             ExecutableError: a file that is missing, or another one than the manifest's.
         """
         facts = self.manifest["weights"]
-        if self._given is not None:
-            self._in_memory, self._given = joined(self._given, int(facts["nbytes"])), None
+        if self._weight_arrays is not None:
+            self._in_memory, self._weight_arrays = joined(self._weight_arrays, int(facts["nbytes"])), None
             return self._in_memory
         return read_weights(self.folder / facts["file"], int(facts["nbytes"]), facts["sha256"], mapped)
 

@@ -17,11 +17,11 @@ Extent = Any
 """int | str | ["select", condition, then, otherwise] | [operator of `BINARY`, left, right]"""
 
 
-def extent_of(e: Expr) -> Extent:
+def plain_extent(e: Expr) -> Extent:
     """Converts an integer expression of sizes to plain data."""
     if e.op == "const":
         return int(e.value)
-    return e.args[0] if e.op == "var" else [e.op, *map(extent_of, e.operands)]
+    return e.args[0] if e.op == "var" else [e.op, *map(plain_extent, e.operands)]
 
 
 DEEPEST = 16
@@ -36,14 +36,16 @@ def is_extent(extent: Any, sizes: Collection[str], depth: int = 0) -> bool:
     return extent in sizes if isinstance(extent, str) else type(extent) is int and 0 <= extent < 1 << 40
 
 
-def text_of(extent: Extent) -> str:
+def describe_extent(extent: Extent) -> str:
     """Formats an extent for readers, such as `n`, `2 * n + 1`."""
     if not isinstance(extent, list):
         return str(extent)
     signs = {"add": "+", "sub": "-", "mul": "*"}
     name, *operands = extent
-    texts = [f"({text_of(of)})" if isinstance(of, list) and name != "add" else text_of(of) for of in operands]
-    return f" {signs[name]} ".join(texts) if name in signs else f"{name}({', '.join(map(text_of, operands))})"
+    texts = [
+        f"({describe_extent(of)})" if isinstance(of, list) and name != "add" else describe_extent(of) for of in operands
+    ]
+    return f" {signs[name]} ".join(texts) if name in signs else f"{name}({', '.join(map(describe_extent, operands))})"
 
 
 def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:

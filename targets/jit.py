@@ -21,21 +21,21 @@ class LinkedObjects:
     Args:
         objects: ELF or Mach-O images for this host.
         symbols: names of the functions whose addresses are wanted.
-        given: symbols that the objects take from elsewhere → their addresses.
+        addresses: symbols that the objects take from elsewhere → their addresses.
 
     Raises:
         RuntimeError: an invalid object, or an undefined symbol.
     """
 
     def __init__(
-        self, objects: Sequence[bytes], symbols: Iterable[str], given: Mapping[str, int] | None = None
+        self, objects: Sequence[bytes], symbols: Iterable[str], addresses: Mapping[str, int] | None = None
     ) -> None:
         builder = llvm.JITLibraryBuilder().add_current_process()
         for code in objects:
             builder.add_object_img(code)
         for symbol in symbols:
             builder.export_symbol(symbol)
-        for symbol, address in (given or {}).items():
+        for symbol, address in (addresses or {}).items():
             builder.import_symbol(symbol, address)
         self._library = builder.link(_linker(), f"objects{next(_NUMBERS)}")
 

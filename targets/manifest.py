@@ -183,7 +183,7 @@ def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[
     """
     data, kind = parsed(folder), Rule(f"be {form.kind}", lambda value: bool(value == form.kind))
     try:
-        own = _entry_of(data, entry)
+        own = _select_entry(data, entry)
         _hold({"kind": kind, **_COMMON, **form.rules}, own, "manifest")
         _hold_sizes(own)
         form.fit(own)
@@ -192,7 +192,7 @@ def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[
     return own
 
 
-def _entry_of(manifest: Mapping[str, Any], entry: str | None) -> dict[str, Any]:
+def _select_entry(manifest: Mapping[str, Any], entry: str | None) -> dict[str, Any]:
     """Merges the keys of an entry point with the shared ones."""
     shared = {key: value for key, value in manifest.items() if key != "entries"}
     own: Mapping[str, Any] = {}
@@ -211,7 +211,7 @@ def write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
     replace_file(folder / MANIFEST, (json.dumps({**data, SEAL: _seal(data)}, indent=2) + "\n").encode())
 
 
-def files_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+def list_files(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Lists the files of a network besides its manifest, each with its digest."""
     listed = [manifest["weights"], *manifest.get("files", ()), *manifest.get("modules", ())]
     return list(dict.fromkeys((item["file"], item["sha256"]) for item in listed))
@@ -251,7 +251,7 @@ def listed(parameter: Parameter) -> dict[str, Any]:
     return {**found, "extents": list(parameter.extents)} if parameter.extents else found
 
 
-def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
+def read_parameters(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
     """Converts items of a manifest to parameters."""
     return tuple(
         Parameter(item["name"], tuple(item["shape"]), item["dtype"], extents=tuple(item.get("extents", ())))
@@ -259,7 +259,7 @@ def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
     )
 
 
-def sizes_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def read_sizes(manifest: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Returns least and greatest value of each open size of a network, by name."""
     return {name: (low, high) for name, (low, high) in manifest.get("sizes", {}).items()}
 

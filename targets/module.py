@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from targets.extents import Extent, extent_at, extent_of, text_of
+from targets.extents import Extent, describe_extent, extent_at, plain_extent
 
 if TYPE_CHECKING:  # a process that only runs networks needs none
     from search_space.ir.stmt import Buffer, LoopProgram
@@ -37,7 +37,7 @@ class Parameter:
     @property
     def described(self) -> str:
         """Name, element type and shape, as `image float32 (1, 3, 224, 224)`; open extents by their sizes."""
-        extents = [text_of(extent) for extent in self.extents or self.shape]
+        extents = [describe_extent(extent) for extent in self.extents or self.shape]
         return f"{self.name} {self.dtype} ({', '.join(extents)}{',' * (len(extents) == 1)})"
 
     def plain(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Module:
 
 def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
     is_open = any(not extent.is_const for extent in buffer.shape)
-    extents = tuple(map(extent_of, buffer.shape)) if is_open else ()
+    extents = tuple(map(plain_extent, buffer.shape)) if is_open else ()
     return Parameter(buffer.name, _largest(buffer), buffer.dtype, buffer.constant, packed_from, extents)
 
 

@@ -57,8 +57,8 @@ class _Context:
         self._addresses = (ctypes.c_uint64 * (arrays + 1 + sizes))()
         self._write = struct.Struct(f"={arrays + 1 + sizes}Q").pack_into
         self._weights = int(weights.ctypes.data)
-        self._kept = aligned((workspace_bytes,), "uint8")
-        self.table, self.workspace = ctypes.addressof(self._addresses), int(self._kept.ctypes.data)
+        self._workspace = aligned((workspace_bytes,), "uint8")
+        self.table, self.workspace = ctypes.addressof(self._addresses), int(self._workspace.ctypes.data)
 
     def point(self, addresses: Sequence[int], sizes: Iterable[int]) -> None:
         """Has the table name these inputs and outputs, and sizes."""
@@ -71,13 +71,13 @@ class _State:
 
     Attributes:
         input, output: their places.
-        whole, rows: parameters of the input and of the output.
+        parameter, rows: parameters of the input and of the output.
         row_bytes: bytes of a row.
     """
 
     input: int
     output: int
-    whole: Parameter
+    parameter: Parameter
     rows: Parameter
     row_bytes: int
 
@@ -115,11 +115,11 @@ class _State:
         Raises:
             ExecutableError: it is elsewhere.
         """
-        first = self._extent(self.whole, sizes) - self._extent(self.rows, sizes)
+        first = self._extent(self.parameter, sizes) - self._extent(self.rows, sizes)
         wanted = addresses[self.input] + first * self.row_bytes
         if first < 0 or addresses[inputs + self.output] != wanted:
             raise ExecutableError(
-                f"`{self.rows.name}` must lie where row {first} of `{self.whole.name}` lies, at {wanted:#x}, "
+                f"`{self.rows.name}` must lie where row {first} of `{self.parameter.name}` lies, at {wanted:#x}, "
                 f"but got {addresses[inputs + self.output]:#x}"
             )
 
@@ -205,18 +205,18 @@ class NativeExecutable(Executable):
             raise ExecutableError(f"`sizes` must be {ranges}, but got {list(sizes)}")
         for state in self._states:
             state.check(addresses, len(self.inputs), dict(zip(self.sizes, sizes, strict=True)))
-        context = self._taken()
+        context = self._take_context()
         try:
             context.point(addresses, sizes)
             self._library.run(context.table, self.threads, context.workspace)
         finally:
             self._contexts.append(context)
 
-    def _outputs_for(self, given: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+    def _outputs_for(self, inputs: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
         """Allocates the outputs; rows of a state are a view of the end of its input."""
         places = {state.output: state for state in self._states}
         return [
-            places[number].rows_in(given[places[number].input], parameter.at(sizes))
+            places[number].rows_in(inputs[places[number].input], parameter.at(sizes))
             if number in places
             else aligned(parameter.at(sizes).shape, parameter.dtype, np.empty)
             for number, parameter in enumerate(self.outputs)
@@ -258,7 +258,7 @@ class NativeExecutable(Executable):
     def _sizes_in(self, arrays: Sequence[Array]) -> dict[str, int]:
         return sizes_in(arrays, self.inputs, self.sizes)
 
-    def _taken(self) -> _Context:
+    def _take_context(self) -> _Context:
         """Takes a free context, or makes one; the caller returns it to `_contexts`."""
         try:
             return self._contexts.pop()
@@ -272,7 +272,7 @@ class NativeExecutable(Executable):
         outputs = self._outputs_for(inputs, sizes)
         for array in outputs:
             array.fill(0)  # the system gives memory when it is written to first, which is not to be timed
-        context = self._taken()
+        context = self._take_context()
         try:
             context.point([*map(_address, inputs), *map(_address, outputs)], sizes.values())
             yield context

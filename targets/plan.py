@@ -14,7 +14,7 @@ from targets.module import Module, Parameter
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferRef:
     """The position of an array that a step of a network uses.
 
     Attributes:
@@ -32,9 +32,9 @@ class Place:
     beyond: int = 0
     advance: int = 0
     period: int = 0
-    first: Place | None = None
+    first: BufferRef | None = None
 
-    def shifted(self, nbytes: int) -> Place:
+    def shifted(self, nbytes: int) -> BufferRef:
         """Returns this position moved by so many bytes, in every trip."""
         first = None if self.first is None else self.first.shifted(nbytes)
         if self.space in ("input", "output"):
@@ -54,7 +54,7 @@ class Step:
     """
 
     module: int
-    arguments: tuple[Place, ...]
+    arguments: tuple[BufferRef, ...]
     title: str = ""
     sizes: tuple[Extent, ...] = ()
 
@@ -110,8 +110,8 @@ class Packing:
 
     module: int
     name: str
-    sources: tuple[Place, ...]
-    result: Place
+    sources: tuple[BufferRef, ...]
+    result: BufferRef
 
 
 @dataclass(frozen=True)

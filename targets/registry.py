@@ -32,7 +32,7 @@ class Design(Protocol):
         """The name from which `get` makes its target in any process."""
 
 
-def name_of(target: str | Design) -> str:
+def target_name(target: str | Design) -> str:
     """Returns the name of a target that is given by its name or by its design.
 
     Raises:
@@ -62,7 +62,7 @@ def get(spec: str) -> Target:
     return made
 
 
-def executable_of(spec: str) -> type[Executable] | None:
+def find_executable_class(spec: str) -> type[Executable] | None:
     """Returns the class that loads the networks of a target, or None if networks do not run on the target alone.
 
     It is `EXECUTABLE` of the module `executable` beside the target's own. That module imports NumPy and no compiler,

@@ -20,7 +20,7 @@ The extras `all` and `test` have every package that a test needs, and `.ci/run` 
 """
 
 
-def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Returns the reason that a skipped report states."""
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
@@ -29,7 +29,7 @@ def refused(report: pytest.TestReport | pytest.CollectReport) -> str | None:
     """Returns why a skipped report must count as a failure; None if it need not."""
     if not report.skipped or getattr(report, "wasxfail", None) is not None:
         return None
-    reason = reason_of(report)
+    reason = skip_reason(report)
     if EXPECTED.search(reason):
         return None
     return f"a skip must have an expected reason where continuous integration is on, but got {reason!r}"
@@ -50,7 +50,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Lists what this machine could not test, by reason, so that a skip never passes in silence."""
     reasons = Counter(
-        reason_of(report).removeprefix("Skipped: ")
+        skip_reason(report).removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
         if getattr(report, "wasxfail", None) is None
     )

@@ -190,7 +190,7 @@ def _model(name: str, nodes: list[Any], weights: Mapping[str, Any], inputs: Mapp
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def module_of(name: str) -> tuple[Any, tuple[Any, ...]]:
+def make_module(name: str) -> tuple[Any, tuple[Any, ...]]:
     """Makes a module of PyTorch and its inputs."""
     import torch
     from torch import nn
@@ -265,7 +265,7 @@ def compile_case(case: Case) -> dict[str, str]:
 
         from autotune.pytorch.backend import autotune_backend
 
-        module, inputs = module_of(case["torch"])
+        module, inputs = make_module(case["torch"])
         compiled = torch.compile(module, backend=autotune_backend, options=options)
         if options.get("training"):
             compiled(*inputs).sum().backward()

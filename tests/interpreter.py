@@ -81,7 +81,7 @@ def _store(stmt: Store, env: Mapping[str, int], memory: Arrays) -> None:
     if stmt.predicate is not None and not evaluate(stmt.predicate, env, memory):
         return
     array = memory[stmt.buffer]
-    at = _place(stmt.buffer, stmt.indices)(env, memory)
+    at = _index_function(stmt.buffer, stmt.indices)(env, memory)
     value = evaluate(stmt.value, env, memory)
     if stmt.reducer is not None:
         old = array[at]
@@ -102,38 +102,38 @@ def _execute(call: Intrinsic, env: Mapping[str, int], memory: Arrays) -> None:
 
     body = transform(intrinsic.op.body, read)
 
-    def place(operand: Operand, point: tuple[int, ...]) -> tuple[int, ...]:
+    def element(operand: Operand, point: tuple[int, ...]) -> tuple[int, ...]:
         variables = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
-        return _place(operand.buffer, operand.elements)(variables, memory)
+        return _index_function(operand.buffer, operand.elements)(variables, memory)
 
     target = memory[call.output.buffer]
     if call.reset:
         for point in product(*(range(a.extent) for a in intrinsic.op.axis)):
-            target[place(call.output, point)] = 0
+            target[element(call.output, point)] = 0
     for point in product(*(range(e) for e in intrinsic.extents)):
-        elements = {names[t]: np.asarray(memory[o.buffer][place(o, point)]).reshape(1) for t, o in operands.items()}
+        elements = {names[t]: np.asarray(memory[o.buffer][element(o, point)]).reshape(1) for t, o in operands.items()}
         value = evaluate(body, env, {**memory, **elements})
-        at = place(call.output, point)
+        at = element(call.output, point)
         target[at] = value if intrinsic.reducer is None else target[at] + target.dtype.type(value)
 
 
-Place = Callable[[Mapping[str, int], Arrays], tuple[int, ...]]
+IndexFunction = Callable[[Mapping[str, int], Arrays], tuple[int, ...]]
 Value = Callable[[Mapping[str, int], Arrays], Any]
 
 
 @lru_cache(maxsize=1 << 14)
-def _place(name: str, indices: tuple[Expr, ...]) -> Place:
+def _index_function(name: str, indices: tuple[Expr, ...]) -> IndexFunction:
     """Compiles the place of an access to a function of variables and memory."""
     each = [_value(index) for index in indices]
 
-    def place(env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:
+    def element(env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:
         at = tuple([int(value(env, memory)) for value in each])
         for i, n in zip(at, memory[name].shape, strict=True):
             if not 0 <= i < n:
                 raise IndexError(f"{name}[{', '.join(map(str, at))}] must lie in shape {memory[name].shape}")
         return at
 
-    return place
+    return element
 
 
 def evaluate(e: Expr, env: Mapping[str, int], memory: Arrays) -> Any:
@@ -152,7 +152,7 @@ def _value(e: Expr) -> Value:
         name = e.args[0]
         return lambda env, memory: env[name]
     if op == "load":
-        buffer, place = e.args[0], _place(e.args[0], e.args[1:])
+        buffer, place = e.args[0], _index_function(e.args[0], e.args[1:])
         return lambda env, memory: memory[buffer][place(env, memory)]
     if op == "select":
         condition, then, otherwise = map(_value, e.args)

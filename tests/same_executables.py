@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.quick import base_of, tree_of
+from benchmarks.quick import extract_tree, resolve_base
 from measure.host import describe_host
 from search_space.files import replace_file
 from tests.executable_cases import CASES, zoo_cases
@@ -66,7 +66,7 @@ def differences(first: Mapping[str, str], second: Mapping[str, str]) -> list[str
 
 def compare(commit: str, cases: Sequence[Mapping[str, Any]], threads: int) -> list[str]:
     """Compares cases one after another, a printed line each, and returns the names of those that differ."""
-    wrong, base = [], tree_of(commit, STORE.expanduser())
+    wrong, base = [], extract_tree(commit, STORE.expanduser())
     for case in cases:
         first, second = stored_digests(base, commit, case, threads), digests(ROOT, case, threads)
         apart = differences(first, second)
@@ -91,7 +91,7 @@ def main() -> int:
     chosen = [case for case in cases if options.only in case["name"]]
     if not chosen:
         parser.error(f"`--only` must be in the name of a case, but got {options.only!r}")
-    wrong = compare(base_of(options.base), chosen, options.threads)
+    wrong = compare(resolve_base(options.base), chosen, options.threads)
     print(f"{len(chosen) - len(wrong)} of {len(chosen)} cases are the same" + "".join(f"\n  not {w}" for w in wrong))
     return int(bool(wrong))
 

@@ -20,7 +20,7 @@ NEIGHBOURS = 16
 """Tests of one file that are run one after another: what a process has loaded or keeps for one serves the next."""
 
 
-def groups_of(nodeids: Iterable[str], root: Path) -> dict[str, str]:
+def group_tests(nodeids: Iterable[str], root: Path) -> dict[str, str]:
     """Group of each test: the mark of its file; the file, where its tests share a fixture or a cache.
 
     In other files, `NEIGHBOURS` tests in a row are a group, where there are so many; the rest are tests by
@@ -53,7 +53,7 @@ class Sharing(LoadScopeScheduling):
     def schedule(self) -> None:
         if self.collection is None:
             nodeids = next(iter(self.registered_collections.values()))
-            self._groups = groups_of(nodeids, self.config.rootpath)
+            self._groups = group_tests(nodeids, self.config.rootpath)
             self._places = {nodeid: place for place, nodeid in enumerate(nodeids)}
         super().schedule()
 

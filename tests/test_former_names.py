@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 NAMES = {
+    "autotune.compiler.whole": "autotune.compiler.bundle_cache",
     "autotune.graph.onnx_model": "autotune.graph.frontends.onnx.model",
     "autotune.network.compiled": "autotune.api",
     "autotune.network.options": "autotune.compiler.options",
@@ -35,3 +36,20 @@ def test_a_former_name_is_the_module_with_a_warning(former: str, monkeypatch: py
 def test_a_module_that_never_was_is_not_found() -> None:
     with pytest.warns(DeprecationWarning), pytest.raises(ModuleNotFoundError, match="autotune.tuner.search.nothing"):
         import_module("autotune.search.nothing")
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "new"),
+    [
+        ("autotune.compiler.pipeline", "pipeline_of", "make_pipeline"),
+        ("autotune.graph.errors", "ModelError", "UnsupportedModelError"),
+        ("autotune.language", "ModelError", "LanguageModelError"),
+        ("costmodel.models.errors", "ModelError", "CostModelError"),
+    ],
+)
+def test_a_former_name_in_a_module_is_the_new_one_with_a_warning(module: str, former: str, new: str) -> None:
+    home = import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"^{module}.{former} is now {new}$"):
+        assert getattr(home, former) is getattr(home, new)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = home.nothing

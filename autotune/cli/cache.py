@@ -18,7 +18,7 @@ def cache(
 ) -> None:
     """Show or clear the cache of kernels, choices without trials, and executables."""
     with bad_input():
-        from autotune.compiler.cache.place import NONE, open_cache, open_networks
+        from autotune.compiler.cache.locations import NONE, open_cache, open_networks
         from autotune.compiler.cache.store import CacheError
 
         try:

@@ -59,13 +59,13 @@ def export(
 ) -> None:
     """Export the fastest schedules of runs as a database, to merge or to contribute."""
     with bad_input():
-        from autotune.tuner.export import entries_of
+        from autotune.tuner.export import select_entries
         from measure.database import Database
 
         found = []
         for path in records:
             with Database(path / "records.jsonl" if path.is_dir() else path, readonly=True) as kept:
-                found += list(entries_of(kept, note))
+                found += list(select_entries(kept, note))
         from autotune.tuner.database import ScheduleDatabase
 
         database = ScheduleDatabase(found)
@@ -85,7 +85,7 @@ def merge(
     """Merge databases into your own, keeping the fastest schedule of each workload, target and machine."""
     with bad_input():
         from autotune.tuner.database import ScheduleDatabase
-        from autotune.tuner.database.place import own_path
+        from autotune.tuner.database.locations import own_path
 
         path = into or own_path()
         before = ScheduleDatabase.read(path) if path.exists() else ScheduleDatabase()

@@ -81,10 +81,10 @@ def _reported() -> tuple[type[Exception], ...]:
     from autotune.tracking.store import StoreError
     from autotune.tuner.database.entry import DatabaseError
     from costmodel.dataset.errors import DatasetError
-    from costmodel.models.errors import ModelError
+    from costmodel.models.errors import CostModelError
     from measure.errors import MeasureError
     from search_space.extras import MissingExtra
     from targets.manifest import ExecutableError
 
-    found = (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError, MissingExtra)
+    found = (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, CostModelError, MissingExtra)
     return (*found, DatabaseError)

@@ -29,18 +29,18 @@ def lower(
 ) -> None:
     """Print the program of a schedule at every stage, without running it."""
     with bad_input(config=config):
-        from autotune.run.workloads import settings_of, tasks_of_any
+        from autotune.run.workloads import make_settings, tasks_of_any
         from autotune.tuner import stages, untimed
         from autotune.tuner.preparation import template_space
 
         loaded = load(ctx)
-        settings = settings_of(loaded)
+        settings = make_settings(loaded)
         chosen = stages.task_named(tasks_of_any(loaded), task)
         if trace:
             schedule = stages.from_file(chosen, trace)
         else:
             space = template_space(chosen, settings)
-            schedule = untimed.without_trials(chosen, settings, space=space).schedule
+            schedule = untimed.select_without_trials(chosen, settings, space=space).schedule
         for name, text in stages.stages(chosen.workload, schedule, settings.of(chosen).target, stage or ()):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 
@@ -55,23 +55,23 @@ def tasks(
 ) -> None:
     """List the tasks of a configuration, without tuning them."""
     with bad_input(config=config):
-        from autotune.compiler.tasks import types_of
+        from autotune.compiler.tasks import element_types
         from autotune.report.tables import Column, print_table
-        from autotune.run.workloads import job_of, settings_of, tasks_of_any
+        from autotune.run.workloads import make_job, make_settings, tasks_of_any
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
         loaded = load(ctx)
-        settings = settings_of(loaded)
+        settings = make_settings(loaded)
         show = (lambda run: typer.echo(str(run))) if passes else None
-        network = None if loaded.model is None else job_of(loaded).load(listener=show)
+        network = None if loaded.model is None else make_job(loaded).load(listener=show)
         found = tasks_of_any(loaded) if network is None else list(network.tasks)
         targets = [settings.of(task).target for task in found]
         algorithms = [
             ", ".join(within(algorithms_on(task.workload, target.hardware), named=loaded.network.algorithms))
             for task, target in zip(found, targets, strict=True)
         ]
-        types = [types_of(task.workload) for task in found]
+        types = [element_types(task.workload) for task in found]
         columns = [
             Column("task", [task.name for task in found], left=True),
             *([Column("types", types, rank=1, left=True)] if set(types) != {"float32"} else []),

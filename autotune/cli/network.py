@@ -24,10 +24,10 @@ def compile_command(
     """Compile a model with the schedules of records, or with schedules chosen without trials."""
     with bad_input(config=config):
         from autotune.compiler.compile_from_records import compile_model
-        from autotune.run.workloads import job_of
+        from autotune.run.workloads import make_job
 
         loaded = load(ctx)
-        written, notes = compile_model(job_of(loaded), records, folder)
+        written, notes = compile_model(make_job(loaded), records, folder)
         for note in notes:
             tell(note)
         typer.echo(f"{loaded.name} is in {written}")
@@ -54,13 +54,13 @@ def bench(
 ) -> None:
     """Time the executable of a model in turns with other runtimes, and compare its outputs with ONNX Runtime's."""
     with bad_input(config=config):
-        from autotune.compiler.deploy import compare
-        from autotune.run.workloads import job_of
+        from autotune.compiler.finalize import compare
+        from autotune.run.workloads import make_job
         from autotune.units import latency, share
 
         loaded = load(ctx)
         more = [Path(folder) for folder in also.split(",") if folder]
-        timing = compare(job_of(loaded), network, against.split(","), turns, tell, more)
+        timing = compare(make_job(loaded), network, against.split(","), turns, tell, more)
         ours = timing.seconds["autotune"]
         wide = max(len(timing.title(name)) for name in timing.seconds)
         for name, seconds in timing.seconds.items():

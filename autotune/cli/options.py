@@ -61,41 +61,41 @@ class KeyCommand(TyperCommand):
         parameters: list[Any] = super().get_params(ctx)
         for parameter in parameters:
             if parameter.name in KEYS and parameter.help is None:
-                parameter.help = help_of(KEYS[parameter.name])
+                parameter.help = make_help(KEYS[parameter.name])
         return parameters
 
 
-def help_of(key: str) -> str:
+def make_help(key: str) -> str:
     """Makes the help of an option from the description and default of the key that it sets, in Rich's markup."""
     from rich.markup import escape
 
-    from autotune.config import description_of, find_default
+    from autotune.config import find_default, find_description
 
     default = find_default(key)
     shown = "" if default is None else f" [default: {default}]"
-    return escape(description_of(key).replace("; null: ", "; by default ") + shown)
+    return escape(find_description(key).replace("; null: ", "; by default ") + shown)
 
 
-def load(ctx: typer.Context, given: Mapping[str, Any] | None = None) -> RunConfig:
+def load(ctx: typer.Context, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """Reads the configuration of a command with the parameters `Config` and `Overrides`.
 
     The argument may be a model, an .onnx file or the name of a known network, in place of a file of keys.
 
     Args:
         ctx: context of the command; its options in `KEYS` that are given win over `--set`.
-        given: further values by dotted key.
+        overrides: further values by dotted key.
     """
-    from autotune.config import config_of, load_config, parse_overrides
+    from autotune.config import load_config, make_config, parse_overrides
 
     options = {key: ctx.params.get(name) for name, key in KEYS.items()}
     named = {key: value for key, value in options.items() if value is not None}
     path: Path = ctx.params["config"]
-    changes = {**parse_overrides(ctx.params["overrides"] or []), **named, **(given or {})}
+    changes = {**parse_overrides(ctx.params["overrides"] or []), **named, **(overrides or {})}
     if not _is_model(path):
         return load_config(path, changes)
     from autotune.naming import file_name
 
-    return config_of({"name": file_name(path.stem), "model": str(path)}, changes, str(path))
+    return make_config({"name": file_name(path.stem), "model": str(path)}, changes, str(path))
 
 
 def _is_model(path: Path) -> bool:

@@ -101,7 +101,7 @@ def sweep(
         from autotune.units import latency
 
         loaded = load(ctx)
-        variations = designs.parse_variations(vary or [], designs.configuration_of(loaded))
+        variations = designs.parse_variations(vary or [], designs.design_fields(loaded))
         folder = loaded.folder if output else loaded.folder.with_name(f"{loaded.folder.name}_sweep")
         points = designs.sweep(loaded, variations, folder, typer.echo)
         best = designs.front(points)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from autotune.compiler.selection import Limits, extra_bytes
-from autotune.tuner.result import peak_of
+from autotune.tuner.result import compute_peak
 from autotune.tuner.task import Task
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
@@ -32,7 +32,7 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
     def seconds(task: Task, algorithm: str) -> float:
         workload, nbytes = task.workload, _constant_bytes(task.workload, algorithm)
         reads = task.places or task.weight if nbytes <= hardware.l3_bytes else task.weight
-        products = workload.flops_of(algorithm) / peak_of(workload, algorithm, hardware, threads)
+        products = workload.count_flops(algorithm) / compute_peak(workload, algorithm, hardware, threads)
         return max(task.weight * products, reads * nbytes / hardware.bandwidth)
 
     return sum((min(seconds(task, name) for name in limits.allowed(task.workload)) for task in tasks), 0.0)

@@ -22,8 +22,8 @@ from targets import registry
 from targets.executable import Executable
 
 if TYPE_CHECKING:
-    from autotune.compiler.load import Network
     from autotune.compiler.open_model import OpenModel
+    from autotune.compiler.prepare import Network
 
 Keep = Callable[[Sequence[Array]], None]
 """Function of the weights of an executable, in parts (n,) one after the other; its manifest is written before."""
@@ -95,7 +95,7 @@ def compile_in_memory(
         folder: folder of its other files, and of the weights if it is saved or pickled.
         keep: function that is called while loading, with weights that do not go through a file.
     """
-    kind = registry.executable_of(settings.target.name)
+    kind = registry.find_executable_class(settings.target.name)
     in_memory = kind is not None and kind.holds_weights
     weights = compile_graph(graph, schedules, folder, settings, shapes, weights_file=not in_memory)
     if kind is None or not in_memory:

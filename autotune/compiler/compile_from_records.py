@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.compiler.crew import Crew
+from autotune.compiler.bundle_cache import FOLDER as FOLDER
+from autotune.compiler.bundle_cache import BundleEntry
+from autotune.compiler.compile_workers import CompileWorkers
 from autotune.compiler.job import NetworkJob
 from autotune.compiler.schedules import Schedules, helpers
-from autotune.compiler.whole import FOLDER as FOLDER
-from autotune.compiler.whole import Whole
 from autotune.config import ConfigError, errors_at
 from autotune.modes import CHOOSING
 from autotune.tuner.settings import Settings
@@ -25,8 +25,8 @@ from search_space.schedule.errors import ScheduleError
 from targets.executable import Executable
 
 if TYPE_CHECKING:
-    from autotune.compiler.load import Network
     from autotune.compiler.open_model import OpenModel
+    from autotune.compiler.prepare import Network
     from autotune.compiler.selection import Limits
     from autotune.compiler.sources import ModelSource
     from autotune.graph.ir import Array
@@ -83,29 +83,29 @@ def compile_model(
 
 
 def compile_model_in_memory(
-    job: NetworkJob, source: ModelSource | None = None, whole: Whole | None = None
+    job: NetworkJob, source: ModelSource | None = None, entry: BundleEntry | None = None
 ) -> Executable:
     """Compiles a model whose weights are written to the folder only when it is saved; see `compile_model`.
 
     Args:
-        whole: entry of the executable in the cache, to be filled; None: it is not cached.
+        entry: entry of the executable in the cache, to be filled; None: it is not cached.
     """
-    network, schedules = _prepared(job, None, source, whole)
+    network, schedules = _prepared(job, None, source, entry)
     from autotune.compiler.build import compile_in_memory, compile_network
 
     folder = job.folder / FOLDER
 
     def keep(weights: Sequence[Array]) -> None:
-        if whole is not None and network.in_one_file:
-            whole.keep_weights(folder, weights)
+        if entry is not None and network.in_one_file:
+            entry.keep_weights(folder, weights)
 
     with _compiling(job, network):
         if network.device is None:
             executable = compile_in_memory(network.graph, schedules, folder, job.settings, network.shapes, keep)
         else:
             executable = compile_network(network, schedules, folder, job.settings)
-    if whole is not None and network.in_one_file:
-        whole.keep(executable)
+    if entry is not None and network.in_one_file:
+        entry.keep(executable)
     return executable
 
 
@@ -120,11 +120,11 @@ def _compiling(job: NetworkJob, network: Network | OpenModel) -> Iterator[None]:
 
 
 def _prepared(
-    job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
+    job: NetworkJob, records: Path | None, source: ModelSource | None, entry: BundleEntry | None = None
 ) -> tuple[Network | OpenModel, Schedules]:
     """Loads a network, and makes the schedules of its kernels; kernels of open sizes get schedules without trials."""
     if not job.config.network.sizes:
-        return _recorded(job, records, source, whole)
+        return _recorded(job, records, source, entry)
     if records is not None:
         raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
     from autotune.compiler.open_model import OpenModel
@@ -134,7 +134,7 @@ def _prepared(
 
 
 def _recorded(
-    job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
+    job: NetworkJob, records: Path | None, source: ModelSource | None, entry: BundleEntry | None = None
 ) -> tuple[Network, Schedules]:
     """Loads a network, and the schedules that records or a lock file have for it."""
     config, settings, path = job.config, job.settings, records or job.records
@@ -143,7 +143,7 @@ def _recorded(
     if records is not None and not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
     limits, cache = job.limits, job.open_cache()
-    crew = None if whole is None else _ahead(whole, settings, limits)
+    crew = None if entry is None else _ahead(entry, settings, limits)
     try:
         network = job.load(source=source, weights=config.network.precision in CHOOSING)
     except BaseException:
@@ -173,9 +173,9 @@ def _recorded(
     return network, Schedules(store, settings, limits, network.device, cache, crew)
 
 
-def _ahead(whole: Whole, settings: Settings, limits: Limits) -> Crew | None:
+def _ahead(entry: BundleEntry, settings: Settings, limits: Limits) -> CompileWorkers | None:
     """Starts processes that choose schedules, which takes a while, before a large uncached model is read."""
     cores = len(allowed_cores())
-    if whole.known or whole.nbytes < LEAST_BYTES or cores < 2:
+    if entry.was_compiled or entry.nbytes < LEAST_BYTES or cores < 2:
         return None
     return helpers(settings, limits, [settings.target], cores)

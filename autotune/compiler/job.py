@@ -21,8 +21,8 @@ from targets.base import Target
 
 if TYPE_CHECKING:
     from autotune.compiler.cache.kernels import KernelCache
-    from autotune.compiler.load import Network
     from autotune.compiler.options import CompileOptions
+    from autotune.compiler.prepare import Network
     from autotune.compiler.selection import Limits
     from autotune.compiler.sources import ModelSource
     from autotune.graph.ir import Graph
@@ -40,14 +40,14 @@ class NetworkJob:
         config: keys of the configuration that concern the model.
         settings: settings to choose and tune its kernels.
         records: file of measurements, which may be missing.
-        known: values of `network.substitutions` besides those of `pipeline.SUBSTITUTIONS` → function that makes the
-            pass.
+        passes_by_name: values of `network.substitutions` besides those of `pipeline.SUBSTITUTIONS` → function that
+            makes the pass.
     """
 
     config: CompileConfig
     settings: Settings
     records: Path
-    known: Mapping[str, Callable[[], GraphPass]] = field(default_factory=dict)
+    passes_by_name: Mapping[str, Callable[[], GraphPass]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -61,7 +61,7 @@ class NetworkJob:
         Raises:
             ValueError: the target is unknown.
         """
-        return device_of(self.config)
+        return get_accelerator(self.config)
 
     @cached_property
     def options(self) -> CompileOptions:
@@ -102,10 +102,10 @@ class NetworkJob:
         name = self.config.network.substitutions
         if name is None:
             return ()
-        if name not in self.known and name not in SUBSTITUTIONS:
-            allowed = ", ".join([*SUBSTITUTIONS, *self.known])
+        if name not in self.passes_by_name and name not in SUBSTITUTIONS:
+            allowed = ", ".join([*SUBSTITUTIONS, *self.passes_by_name])
             raise ConfigError(f"`substitutions` must be {allowed} or null, but got {name!r}", "network.substitutions")
-        return (self.known[name]() if name in self.known else SUBSTITUTIONS[name],)
+        return (self.passes_by_name[name]() if name in self.passes_by_name else SUBSTITUTIONS[name],)
 
     @cached_property
     def limits(self) -> Limits:
@@ -123,7 +123,7 @@ class NetworkJob:
         Raises:
             ConfigError: other users may write to the folder.
         """
-        from autotune.compiler.cache.place import open_cache
+        from autotune.compiler.cache.locations import open_cache
 
         with errors_at("cache"):
             return open_cache(self.config.cache)
@@ -148,7 +148,7 @@ class NetworkJob:
         Raises:
             ConfigError: the model or a pass is unknown, or the model cannot be compiled.
         """
-        from autotune.compiler.load import load_network
+        from autotune.compiler.prepare import load_network
 
         config, keys = self.config, self.config.network
         what = "reading and choosing precisions of" if keys.precision in CHOOSING else "reading"
@@ -167,7 +167,7 @@ class NetworkJob:
         """Exports the module of PyTorch that the configuration names by an import path; None if it names a file.
 
         Raises:
-            ModelError: torch is missing, the path names no module, or the module cannot be exported.
+            UnsupportedModelError: torch is missing, the path names no module, or the module cannot be exported.
         """
         from autotune.graph.import_path import call_path, is_import_path
 
@@ -203,7 +203,7 @@ class NetworkJob:
         )
 
 
-def device_of(config: CompileConfig) -> Target | None:
+def get_accelerator(config: CompileConfig) -> Target | None:
     """Returns the accelerator of a model's supported layers; None if the target takes the whole model.
 
     Raises:
@@ -213,11 +213,11 @@ def device_of(config: CompileConfig) -> Target | None:
     return target if config.model is not None and target.host else None
 
 
-def target_of(config: CompileConfig) -> Target:
+def get_target(config: CompileConfig) -> Target:
     """Returns the target of all tasks that no accelerator takes.
 
     Raises:
         ValueError: the target is unknown.
     """
-    device = device_of(config)
+    device = get_accelerator(config)
     return registry.get(config.target if device is None else device.host)

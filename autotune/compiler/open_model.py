@@ -12,7 +12,7 @@ from autotune.config import ConfigError
 from autotune.graph.frontends.onnx.file import reading_once
 from autotune.graph.ir import Array, Graph
 from autotune.tuner.task import Task
-from search_space.terms import Point
+from search_space.terms import SizePoint
 
 if TYPE_CHECKING:
     from autotune.compiler.sources import ModelSource
@@ -50,7 +50,7 @@ class OpenModel:
         """Function that reads the model at some sizes, and applies the passes."""
         return self._read
 
-    def _read(self, point: Point) -> Graph:
+    def _read(self, point: SizePoint) -> Graph:
         config, keys = self._job.config, self._job.config.network
         known = dict(zip(self.shapes.sizes, point, strict=True))
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})

@@ -9,7 +9,7 @@ from functools import partial
 from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.compiler.modes import Mode, precision_mode, quantisation_mode
 from autotune.config import ConfigError, Quantisation
-from autotune.graph.offload import Block, block_of
+from autotune.graph.offload import Block, matrix_block
 from autotune.graph.passes.pipeline import GraphPass
 from autotune.graph.precision import FULL
 from autotune.tuner.task import CPU
@@ -78,7 +78,7 @@ class CompileOptions:
         """
         if self.device is None:
             return None
-        block = block_of(self.device.hardware)
+        block = matrix_block(self.device.hardware)
         if block is None:
             raise ValueError(
                 f"`device` must be a target with a matrix instruction on blocks, but got device={self.device.name!r}"

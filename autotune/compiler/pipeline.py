@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from autotune.compiler.modes.base import Choose, Inputs
 from autotune.compiler.options import CompileOptions
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Graph
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.passes import optimiser
 from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, Listener, PassPipeline
@@ -27,8 +28,9 @@ from autotune.graph.quantise import (
     with_dot_products,
     with_image_words,
 )
-from autotune.graph.quantise.weights import Known
+from autotune.graph.quantise.weights import QuantisedWeightCache
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
+from search_space.former_names import former_attributes
 from search_space.hardware import Hardware
 
 SUBSTITUTIONS: Mapping[str, GraphPass] = MappingProxyType({"means": EarlyMeans()})
@@ -49,7 +51,7 @@ class UnrollLoops(GraphPass):
     name = "unroll_loops"
 
     def apply(self, graph: Graph) -> Graph:
-        parts = [graph, *(node.attrs["body"].graph for node in loops_of(graph))]
+        parts = [graph, *(node.attrs["body"].graph for node in list_loops(graph))]
         others = any(has_roundings(part) or narrow_floats(part) for part in parts)
         return unrolled(graph, below=LEAST_STEPS if self.keep and not others else None)
 
@@ -115,11 +117,11 @@ class CopyViews(GraphPass):
         return executable_graph(graph, self.alignment)
 
 
-def pipeline_of(
+def make_pipeline(
     options: CompileOptions,
     choose: Choose | None = None,
     report: bool = True,
-    known: Known | None = None,
+    weight_cache: QuantisedWeightCache | None = None,
     listener: Listener | None = None,
 ) -> PassPipeline:
     """Lists the passes for the options.
@@ -128,7 +130,7 @@ def pipeline_of(
         options: options of the compilation.
         choose: function that makes the choice of mixed precision.
         report: whether to measure the error due to weights of few bits.
-        known: weights in few bits that other graphs of the model have quantised already.
+        weight_cache: weights in few bits that other graphs of the model have quantised already.
         listener: function that is called after each pass.
 
     Raises:
@@ -138,7 +140,7 @@ def pipeline_of(
     precision, quantise, target = options.precision, options.quantise, options.target
     if (choose is not None) != precision.chooses:
         raise ValueError(f"`choose` must be given for mixed precision alone, but got precision={precision.name!r}")
-    inputs = Inputs(choose, report, known)
+    inputs = Inputs(choose, report, weight_cache)
     modes = (precision,) if quantise is None else (quantise, precision)
     passes = (
         UnrollLoops(options.plain and target.loops),
@@ -162,3 +164,7 @@ def _for_kernels(options: CompileOptions) -> Sequence[GraphPass]:
     if options.passes is None and target.splits_windows:
         passes.append(FunctionPass("split_windows", split_windows))
     return (*passes, FuseAttention(target.hardware), RoundOnce())
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"pipeline_of": "make_pipeline"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.compiler.load import Network
+from autotune.compiler.prepare import Network
 from autotune.titles import INT8
 
 

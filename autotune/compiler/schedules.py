@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from autotune.compiler.cache.kernels import ChoiceStore, KernelCache, symbol_of
-from autotune.compiler.crew import Answer, Crew
+from autotune.compiler.cache.kernels import ChoiceStore, KernelCache, symbol_name
+from autotune.compiler.compile_workers import Answer, CompileWorkers
 from autotune.compiler.selection import Limits, extra_bytes, shrink
 from autotune.config import ConfigError, Measure, Model, Search
 from autotune.graph.offload import is_offloaded, tuned_as
-from autotune.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
+from autotune.schedule import KernelSpec, OpenKernel, Schedule, build_module, kernel_from_json
 from autotune.schedule_store import Ordered, ScheduledWorkload, ScheduleStore
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from costmodel.pretrained import digest_of
+from costmodel.pretrained import compute_digest
 from measure.child_main import answer_requests, open_parent
 from measure.host import allowed_cores
 from measure.worker import GARBAGE
@@ -58,7 +58,7 @@ class Schedules:
         limits: Limits | None = None,
         device: str | None = None,
         cache: KernelCache | None = None,
-        crew: Crew | None = None,
+        crew: CompileWorkers | None = None,
     ) -> None:
         self._settings, self._limits, self._device = settings, limits or Limits(), device
         self._choices = None if cache is None else ChoiceStore(cache, self._depends)
@@ -145,11 +145,11 @@ class Schedules:
         plain = [algorithm for algorithm in allowed if not extra_bytes(workload, algorithm)]
         return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain))
 
-    def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
+    def built(self, kernels: Sequence[KernelSpec | OpenKernel]) -> Iterator[Module]:
         """Builds kernels; yields their modules in this order, each as soon as it is built, by the processes that chose,
         if any.
 
-        The modules equal those that `module_of` builds one by one.
+        The modules equal those that `build_module` builds one by one.
 
         Raises:
             BuildError, ScheduleError: a kernel cannot be built.
@@ -158,7 +158,7 @@ class Schedules:
         target = registry.get(self._settings.target.name)  # the target that processes use, looked up by name
         missing = [kernel for kernel in kernels if kernel.name not in self._modules]
         if self._crew is None:
-            yield from (self._modules.get(kernel.name) or module_of(kernel, target) for kernel in kernels)
+            yield from (self._modules.get(kernel.name) or build_module(kernel, target) for kernel in kernels)
             return
         answers = self._crew.ask([{"what": "build", **kernel.to_json()} for kernel in missing], ahead=2)
         for kernel in kernels:
@@ -166,7 +166,7 @@ class Schedules:
                 yield self._modules[kernel.name]
                 continue
             header, code = next(answers)
-            yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
+            yield build_module(kernel, target) if "refused" in header else Module.from_bytes(code)
 
     def close(self) -> None:
         """Ends the processes and forgets their kernels; the next request starts new ones."""
@@ -199,14 +199,14 @@ class Schedules:
         return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
 
 
-def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most: int) -> Crew:
+def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most: int) -> CompileWorkers:
     """Starts at most so many processes that choose schedules within limits, for some targets, and build kernels."""
     options = {
         **_depends(settings, limits),
         "target": settings.target.name,
         "hardware": {target.name: target.hardware.to_json() for target in targets},
     }
-    return Crew(options, __name__, most)
+    return CompileWorkers(options, __name__, most)
 
 
 def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> ScheduledWorkload:
@@ -216,16 +216,16 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
         ConfigError: no candidate is legal.
     """
     from autotune.tuner.entry_store import EntryStore  # not needed if the cache has all choices
-    from autotune.tuner.untimed import without_trials
+    from autotune.tuner.untimed import select_without_trials
 
     workload, target = task.workload, settings.of(task).target
     for entry in EntryStore(settings, limits.allowed, hardware).best(workload, target):
         return entry
 
     def named(algorithm: str, trace: Trace) -> str | None:
-        return symbol_of(workload, Schedule(algorithm, trace), {}, target)
+        return symbol_name(workload, Schedule(algorithm, trace), {}, target)
 
-    return without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
+    return select_without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
 
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
@@ -233,8 +233,8 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     from autotune.tuner import database
 
     return {
-        "database": [settings.search.database, database.digest_of(settings.search.database)],
-        "pretrained": [settings.cost_model.pretrained, digest_of(settings.cost_model.pretrained)],
+        "database": [settings.search.database, database.compute_digest(settings.search.database)],
+        "pretrained": [settings.cost_model.pretrained, compute_digest(settings.cost_model.pretrained)],
         "seed": settings.seed,
         "measure": {"threads": settings.threads, "cache": settings.measure.cache},
         "limits": asdict(replace(limits, hardware=None)),
@@ -275,7 +275,7 @@ def main() -> None:
         return header, b"" if chosen.module is None else chosen.module.to_bytes()
 
     def build(request: dict[str, Any]) -> Answer:
-        return {}, module_of(kernel_of(request), settings.target).to_bytes()
+        return {}, build_module(kernel_from_json(request), settings.target).to_bytes()
 
     def answer(request: dict[str, Any], blob: bytes) -> Answer:
         return (build if request["what"] == "build" else choose)(request)

@@ -62,7 +62,7 @@ class ModelSource(ABC):
         """Fixes shapes of inputs by name, where the model leaves sizes open.
 
         Raises:
-            ModelError: shapes remain open, or disagree with the model.
+            UnsupportedModelError: shapes remain open, or disagree with the model.
         """
 
     @abstractmethod
@@ -73,7 +73,7 @@ class ModelSource(ABC):
             loops: whether loops of many steps remain loops.
 
         Raises:
-            ModelError: an operator is not supported.
+            UnsupportedModelError: an operator is not supported.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ from autotune.tuner.task import Task
 from search_space.workloads import Workload
 
 
-def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> list[Task]:
+def list_tasks(graph: Graph, device: str | None = None, alignment: int = 1) -> list[Task]:
     """Lists the tasks of a graph: each distinct workload, named after its shape, weighted by how often it runs.
 
     Groups of a loop's body run in each step. Layers of a device that differ only in their shift and limits are one
@@ -28,7 +28,7 @@ def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> lis
     """
     tasks: dict[str, Task] = {}
     names: dict[str, int] = {}
-    for inner, group, times in kernels_of(graph, device is None, alignment):
+    for inner, group, times in list_kernels(graph, device is None, alignment):
         assert group.workload is not None
         workload = tuned_as(group.workload)
         key = workload.key
@@ -43,12 +43,12 @@ def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> lis
     return list(tasks.values())
 
 
-def kernels_of(graph: Graph, in_place: bool = True, alignment: int = 1) -> Iterator[tuple[Graph, Group, int]]:
+def list_kernels(graph: Graph, in_place: bool = True, alignment: int = 1) -> Iterator[tuple[Graph, Group, int]]:
     """Lists computed groups: the graph, which is a loop's body or `graph`, the group, and its number of runs."""
     for group in partition(graph, in_place, alignment):
         if group.loop is not None:
             trips = group.loop.attrs["trips"]
-            for inner, found, times in kernels_of(group.loop.attrs["body"].graph, in_place, alignment):
+            for inner, found, times in list_kernels(group.loop.attrs["body"].graph, in_place, alignment):
                 yield inner, found, trips * times
         elif group.workload is not None:
             yield graph, group, 1
@@ -83,7 +83,7 @@ def _tuple(value: Any) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (int(value),)
 
 
-def types_of(workload: Workload) -> str:
+def element_types(workload: Workload) -> str:
     """Formats the element types of the factors or first inputs of a task, and of its result if that differs."""
     read = "+".join(dict.fromkeys(spec.dtype for spec in workload.inputs[:2]))
     return read if read == workload.output.dtype else f"{read} → {workload.output.dtype}"

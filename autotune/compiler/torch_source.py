@@ -14,7 +14,14 @@ from torch.export import ExportedProgram
 from autotune.compiler.checking.process import RuntimeFailure
 from autotune.compiler.sources import INTERMEDIATES, ModelSource
 from autotune.graph.frontends.aten.evaluate import FLOAT32, FLOAT64, Types, evaluate_program
-from autotune.graph.frontends.aten.exported import checkpoints, decompose, import_lowered, inputs_of, lower, outputs_of
+from autotune.graph.frontends.aten.exported import (
+    checkpoints,
+    decompose,
+    import_lowered,
+    list_inputs,
+    list_outputs,
+    lower,
+)
 from autotune.graph.frontends.aten.modules import Shape, check_shape, export
 from autotune.graph.frontends.aten.tensors import dtype_name
 from autotune.graph.frontends.onnx.nodes import NodeError
@@ -75,7 +82,7 @@ class TorchSource(ModelSource):
         """Exports a module, see `autotune.graph.frontends.aten.modules.export`.
 
         Raises:
-            ModelError: `torch.export` refuses the module.
+            UnsupportedModelError: `torch.export` refuses the module.
         """
         return cls(Exported(type(module).__name__, export(module, inputs, shapes, sizes)))
 
@@ -85,7 +92,7 @@ class TorchSource(ModelSource):
 
     @property
     def output_names(self) -> Sequence[str]:
-        return [*(name for name, _ in outputs_of(self.exported.lowered)), *self.watched]
+        return [*(name for name, _ in list_outputs(self.exported.lowered)), *self.watched]
 
     @property
     def precision(self) -> str:
@@ -106,7 +113,7 @@ class TorchSource(ModelSource):
         nodes = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
         own: dict[str, list[int | None]] = {
             name: [extent if isinstance(extent, int) else None for extent in nodes[name].shape]
-            for name in inputs_of(program)
+            for name in list_inputs(program)
         }
         for name, shape in shapes.items():
             check_shape(name, shape, own)

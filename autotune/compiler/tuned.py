@@ -13,16 +13,16 @@ from autotune.compiler.checking.process import RuntimeFailure
 from autotune.compiler.compile_from_records import FOLDER, legal
 from autotune.compiler.executable.loading import load
 from autotune.compiler.job import NetworkJob
-from autotune.compiler.load import Network
 from autotune.compiler.lock import NAME as LOCK
 from autotune.compiler.lock import lock_text, read_lock
+from autotune.compiler.prepare import Network
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import select
 from autotune.config import ConfigError, errors_at
 from autotune.run_files import PRECISION, claimed, set_aside, write_json
-from autotune.tuner.preparation import source_of
+from autotune.tuner.preparation import open_source
 from autotune.tuner.record_store import RecordStore
-from autotune.tuner.result import TuneResult, problems_of, records_of
+from autotune.tuner.result import TuneResult, collect_records, list_problems
 from autotune.tuner.search.base import NoLegalSchedule
 from autotune.tuner.settings import Settings
 from autotune.tuner.tune_tasks import tune_kernels
@@ -50,7 +50,7 @@ def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
     network = job.load(again=True, source=source)
     settings = job.settings
     with errors_at("cost_model.transfer"):
-        transferred = source_of(settings)
+        transferred = open_source(settings)
     set_aside(job.records)
     with claimed(job.folder), Database(job.records) as database:
         if network.mixture is not None:
@@ -63,7 +63,7 @@ def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
             raise ConfigError(f"{error.task}: {error}", "") from None
         if any(result.interrupted for result in results):
             raise KeyboardInterrupt
-        if problems := problems_of(results, replaced=any(result.best is not None for result in results)):
+        if problems := list_problems(results, replaced=any(result.best is not None for result in results)):
             raise RuntimeError("; ".join(problems))
         schedules, _ = link_network(network, results, job, job.folder)
         wrong = ""
@@ -99,7 +99,7 @@ def link_network(
     config, settings = job.config, job.settings
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     if config.lock is None:
-        measured = RecordStore(records_of(results), job.limits.allowed)
+        measured = RecordStore(collect_records(results), job.limits.allowed)
         store = select(network.tasks, measured, settings, job.limits)
     else:
         store = read_lock(Path(config.lock), network.tasks, settings)
@@ -145,7 +145,7 @@ def check_linked(
         return None, "", f"the network was not checked: {error}"
     if check.max_error <= tolerance:
         return check, "", check.note
-    name, apart = next((name, each) for name, each in check.found.items() if not each <= tolerance)
+    name, apart = next((name, each) for name, each in check.all_errors.items() if not each <= tolerance)
     wrong = (
         f"{network.name} must agree with {check.reference} within network.tolerance={tolerance:g}, "
         f"but {name} differs by {apart:.2g}"

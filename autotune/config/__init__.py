@@ -6,11 +6,11 @@ from autotune.config.errors import ConfigError, errors_at, in_file
 from autotune.config.reading import (
     check_config,
     check_section,
-    config_of,
-    description_of,
     find_default,
+    find_description,
     json_schema,
     load_config,
+    make_config,
     parse_overrides,
 )
 from autotune.config.sections import (
@@ -46,9 +46,9 @@ __all__ = [
     "WorkloadConfig",
     "check_config",
     "check_section",
-    "config_of",
+    "make_config",
     "find_default",
-    "description_of",
+    "find_description",
     "errors_at",
     "in_file",
     "json_schema",

@@ -12,7 +12,7 @@ from autotune.naming import brief
 from search_space.operators.checks import nearest
 
 
-def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[str, str]]:
+def list_mistakes(error: ValidationError, section: type[BaseModel]) -> list[tuple[str, str]]:
     """Lists (dotted path of the key, sentence) of each mistake in a section."""
     return [(".".join(map(str, item["loc"])), _sentence(item, section)) for item in error.errors()]
 
@@ -20,7 +20,7 @@ def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[
 def in_python(error: ValidationError, section: type[BaseModel]) -> str:
     """Joins the mistakes in a section that is made in Python, whose keys are arguments."""
     sentences = []
-    for key, sentence in mistakes_of(error, section):
+    for key, sentence in list_mistakes(error, section):
         sentence = sentence.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
         sentences.append(f"`{key}` {sentence.replace(', but got ', f', but got {key}=', 1)}" if key else sentence)
     return "\n".join(sentences)
@@ -41,9 +41,9 @@ def _sentence(item: Any, section: type[BaseModel]) -> str:
     return f"{rule}, but got {brief(item['input'])}"
 
 
-def fields_at(section: type[BaseModel], place: Sequence[int | str]) -> dict[str, FieldInfo]:
+def fields_at(section: type[BaseModel], location: Sequence[int | str]) -> dict[str, FieldInfo]:
     """Finds the fields of the section at a path of keys and places in lists; {} where it holds no section."""
-    for name in place:
+    for name in location:
         if isinstance(name, int):  # an item of a list, whose section is known already
             continue
         inner = _section_in(section.model_fields[name].annotation)

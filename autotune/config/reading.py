@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from autotune.config import strict_yaml
 from autotune.config.errors import ConfigError, in_file
-from autotune.config.mistakes import fields_at, mistakes_of
+from autotune.config.mistakes import fields_at, list_mistakes
 from autotune.config.sections import RunConfig, Section
 from autotune.naming import brief
 
@@ -31,10 +31,10 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     with in_file(path):
         data = _read(Path(path))
         data.setdefault("name", Path(path).stem)
-    return config_of(data, overrides or {}, str(path))
+    return make_config(data, overrides or {}, str(path))
 
 
-def config_of(data: dict[str, Any], overrides: Mapping[str, Any], where: str) -> RunConfig:
+def make_config(data: dict[str, Any], overrides: Mapping[str, Any], where: str) -> RunConfig:
     """Makes a configuration of plain data, which changes, and overrides; `where` is named in messages.
 
     Raises:
@@ -61,7 +61,7 @@ def check_section(kind: type[S], data: Mapping[str, Any], where: str) -> S:
         return kind.model_validate(data)
     except ValidationError as error:
         with in_file(where):
-            raise ConfigError.of(mistakes_of(error, kind)) from None
+            raise ConfigError.of(list_mistakes(error, kind)) from None
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     return overrides
 
 
-def description_of(key: str) -> str:
+def find_description(key: str) -> str:
     """Finds the description of a dotted key.
 
     Raises:

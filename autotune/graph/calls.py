@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.errors import ModelError
-from autotune.graph.ir import Array, Builder, TensorType
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.ir import Array, GraphBuilder, TensorType
 from autotune.graph.limits import Budget
 from search_space.dtypes import NARROW
 
@@ -36,7 +36,7 @@ class Context:
         budget: limits of the import, shared by the whole model.
     """
 
-    builder: Builder
+    builder: GraphBuilder
     values: MutableMapping[str, str]
     arrays: MutableMapping[str, Array]
     opset: int
@@ -52,12 +52,14 @@ class Context:
         """Returns the graph's name of a value; constants are added on their first read.
 
         Raises:
-            ModelError: the value does not exist.
+            UnsupportedModelError: the value does not exist.
         """
         if not self.is_known(name):
             if name in self.failed:
-                raise ModelError(self.failed[name])
-            raise ModelError(f"values that are read must be first outputs of supported nodes, but got {name!r}")
+                raise UnsupportedModelError(self.failed[name])
+            raise UnsupportedModelError(
+                f"values that are read must be first outputs of supported nodes, but got {name!r}"
+            )
         if name not in self.values:
             self.values[name] = self.builder.constant(self.arrays[name], name)
         return self.values[name]
@@ -94,47 +96,47 @@ class Call:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
 
-    def has(self, place: int) -> bool:
+    def has(self, index: int) -> bool:
         """Tells whether an input is present."""
-        return place < len(self.inputs) and bool(self.inputs[place])
+        return index < len(self.inputs) and bool(self.inputs[index])
 
-    def value(self, place: int) -> str:
+    def value(self, index: int) -> str:
         """Returns the graph's name of an input."""
-        self.require(self.has(place), f"must have input {place}", f"{len(self.inputs)} inputs")
-        return self.context.value(self.inputs[place])
+        self.require(self.has(index), f"must have input {index}", f"{len(self.inputs)} inputs")
+        return self.context.value(self.inputs[index])
 
-    def type(self, place: int) -> TensorType:
+    def type(self, index: int) -> TensorType:
         """Returns the type of an input."""
-        name = self.inputs[place]
+        name = self.inputs[index]
         array = self.context.arrays.get(name)
         if array is not None and name not in self.context.values:
             return TensorType(array.shape, str(array.dtype))
-        return self.context.builder.type(self.value(place))
+        return self.context.builder.type(self.value(index))
 
-    def array(self, place: int) -> Array | None:
+    def array(self, index: int) -> Array | None:
         """Returns the array of a constant input; None if the input is computed at run time."""
-        return self.context.arrays.get(self.inputs[place]) if self.has(place) else None
+        return self.context.arrays.get(self.inputs[index]) if self.has(index) else None
 
-    def known(self, place: int, what: str) -> Array:
+    def require_array(self, index: int, what: str) -> Array:
         """Returns the array of an input that must be constant.
 
         Raises:
-            ModelError: the input is not constant.
+            UnsupportedModelError: the input is not constant.
         """
-        array = self.array(place)
-        if array is None and self.inputs[place] in self.context.failed:
-            raise ModelError(self.context.failed[self.inputs[place]])
-        self.require(array is not None, f"must have a constant {what}", self.inputs[place])
+        array = self.array(index)
+        if array is None and self.inputs[index] in self.context.failed:
+            raise UnsupportedModelError(self.context.failed[self.inputs[index]])
+        self.require(array is not None, f"must have a constant {what}", self.inputs[index])
         assert array is not None
         return array
 
-    def ints(self, name: str, place: int | None = None, default: Sequence[int] | None = None) -> tuple[int, ...] | None:
+    def ints(self, name: str, index: int | None = None, default: Sequence[int] | None = None) -> tuple[int, ...] | None:
         """Returns integers that are an attribute in old opsets, and a constant input in new ones."""
         if name in self.attrs:
             value = self.attrs[name]
             return tuple(value) if isinstance(value, Sequence) else (int(value),)
-        if place is not None and self.has(place):
-            return tuple(int(v) for v in self.known(place, name).reshape(-1))
+        if index is not None and self.has(index):
+            return tuple(int(v) for v in self.require_array(index, name).reshape(-1))
         return None if default is None else tuple(default)
 
     def add(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
@@ -173,10 +175,10 @@ class Call:
         """Casts a value to a dtype, if it has another one."""
         return value if self.context.builder.type(value).dtype == dtype else self.add("cast", [value], dtype=dtype)
 
-    def require(self, holds: bool, rule: str, got: object) -> None:
-        """Raises a ModelError with the rule and the value unless the rule holds."""
+    def require(self, holds: bool, rule: str, value: object) -> None:
+        """Raises a UnsupportedModelError with the rule and the value unless the rule holds."""
         if not holds:
-            raise ModelError(f"{self.op} node {self.title!r} {rule}, but got {got}")
+            raise UnsupportedModelError(f"{self.op} node {self.title!r} {rule}, but got {value}")
 
 
 def to_last(rank: int) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from autotune.graph.decisions import decided
-from autotune.graph.ir import Builder, Graph, Node
-from autotune.graph.loops import loops_of, over_bodies
+from autotune.graph.ir import Graph, GraphBuilder, Node
+from autotune.graph.loops import list_loops, over_bodies
 from autotune.graph.views import free, locate, written_by_kernels
 from search_space.dtypes import numpy_dtype
 
@@ -36,7 +36,7 @@ def executable_graph(graph: Graph, alignment: int = 1) -> Graph:
 
 def _with_outputs(graph: Graph) -> Graph:
     locations = locate(graph, in_place=False)
-    loops = {node.name for node in loops_of(graph)}
+    loops = {node.name for node in list_loops(graph)}
     seen: set[str] = set()
     copied = set()
     for number, name in enumerate(graph.outputs):
@@ -81,8 +81,8 @@ def _worth_it(graph: Graph, node: Node, alignment: int) -> bool:
     return all(graph.type(name).shape[axis] * row % alignment == 0 for name in node.inputs)
 
 
-def _begun(graph: Graph) -> Builder:
-    builder = Builder(graph.name, graph.inputs, graph.output_names)
+def _begun(graph: Graph) -> GraphBuilder:
+    builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
     for name, array in graph.constants.items():
         builder.constant(array, name)
     return builder

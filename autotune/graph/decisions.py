@@ -19,23 +19,23 @@ class Decisions:
     """A store of decisions by their kind and value."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Makes `decided` use these decisions within the context."""
-        token = _HELD.set(self)
+        token = _CURRENT.set(self)
         try:
             yield
         finally:
-            _HELD.reset(token)
+            _CURRENT.reset(token)
 
     def of(self, what: str, name: str, now: bool) -> bool:
         """Returns an earlier decision; without one, records and returns `now`."""
-        return self._found.setdefault((what, name), now)
+        return self._answers.setdefault((what, name), now)
 
 
-_HELD: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
+_CURRENT: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
 
 
 def decided(what: str, name: str, now: bool) -> bool:
@@ -46,5 +46,5 @@ def decided(what: str, name: str, now: bool) -> bool:
         name: name of the value.
         now: decision that the value's size suggests.
     """
-    held = _HELD.get()
+    held = _CURRENT.get()
     return now if held is None else held.of(what, name, now)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.graph.ir import Array, Graph, GraphError, Node, type_of
+from autotune.graph.ir import Array, Graph, GraphError, Node, array_type
 from autotune.graph.ops import find
 
 
-def evaluate(graph: Graph, inputs: Mapping[str, Array], given: Mapping[str, Array] | None = None) -> dict[str, Array]:
+def evaluate(
+    graph: Graph, inputs: Mapping[str, Array], overrides: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
     """Computes every value of a graph, by name.
 
     Args:
         graph: graph to evaluate.
         inputs: inputs of the graph, by name.
-        given: values of nodes that are used instead of computed ones.
+        overrides: values of nodes that are used instead of computed ones.
 
     Raises:
         GraphError: inputs are missing, surplus, or of another type.
@@ -22,10 +24,10 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array], given: Mapping[str, Arra
     if set(inputs) != set(graph.inputs):
         raise GraphError(f"inputs must be {', '.join(graph.inputs)}, but got {', '.join(inputs) or 'none'}")
     for name, kind in graph.inputs.items():
-        if type_of(inputs[name]) != kind:
-            raise GraphError(f"input `{name}` must be {kind}, but got {type_of(inputs[name])}")
+        if array_type(inputs[name]) != kind:
+            raise GraphError(f"input `{name}` must be {kind}, but got {array_type(inputs[name])}")
     values = {**inputs, **graph.constants}
-    known = given or {}
+    known = overrides or {}
     for node in graph.nodes:
         values[node.name] = known[node.name] if node.name in known else compute(node, values)
     return values

@@ -7,7 +7,7 @@ import re
 from importlib.util import find_spec
 from typing import Any
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -27,10 +27,10 @@ def call_path(path: str) -> tuple[Any, Any]:
         The module, a `torch.nn.Module`, and its example inputs, see `autotune.graph.frontends.aten.modules.export`.
 
     Raises:
-        ModelError: torch is missing, there is no such function, or it returns something else.
+        UnsupportedModelError: torch is missing, there is no such function, or it returns something else.
     """
     if find_spec("torch") is None:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"a PyTorch module needs the package `torch` (pip install torch), which is not installed, but got "
             f"model={path!r}"
         )
@@ -38,7 +38,7 @@ def call_path(path: str) -> tuple[Any, Any]:
     try:
         function = getattr(importlib.import_module(package), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"`model` must be the import path of a function (is its folder in PYTHONPATH?), but got model={path!r}: "
             f"{error}"
         ) from error
@@ -46,7 +46,7 @@ def call_path(path: str) -> tuple[Any, Any]:
     torch: Any = importlib.import_module("torch")
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], torch.nn.Module):
         kind = type(result[0] if isinstance(result, tuple) and len(result) == 2 else result).__name__
-        raise ModelError(
+        raise UnsupportedModelError(
             f"the function of `model` must give (torch.nn.Module, inputs), but got model={path!r}, which gives {kind}"
         )
     return result[0], result[1]

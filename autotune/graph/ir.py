@@ -1,8 +1,8 @@
 """Graphs of operators: immutable, one value per node, every value with a static shape and dtype.
 
 A graph holds its constants as arrays. Values are identified by name; a node's name is that of its value. Nodes are in
-topological order. Passes are functions from graph to graph. They build graphs by `Builder`, which infers the type of
-every node.
+topological order. Passes are functions from graph to graph. They build graphs by `GraphBuilder`, which infers the type
+of every node.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from autotune.graph.errors import GraphError
 from autotune.graph.ops import find
-from autotune.graph.types import Array, Attributes, TensorType, type_of
+from autotune.graph.types import Array, Attributes, TensorType, array_type
 
 __all__ = [
     "Array",
     "Attributes",
-    "Builder",
+    "GraphBuilder",
     "Graph",
     "GraphError",
     "Node",
@@ -29,7 +29,7 @@ __all__ = [
     "TensorType",
     "rewrite",
     "topological",
-    "type_of",
+    "array_type",
     "without_unread_constants",
 ]
 
@@ -75,7 +75,8 @@ class Graph:
     Attributes:
         name: name of the network.
         inputs: activations that a caller passes, by name, in order.
-        constants: weights by name, never written to: C-contiguous, or transpositions of such, see `Builder.constant`.
+        constants: weights by name, never written to: C-contiguous, or transpositions of such, see
+            `GraphBuilder.constant`.
         nodes: nodes in topological order.
         outputs: names of the values that a caller receives, in order.
         output_names: public names of the outputs, in order; by default the names of the values. Passes rename values,
@@ -95,7 +96,7 @@ class Graph:
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
         self._types.update(self.inputs)
         for name, array in self.constants.items():
-            self._define(name, type_of(array))
+            self._define(name, array_type(array))
         for node in self.nodes:
             if missing := [name for name in node.inputs if name not in self._types]:
                 raise GraphError(
@@ -145,12 +146,12 @@ class Graph:
 
     def __str__(self) -> str:
         lines = [f"graph {self.name}({', '.join(f'{name}: {kind}' for name, kind in self.inputs.items())})"]
-        lines += [f"  {name}: {type_of(array)}" for name, array in self.constants.items()]
+        lines += [f"  {name}: {array_type(array)}" for name, array in self.constants.items()]
         lines += [f"  {node}" for node in self.nodes]
         return "\n".join([*lines, f"  return {', '.join(self.outputs)}"])
 
 
-class Builder:
+class GraphBuilder:
     """A builder of graphs, node by node.
 
     Args:
@@ -189,7 +190,7 @@ class Builder:
         name = self._fresh(name)
         kept = array.nbytes >= LARGE and is_transposed(array)
         self._constants[name] = array if kept else np.ascontiguousarray(array).reshape(array.shape)
-        self._types[name] = type_of(array)
+        self._types[name] = array_type(array)
         return name
 
     def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
@@ -235,7 +236,7 @@ class Builder:
         return f"{name}_{number}"
 
 
-Rewrite = Callable[[Builder, Node, list[str]], str | None]
+Rewrite = Callable[[GraphBuilder, Node, list[str]], str | None]
 
 
 def rewrite(graph: Graph, visit: Rewrite) -> Graph:
@@ -248,7 +249,7 @@ def rewrite(graph: Graph, visit: Rewrite) -> Graph:
 
     Constants that are no longer read are removed; unread nodes stay until `passes.dead_code` removes them.
     """
-    builder = Builder(graph.name, graph.inputs, graph.output_names)
+    builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}
     for name, array in graph.constants.items():
         names[name] = builder.constant(array, name)
@@ -266,13 +267,13 @@ def without_unread_constants(graph: Graph) -> Graph:
     return replace(graph, constants=kept)
 
 
-def topological(nodes: Iterable[Node], known: Iterable[str]) -> Iterator[Node]:
-    """Yields nodes in topological order; `known` are inputs and constants.
+def topological(nodes: Iterable[Node], computed: Iterable[str]) -> Iterator[Node]:
+    """Yields nodes in topological order; `computed` are inputs and constants.
 
     Raises:
         GraphError: nodes depend on each other, or read a value that does not exist.
     """
-    ready, waiting = set(known), list(nodes)
+    ready, waiting = set(computed), list(nodes)
     while waiting:
         blocked: list[Node] = []
         for node in waiting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.types import TensorType
 
 MOST_CONSTANT_BYTES = 1 << 30
@@ -26,12 +26,12 @@ class Budget:
 
     Attributes:
         most: maximum bytes of all constants.
-        taken: bytes of computed constants.
+        used: bytes of computed constants.
         nodes: imported nodes; those of functions and of steps of loops count each time.
     """
 
     most: int = MOST_CONSTANT_BYTES
-    taken: int = 0
+    used: int = 0
     nodes: int = 0
 
     @classmethod
@@ -43,11 +43,11 @@ class Budget:
         """Counts a constant before it is created.
 
         Raises:
-            ModelError: all constants together would take more than `most`.
+            UnsupportedModelError: all constants together would take more than `most`.
         """
-        self.taken += kind.nbytes
-        if self.taken > self.most:
-            raise ModelError(
+        self.used += kind.nbytes
+        if self.used > self.most:
+            raise UnsupportedModelError(
                 f"constants that are computed while a model is read must take at most {self.most} bytes together, "
                 f"but got {kind} of {kind.nbytes} bytes from {title}"
             )
@@ -56,11 +56,11 @@ class Budget:
         """Counts a node before it is imported.
 
         Raises:
-            ModelError: there are more than `MOST_NODES` nodes.
+            UnsupportedModelError: there are more than `MOST_NODES` nodes.
         """
         self.nodes += 1
         if self.nodes > MOST_NODES:
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"a model must have at most {MOST_NODES} nodes, those of functions and steps each time, "
                 f"but got more, the next of them {title}"
             )
@@ -70,10 +70,10 @@ def check_value(title: str, kind: TensorType) -> None:
     """Checks a value that is computed at run time.
 
     Raises:
-        ModelError: the value takes more than `MOST_VALUE_BYTES`.
+        UnsupportedModelError: the value takes more than `MOST_VALUE_BYTES`.
     """
     if kind.nbytes > MOST_VALUE_BYTES:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"values of a model must take at most {MOST_VALUE_BYTES} bytes each, but got {kind} of {kind.nbytes} "
             f"bytes from {title}"
         )

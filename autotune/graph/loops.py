@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotune.graph.errors import GraphError
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Array, Builder, Graph, Node, TensorType, rewrite
+from autotune.graph.ir import Array, Graph, GraphBuilder, Node, TensorType, rewrite
 from autotune.graph.ops.loops import written
 
 
@@ -42,7 +42,7 @@ class Body:
         for state, number in zip(self.inputs, self.carried, strict=False):
             if not 0 <= number < len(self.outputs) or self.outputs[number] != state:
                 raise GraphError(f"a state must be of the type of its output, but got {state} from output {number}")
-        if loops_of(self.graph):
+        if list_loops(self.graph):
             raise GraphError("the body of a loop must have no loop in it, but it has one")
 
     @property
@@ -65,7 +65,7 @@ class Body:
 
 
 def add_loop(
-    builder: Builder,
+    builder: GraphBuilder,
     body: Body,
     inputs: Sequence[str],
     trips: int,
@@ -106,7 +106,7 @@ def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
         change: function that returns a graph with the same inputs, and as many outputs of the same types.
     """
     changed: dict[str, Body] = {}
-    for node in loops_of(graph):
+    for node in list_loops(graph):
         body: Body = node.attrs["body"]
         after = change(body.graph)
         if after is not body.graph:
@@ -114,7 +114,7 @@ def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     if not changed:
         return graph
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         if node.name not in changed:
             return None
         return builder.add(node.op, inputs, node.name, **{**node.attrs, "body": changed[node.name]})
@@ -122,6 +122,6 @@ def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     return rewrite(graph, visit)
 
 
-def loops_of(graph: Graph) -> list[Node]:
+def list_loops(graph: Graph) -> list[Node]:
     """Lists the loops of a graph."""
     return [node for node in graph.nodes if node.op == "loop"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, without_unread_constants
+from autotune.graph.ir import Array, Graph, GraphBuilder, GraphError, Node, without_unread_constants
 from autotune.graph.ops import Kind, find
 from autotune.graph.passes.dead_code import dead_code
 from search_space.hardware import Hardware
@@ -29,7 +29,7 @@ _FROM_BLOCKS = {6: (0, 4, 2, 3, 1, 5), 4: (0, 2, 1, 3)}
 """Axes of a transposition by the rank of the converted value, between splitting and joining axes."""
 
 
-def block_of(hardware: Hardware) -> Block | None:
+def matrix_block(hardware: Hardware) -> Block | None:
     """Returns the block of a device's matrix instruction; None for processors, which accept any layout."""
     for feature in hardware.features:
         name, _, sizes = feature.partition(":")
@@ -88,7 +88,7 @@ class _Offload:
 
     def __init__(self, graph: Graph, block: Block) -> None:
         self.graph, self.block = graph, block
-        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
+        self.builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self.forms: dict[str, dict[int, str]] = {name: {0: name} for name in graph.inputs}
         for name, array in graph.constants.items():
             self.forms[name] = {0: self.builder.constant(array, name)}
@@ -178,4 +178,4 @@ def _spread(array: Array, layout: int, rank: int) -> Array:
     return array.reshape(array.size // layout, *(1,) * (rank - 1), layout)
 
 
-__all__ = ["Block", "block_of", "covered", "is_offloaded", "offload", "tuned_as"]
+__all__ = ["Block", "matrix_block", "covered", "is_offloaded", "offload", "tuned_as"]

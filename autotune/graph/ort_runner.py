@@ -100,7 +100,7 @@ def build(workload: Workload, arrays: Sequence[Array], variant: str) -> SingleOp
     return blocked_op(workload, arrays, channel_block()) if variant == "blocked" else single_op(workload, arrays)
 
 
-def runner_of(
+def make_runner(
     workload: Workload,
     arrays: Sequence[Array],
     threads: int,
@@ -124,7 +124,7 @@ def candidates(
     runners = {}
     for variant in VARIANTS:
         try:
-            runners[variant] = runner_of(workload, arrays, threads, variant, rng)
+            runners[variant] = make_runner(workload, arrays, threads, variant, rng)
         except (UnsupportedOperator, *REFUSALS):
             continue
     return runners

@@ -126,7 +126,7 @@ def _fronts(graph: Graph, groups: Sequence[tuple[Sequence[Node], bool]]) -> dict
         if not _is_pointwise(graph, reader):
             return False
         kinds = {graph.type(name).dtype for name in (last.name, *(name for node in nodes for name in node.inputs))}
-        return kinds == {"float32"} and _data_of(graph, nodes) is not None
+        return kinds == {"float32"} and _data_input(graph, nodes) is not None
 
     return {nodes[-1].name: tuple(nodes) for nodes, nothing in groups if not nothing and in_front(nodes)}
 
@@ -139,7 +139,7 @@ def _is_pointwise(graph: Graph, node: Node) -> bool:
     return same and node.attrs["groups"] == 1 and set(graph.type(node.inputs[1]).shape[:-2]) == {1}
 
 
-def _data_of(graph: Graph, nodes: Sequence[Node]) -> str | None:
+def _data_input(graph: Graph, nodes: Sequence[Node]) -> str | None:
     """Returns the input of element-wise nodes that has the shape of their output, if exactly one has."""
     inside = {node.name for node in nodes}
     names = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
@@ -167,14 +167,14 @@ def _read_through(graph: Graph) -> dict[str, Node]:
 
 
 def grouped(
-    graph: Graph, locations: Mapping[str, Location], known: Collection[str] = ()
+    graph: Graph, locations: Mapping[str, Location], computed: Collection[str] = ()
 ) -> list[tuple[list[Node], bool]]:
     """Lists the nodes of each group, and whether the group has no computation, in the order of `partition`.
 
     Args:
         graph: graph to partition.
         locations: result of `locate`.
-        known: nodes that are computed before the graph runs; no group contains them.
+        computed: nodes that are computed before the graph runs; no group contains them.
     """
     nothing = free(graph, locations)
     consumers = graph.consumers()
@@ -183,7 +183,7 @@ def grouped(
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     begun: dict[str, int] = {}
     for node in graph.nodes:
-        if node.name in known:
+        if node.name in computed:
             continue
         producers = [
             name
@@ -245,7 +245,7 @@ def _group(
 
 def _prologue(graph: Graph, nodes: Sequence[Node]) -> tuple[list[str], dict[str, Any]]:
     """Returns the inputs of nodes before a layer, the one of its data's shape first, and their computation."""
-    data = _data_of(graph, nodes)
+    data = _data_input(graph, nodes)
     assert data is not None
     given = _placeholders(graph, [data], "x")
     names, output, more = _epilogue(graph, nodes, data, given[data], given, "z")
@@ -257,16 +257,16 @@ def _epilogue(
     nodes: Sequence[Node],
     start: str,
     value: te.Tensor,
-    given: dict[str, te.Tensor],
+    available: dict[str, te.Tensor],
     letter: str = "y",
 ) -> tuple[list[str], te.Tensor, list[te.Tensor]]:
     """Returns names of the further inputs, the last node's expression, and the further inputs as tensors."""
     values = {start: value}
     wanted = [name for node in nodes for name in node.inputs]
     inside = {start, *(node.name for node in nodes)}
-    names = [name for name in dict.fromkeys(wanted) if name not in inside and name not in given]
+    names = [name for name in dict.fromkeys(wanted) if name not in inside and name not in available]
     more = _placeholders(graph, names, letter)
-    tensors = {**given, **more}
+    tensors = {**available, **more}
     for node in nodes:
         inputs = node.inputs
         if node.op in COMMUTATIVE:  # a canonical order of operands

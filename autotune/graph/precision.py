@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.ir import Builder, Graph, Node
+from autotune.graph.ir import Graph, GraphBuilder, Node
 from autotune.graph.ops import Kind, find
 from autotune.graph.partition import grouped
 from autotune.graph.views import locate
@@ -64,7 +64,7 @@ def lower_precision(graph: Graph, dtype: str, full: Collection[str] = ()) -> Gra
     Args:
         graph: graph in float32, after the passes.
         dtype: `bfloat16` or `float16`.
-        full: kernels from `kernels_of` that stay in float32.
+        full: kernels from `list_narrow_kernels` that stay in float32.
 
     Raises:
         ValueError: `full` has a name that is not such a kernel.
@@ -74,7 +74,7 @@ def lower_precision(graph: Graph, dtype: str, full: Collection[str] = ()) -> Gra
 
 def lowered_with_origins(graph: Graph, dtype: str, full: Collection[str] = ()) -> tuple[Graph, dict[str, str]]:
     """Converts a graph like `lower_precision`; also maps each new node except casts to its name in `graph`."""
-    if full and (unknown := sorted(set(full).difference(kernels_of(graph)))):
+    if full and (unknown := sorted(set(full).difference(list_narrow_kernels(graph)))):
         raise ValueError(f"`full` must name kernels that may be in 16 bits, but got {unknown[0]!r}")
     lowering = _Lowering(graph, dtype, full)
     return lowering.run(), lowering.origins
@@ -88,7 +88,7 @@ class _Lowering:
         if self._full:
             together = [stored for stored in stored_together(graph) if not self._full.issuperset(stored.kernels)]
             self._rounded = {name for stored in together for name in stored.values}
-        self._builder = Builder(graph.name, graph.inputs, graph.output_names)
+        self._builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self._names = {name: name for name in graph.inputs}
         for name, array in graph.constants.items():
             self._names[name] = self._builder.constant(array, name)
@@ -156,7 +156,7 @@ def rounded_values(graph: Graph) -> set[str]:
     return rounded
 
 
-def kernels_of(graph: Graph) -> tuple[str, ...]:
+def list_narrow_kernels(graph: Graph) -> tuple[str, ...]:
     """Lists kernels that may be in 16 bits, in order: layers, and those whose value may be stored in 16 bits.
 
     They are named after their first nodes, as layers always are.

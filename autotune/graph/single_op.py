@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 from search_space.workloads import Workload
 
 Array = NDArray[Any]
@@ -180,7 +180,7 @@ def _assemble(
 
 
 def _conv_attributes(workload: Workload, weight: Array) -> dict[str, Any]:
-    sides = both_sides(padding_of(2, workload.args.get("padding", 0)))
+    sides = both_sides(normalise_padding(2, workload.args.get("padding", 0)))
     return {
         "kernel_shape": weight.shape[2:],
         "strides": pair(workload.args.get("stride", 1)),

@@ -40,7 +40,7 @@ class TensorType:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-def type_of(array: Array) -> TensorType:
+def array_type(array: Array) -> TensorType:
     """Returns the type of an array."""
     return TensorType(tuple(array.shape), _dtype_name(array.dtype))
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.graph.errors import GraphError, ModelError
-from autotune.graph.ir import Builder, Graph, Node, rewrite
-from autotune.graph.loops import Body, loops_of
+from autotune.graph.errors import GraphError, UnsupportedModelError
+from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
+from autotune.graph.loops import Body, list_loops
 from autotune.graph.passes.simplify.views import MOST_PARTS
 
 MOST_STEPS = 1024
@@ -27,14 +27,14 @@ def unrolled(graph: Graph, below: int | None = None) -> Graph:
     """Unrolls the loops of a graph, or those of fewer than `below` steps.
 
     Raises:
-        ModelError: a loop has more than `MOST_STEPS` steps.
+        UnsupportedModelError: a loop has more than `MOST_STEPS` steps.
         GraphError: a node or output reads the bytes of a loop instead of its results.
     """
-    if all(below is not None and node.attrs["trips"] >= below for node in loops_of(graph)):
+    if all(below is not None and node.attrs["trips"] >= below for node in list_loops(graph)):
         return graph
     made: dict[str, tuple[Node, Steps]] = {}
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         if node.op == "loop" and (below is None or node.attrs["trips"] < below):
             _check_readers(graph, node)
             made[node.name] = node, _steps(builder, node, inputs)
@@ -56,10 +56,10 @@ def _check_readers(graph: Graph, loop: Node) -> None:
         )
 
 
-def _steps(builder: Builder, node: Node, inputs: Sequence[str]) -> Steps:
+def _steps(builder: GraphBuilder, node: Node, inputs: Sequence[str]) -> Steps:
     body, trips = node.attrs["body"], node.attrs["trips"]
     if trips > MOST_STEPS:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"loop {node.name!r} must have at most {MOST_STEPS} steps where it is unrolled, but got {trips}"
         )
     count = len(body.carried)
@@ -77,14 +77,14 @@ def _steps(builder: Builder, node: Node, inputs: Sequence[str]) -> Steps:
     return steps
 
 
-def _step(builder: Builder, body: Body, constants: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    names = {**constants, **dict(zip(body.graph.inputs, given, strict=True))}
+def _step(builder: GraphBuilder, body: Body, constants: Mapping[str, str], inputs: Sequence[str]) -> list[str]:
+    names = {**constants, **dict(zip(body.graph.inputs, inputs, strict=True))}
     for node in body.graph.nodes:
         names[node.name] = builder.add(node.op, [names[name] for name in node.inputs], node.name, **node.attrs)
     return [names[name] for name in body.graph.outputs]
 
 
-def _flat(builder: Builder, name: str) -> str:
+def _flat(builder: GraphBuilder, name: str) -> str:
     """Joins the elements of a sequence along their own first axis."""
     trips, *shape = builder.type(name).shape
     if not shape:
@@ -92,14 +92,14 @@ def _flat(builder: Builder, name: str) -> str:
     return builder.add("reshape", [name], shape=(trips * shape[0], *shape[1:]))
 
 
-def _element(builder: Builder, flat: str, shape: tuple[int, ...], place: int) -> str:
+def _element(builder: GraphBuilder, flat: str, shape: tuple[int, ...], index: int) -> str:
     """Slices an element of a sequence; an element without axes is reshaped."""
     size = shape or (1,)
-    element = builder.add("slice", [flat], begin=(place * size[0], *(0 for _ in size[1:])), size=size)
+    element = builder.add("slice", [flat], begin=(index * size[0], *(0 for _ in size[1:])), size=size)
     return element if shape else builder.add("reshape", [element], shape=())
 
 
-def _result(builder: Builder, node: Node, steps: Steps, number: int) -> str:
+def _result(builder: GraphBuilder, node: Node, steps: Steps, number: int) -> str:
     if not node.attrs["body"].stacked[number]:
         return steps[-1][number]
     shape = node.attrs["body"].outputs[number].shape
@@ -118,12 +118,12 @@ def _in_order(node: Node, steps: Steps, number: int) -> Steps:
     return steps[::-1] if node.attrs["writes_back"][number] else steps
 
 
-def _row(graph: Graph, builder: Builder, made: Mapping[str, tuple[Node, Steps]], node: Node) -> str | None:
+def _row(graph: Graph, builder: GraphBuilder, unrolled: Mapping[str, tuple[Node, Steps]], node: Node) -> str | None:
     """Replaces a slice of one step of a stacked output by the value of that step."""
     source = graph.node(node.inputs[0])
-    if source is None or source.op != "loop_result" or source.inputs[0] not in made:
+    if source is None or source.op != "loop_result" or source.inputs[0] not in unrolled:
         return None
-    loop, steps = made[source.inputs[0]]
+    loop, steps = unrolled[source.inputs[0]]
     number, begin, size = source.attrs["place"], node.attrs["begin"], node.attrs["size"]
     if not loop.attrs["body"].stacked[number] or size != (1, *source.type.shape[1:]):
         return None

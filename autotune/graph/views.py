@@ -125,11 +125,11 @@ def _unaligned(
     return names | {name for name in joined if locations[name].root != name and not aligned(name)}
 
 
-def _within(locations: Mapping[str, Location], whole: Node, offset: int) -> Location:
+def _within(locations: Mapping[str, Location], outer: Node, offset: int) -> Location:
     """Locates a part of a concatenation from index `offset` of its axis on."""
-    at = locations[whole.name]
-    strides = at.strides or dense(whole.type.shape)
-    return Location(at.root, at.offset + offset * strides[whole.attrs["axis"]], strides)
+    at = locations[outer.name]
+    strides = at.strides or dense(outer.type.shape)
+    return Location(at.root, at.offset + offset * strides[outer.attrs["axis"]], strides)
 
 
 def free(graph: Graph, locations: Mapping[str, Location]) -> set[str]:
@@ -143,8 +143,8 @@ def free(graph: Graph, locations: Mapping[str, Location]) -> set[str]:
     return names
 
 
-def _lies_in(locations: Mapping[str, Location], name: str, whole: Node) -> bool:
-    return locations[name].strides is not None and locations[name].root == locations[whole.name].root
+def _lies_in(locations: Mapping[str, Location], name: str, outer: Node) -> bool:
+    return locations[name].strides is not None and locations[name].root == locations[outer.name].root
 
 
 def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection[str]) -> dict[str, tuple[Node, int]]:

@@ -37,7 +37,7 @@ class CompiledAttention(AttentionModel):
             self._of, self._compiled = learned, dict[int, Executable]()  # by the number of statements
         count, statements = features.shape[:2]
         if statements not in self._compiled:
-            self._compiled[statements] = compile_network(model_of(learned, statements), threads=1)
+            self._compiled[statements] = compile_network(build_model(learned, statements), threads=1)
         network = self._compiled[statements]
         scores = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
@@ -48,7 +48,7 @@ class CompiledAttention(AttentionModel):
         return scores[:count]
 
 
-def model_of(learned: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
+def build_model(learned: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
     """Builds the network as ONNX: features (programs, statements, features) → scores (programs,).
 
     Args:
@@ -63,8 +63,8 @@ def model_of(learned: Mapping[str, Any], statements: int, programs: int = BLOCK)
     nodes: list[Any] = []
     fixed: dict[str, NDArray[Any]] = {}
 
-    def add(kind: str, *given: str, **attributes: Any) -> str:
-        nodes.append(helper.make_node(kind, list(given), [f"v{len(nodes)}"], **attributes))
+    def add(kind: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, list(inputs), [f"v{len(nodes)}"], **attributes))
         return f"v{len(nodes) - 1}"
 
     def constant(name: str, value: Any, dtype: Any = np.float32) -> str:

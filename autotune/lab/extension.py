@@ -23,7 +23,7 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(costmodel.app, name="costmodel", rich_help_panel=RESEARCH)
 
 
-def tasks_of(config: RunConfig) -> list[Task] | None:
+def list_tasks(config: RunConfig) -> list[Task] | None:
     """Lists the tasks of a collection; None for a configuration without `collect`.
 
     Raises:
@@ -31,10 +31,10 @@ def tasks_of(config: RunConfig) -> list[Task] | None:
     """
     if config.collect is None:
         return None
-    from autotune.lab.collect.items import items_of
+    from autotune.lab.collect.items import list_items
     from autotune.tuner.task import Task
 
-    return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config)]
+    return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in list_items(config)]
 
 
 def substitutions() -> Mapping[str, Callable[[], GraphPass]]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from autotune.lab.evaluate import evaluate, fitted, samples
-from costmodel.dataset import Dataset, Part
+from costmodel.dataset import Dataset, TaskPrograms
 from costmodel.dataset.split import mixed_workloads
 from costmodel.models import registry
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
 
@@ -38,15 +38,19 @@ class Trial:
     pruned: bool
 
 
-def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Part], list[Part]]]:
+def make_folds(
+    parts: Sequence[TaskPrograms], count: int, seed: int
+) -> list[tuple[list[TaskPrograms], list[TaskPrograms]]]:
     """Splits parts into training and test parts, `count` times: each workload is tested on once, as a whole.
 
     Raises:
-        ModelError: fewer workloads than folds.
+        CostModelError: fewer workloads than folds.
     """
     workloads = mixed_workloads((part.task for part in parts), seed)
     if not 2 <= count <= len(workloads):
-        raise ModelError(f"`folds` must be from 2 to the number of workloads, {len(workloads)}, but got folds={count}")
+        raise CostModelError(
+            f"`folds` must be from 2 to the number of workloads, {len(workloads)}, but got folds={count}"
+        )
     fold = {key: number % count for number, key in enumerate(workloads)}
     return [
         (
@@ -59,7 +63,7 @@ def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Pa
 
 def tune(
     data: Dataset,
-    parts: Sequence[Part],
+    parts: Sequence[TaskPrograms],
     name: str,
     trials: int,
     metric: str = "top1",
@@ -82,18 +86,18 @@ def tune(
         progress: called after each trial.
 
     Raises:
-        ModelError: no such model or metric, or nothing about it can be varied.
+        CostModelError: no such model or metric, or nothing about it can be varied.
     """
     require("tuning a model's options", "optuna")
     import optuna
 
     if metric not in METRICS:
-        raise ModelError(f"`metric` must be one of {', '.join(METRICS)}, but got metric={metric!r}")
+        raise CostModelError(f"`metric` must be one of {', '.join(METRICS)}, but got metric={metric!r}")
     given = dict(fixed or {})
     space = {option: over for option, over in registry.get(name).tunable.items() if option not in given}
     if not space:
-        raise ModelError(f"`model` must have options to vary, but got model={name!r} with none in its `tunable`")
-    split = folds_of(parts, folds, seed)
+        raise CostModelError(f"`model` must have options to vary, but got model={name!r} with none in its `tunable`")
+    split = make_folds(parts, folds, seed)
     learned = [samples(data, train) for train, _ in split]
     optuna.logging.set_verbosity(logging.WARNING)
     study = optuna.create_study(
@@ -103,7 +107,7 @@ def tune(
     )
     tried: list[Trial] = []
 
-    def value_of(trial: Any) -> float:
+    def evaluate_trial(trial: Any) -> float:
         # The first trial is what the model does by itself.
         options = {} if not trial.number else {option: _draw(trial, option, over) for option, over in space.items()}
         values: list[float] = []
@@ -120,13 +124,13 @@ def tune(
             raise optuna.TrialPruned
         return tried[-1].value
 
-    study.optimize(value_of, n_trials=trials)
+    study.optimize(evaluate_trial, n_trials=trials)
     return sorted(tried, key=lambda one: (one.pruned, -one.value))
 
 
 def _draw(trial: Any, option: str, over: Tunable) -> Any:
     if not isinstance(over, Range):
         return trial.suggest_categorical(option, over.values)
-    if over.whole:
+    if over.is_integer:
         return trial.suggest_int(option, int(over.low), int(over.high), log=over.log)
     return trial.suggest_float(option, over.low, over.high, log=over.log)

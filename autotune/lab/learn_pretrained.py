@@ -10,7 +10,7 @@ from autotune.lab.evaluate.samples import Samples, samples
 from autotune.lab.protocol import Pools
 from costmodel.dataset import SHIPPED, Dataset
 from costmodel.dataset.split import working
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.lightgbm_residual import ResidualModel
 from costmodel.pretrained import SHIPPED_FILE
 
@@ -26,7 +26,7 @@ def shipped_sources() -> list[Dataset]:
     pools, others = Pools.open(), Dataset.open(SHIPPED)
     held = {task.workload.key for task in pools.registered.tasks if task.role == "test"}
     kept = (task for task in others.tasks if task.hardware.kind == "cpu" and task.workload.key not in held)
-    return [pools.known, Dataset.open(THREADS), others.select(kept)]
+    return [pools.training, Dataset.open(THREADS), others.select(kept)]
 
 
 def learn(
@@ -40,7 +40,7 @@ def learn(
         progress: called with a sentence about the next step.
 
     Raises:
-        ModelError: there is nothing to learn from.
+        CostModelError: there is nothing to learn from.
     """
     parts: list[Samples] = []
     for number, data in enumerate(sources, 1):
@@ -49,7 +49,7 @@ def learn(
     ends = np.cumsum([0, *(of.groups.max(initial=-1) + 1 for of in parts)])
     features = [row for of in parts for row in of.features]
     if not features:
-        raise ModelError("a model must have measured programs to learn from, but got none")
+        raise CostModelError("a model must have measured programs to learn from, but got none")
     progress(f"learning from {len(features)} programs")
     model = ResidualModel(seed)
     model.fit_tasks(

@@ -65,13 +65,13 @@ def tasks_table(of: Study, models: Sequence[str]) -> Table:
     """Builds a row for each task: its occurrences and programs, and some models' pairwise accuracy and Best@1."""
     heads = [head for name in models for head in (f"{name}\npairwise", "\nBest@1")]
     table = new_table(["task", "networks"], ["programs", *heads])
-    for row, part in enumerate(of.held.parts):
-        networks = ", ".join(f"{n} {w[row]:.0f}x" for n, w in of.held.tasks.weights.items() if w[row])
+    for row, part in enumerate(of.held_out.parts):
+        networks = ", ".join(f"{n} {w[row]:.0f}x" for n, w in of.held_out.tasks.weights.items() if w[row])
         cells = []
         for name in models:
             scores = of.learned[name].ranked.metrics
             cells += [f"{scores[metric][:, row].mean():.3f}" for metric in ("pairwise", "best1")]
-        table.add_row(part.task.name, networks, f"{len(of.held.seconds[row]):,}", *cells)
+        table.add_row(part.task.name, networks, f"{len(of.held_out.seconds[row]):,}", *cells)
     return table
 
 
@@ -87,22 +87,22 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
-    time = sum(w * of.held.tasks.best for w in of.held.tasks.weights.values())
+    time = sum(w * of.held_out.tasks.best for w in of.held_out.tasks.weights.values())
     longest = np.argsort(-np.asarray(time))[:_PANELS].tolist()
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels = np.atleast_1d(figure.subplots(3, 4)).ravel()
     learned = of.learned[model].model
     for axes, task in zip(panels, longest, strict=False):
-        part = of.held.parts[task]
+        part = of.held_out.parts[task]
         assert learned is not None
-        scores = predicted(learned, pools, of.held.role, part.task)
-        seconds = of.held.seconds[task]
+        scores = predicted(learned, pools, of.held_out.role, part.task)
+        seconds = of.held_out.seconds[task]
         axes.scatter(scores, seconds.min() / seconds, s=4, alpha=0.4)
         axes.set_title(part.task.name[:32], fontsize="x-small")
         axes.tick_params(labelsize="xx-small")
     figure.supxlabel(f"score of {model}")
     figure.supylabel("throughput / that of the fastest")
-    first = folder / f"{file_name(model)}_{of.held.role}.png"
+    first = folder / f"{file_name(model)}_{of.held_out.role}.png"
     figure.savefig(first, dpi=100)
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     for axes, metric in zip(figure.subplots(1, 3, sharey=True), ("normalised1", "top1", "pairwise"), strict=True):
@@ -112,6 +112,6 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
         axes.set_title(HEADS[metric], fontsize="small")
         axes.set_yticks(range(len(of.learned)), list(of.learned)[::-1], fontsize="x-small")
         axes.grid(axis="x", linewidth=0.3)
-    second = folder / f"models_{of.held.role}.png"
+    second = folder / f"models_{of.held_out.role}.png"
     figure.savefig(second, dpi=100)
     return [first, second]

@@ -26,7 +26,7 @@ def test(
         progress: called with a sentence.
 
     Raises:
-        ModelError: no such model, or networks that were not measured whole.
+        CostModelError: no such model, or networks that were not measured whole.
         DatasetError: no pools, or other than registered.
     """
     return study(Pools.open(folder, test=True), "test", models, seeds, options, progress)

@@ -16,13 +16,13 @@ from autotune.lab.evaluate import Comparison
 from autotune.lab.protocol import Study
 from autotune.tracking import facts
 from autotune.tracking import registry as stores
-from autotune.tracking.store import Point, Store
+from autotune.tracking.store import MetricPoint, TrackingStore
 from autotune.tracking.view import LAB
 from measure.host import describe_host
 from search_space.scratch import ScratchFolder
 
 
-def store_of(backend: str | None, uri: str | None) -> Store | None:
+def open_store(backend: str | None, uri: str | None) -> TrackingStore | None:
     """Opens the store of a command; None if nothing is tracked.
 
     Args:
@@ -48,7 +48,7 @@ def registered_name(model: str) -> str:
     return "autotune-" + re.sub(r"[^\w.-]+", "-", model)
 
 
-def track_model(store: Store, title: str, about: Mapping[str, Any], row: Comparison) -> str:
+def track_model(store: TrackingStore, title: str, about: Mapping[str, Any], row: Comparison) -> str:
     """Logs a model that the user wants to keep, and registers it.
 
     Args:
@@ -67,7 +67,7 @@ def track_model(store: Store, title: str, about: Mapping[str, Any], row: Compari
     return store.register_model(run, registered_name(row.name))
 
 
-def track_comparison(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Comparison]) -> None:
+def track_comparison(store: TrackingStore, title: str, about: Mapping[str, Any], rows: Sequence[Comparison]) -> None:
     """Logs compared models as child runs of one run, which holds their table; registers none of them.
 
     Args:
@@ -87,7 +87,7 @@ def track_comparison(store: Store, title: str, about: Mapping[str, Any], rows: S
     store.set_status(parent, "FINISHED", _now())
 
 
-def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None:
+def track_study(store: TrackingStore, title: str, of: Study, plots: Path | None) -> None:
     """Logs a study: a run of it all with its figures and pictures, and in it one for each model.
 
     Raises:
@@ -105,13 +105,13 @@ def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None
         for metric, (value, low, high) in of.figures[name].items():
             row |= {metric: value, f"{metric}.low": low, f"{metric}.high": high}
         known = [(metric, value) for metric, value in row.items() if math.isfinite(value)]
-        store.log_metrics(run, [Point(metric, value, 0, _now()) for metric, value in known])
+        store.log_metrics(run, [MetricPoint(metric, value, 0, _now()) for metric, value in known])
         store.set_status(run, "FINISHED", _now())
     store.set_status(parent, "FINISHED", _now())
 
 
 def _open_parent(
-    store: Store, key: str, title: str, tags: Mapping[str, str], common: Mapping[str, str], file: str, text: str
+    store: TrackingStore, key: str, title: str, tags: Mapping[str, str], common: Mapping[str, str], file: str, text: str
 ) -> str:
     """Opens the run of which others are part, logs a file with them all to it, and returns its id."""
     parent = store.open_run(key, title, _now(), tags, common, None)
@@ -123,7 +123,7 @@ def _open_parent(
 
 
 def _track_row(
-    store: Store,
+    store: TrackingStore,
     key: str,
     title: str,
     tags: Mapping[str, str],
@@ -148,10 +148,10 @@ def _common(about: Mapping[str, Any]) -> dict[str, str]:
     return facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
 
 
-def _points(row: Mapping[str, Any]) -> list[Point]:
+def _points(row: Mapping[str, Any]) -> list[MetricPoint]:
     values = {**row, **{f"{name}.{k}": v for name, scores in row["networks"].items() for k, v in scores.items()}}
     return [
-        Point(re.sub(r"[^\w./ :-]", "_", name), float(value), 0, _now())
+        MetricPoint(re.sub(r"[^\w./ :-]", "_", name), float(value), 0, _now())
         for name, value in values.items()
         if isinstance(value, int | float) and math.isfinite(value)
     ]

@@ -7,17 +7,20 @@ tokens = network.generate([50256], 20)
 
 from __future__ import annotations
 
-from autotune.language.compiled import LanguageModel, compile, load
-from autotune.language.model import GPT2, Llama, Model, ModelError, Sizes, gpt2, llama
+from typing import TYPE_CHECKING
+
+from autotune.language.api import LanguageModel, compile, load
+from autotune.language.model import GPT2, LanguageModelError, Llama, Model, Sizes, gpt2, llama
 from autotune.language.reading import read_safetensors
 from autotune.language.sampling import Sampler, TopK, greedy
+from search_space.former_names import former_attributes
 
 __all__ = [
     "GPT2",
     "LanguageModel",
     "Llama",
     "Model",
-    "ModelError",
+    "LanguageModelError",
     "Sampler",
     "Sizes",
     "TopK",
@@ -28,3 +31,7 @@ __all__ = [
     "load",
     "read_safetensors",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"ModelError": "LanguageModelError"})

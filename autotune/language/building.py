@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from autotune.compiler.build import compile_graph
-from autotune.compiler.cache.place import open_cache
+from autotune.compiler.cache.locations import open_cache
 from autotune.compiler.executable.shapes import ShapeSet
 from autotune.compiler.executable.weights import Weights
 from autotune.compiler.modes import precision_of_all, quantisation_of_weights
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.pipeline import make_pipeline
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.config import Measure, Quantisation
@@ -24,13 +24,13 @@ from autotune.language.parts import LEAST, PREFILL, STEP
 from autotune.tuner.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
-from search_space.terms import Point
+from search_space.terms import SizePoint
 
 COPIES = 3
 """Copies of the weights that fit into the memory reserved: the original, the layout of a step, and that of a prompt."""
 
 
-def options_of(precision: str, quantise: str | None, how: Quantisation) -> CompileOptions:
+def make_options(precision: str, quantise: str | None, how: Quantisation) -> CompileOptions:
     """Makes the options of a decoder's graphs.
 
     Raises:
@@ -57,7 +57,7 @@ def built(
     Returns:
         The weights of both, (n,) bytes: those of the step are the first of them, and the prompt's all.
     """
-    target, pipeline = options.target, pipeline_of(options, report=False, known={})
+    target, pipeline = options.target, make_pipeline(options, report=False, weight_cache={})
     settings = Settings(target, trials=0, measure=Measure(cache="network", threads=threads))
     decoder = Decoder(model, longest)
     weights = Weights(target.spacing, COPIES * decoder.nbytes)
@@ -70,11 +70,11 @@ def built(
     with notice_if_slow(f"compiling {model.name} for prompts and steps"):
         for name, graph_of, span in parts:
 
-            def graph_at(point: Point, graph_of: Callable[[int], Graph] = graph_of) -> Graph:
+            def graph_at(point: SizePoint, graph_of: Callable[[int], Graph] = graph_of) -> Graph:
                 return pipeline.run(graph_of(*point)).graph
 
             shapes = ShapeSet.of({"n": span})
             compile_graph(graph_at, schedules, folder / name, settings, shapes, weights, weights_file=False)
-    whole = weights.whole
+    whole = weights.joined_parts
     assert isinstance(whole, np.ndarray), "there is room for them"
     return whole

@@ -6,7 +6,7 @@ keys and values of all positions up to its own as states (n, heads, d), whose la
 
 from __future__ import annotations
 
-from autotune.graph.ir import Array, Builder, Graph
+from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
 from autotune.language.model import Layer, Linear, Model, Norm, parameters
 
@@ -46,7 +46,7 @@ class Decoder:
 
         Inputs are `tokens` (count,) and `last` (1,), the index of the token whose logits are returned.
         """
-        net = Builder(f"{self.model.name}_prefill", {"tokens": _ids(count), "last": _ids(1)})
+        net = GraphBuilder(f"{self.model.name}_prefill", {"tokens": _ids(count), "last": _ids(1)})
         return _Pass(self, net, count, None).graph("tokens", "last")
 
     def step(self, total: int) -> Graph:
@@ -57,7 +57,7 @@ class Decoder:
         sizes = self.model.sizes
         state = TensorType((total, sizes.kv_heads, sizes.head_width))
         states = {name: state for layer in range(sizes.layers) for name in state_names(layer)}
-        net = Builder(f"{self.model.name}_step", {"token": _ids(1), "position": _ids(1), **states})
+        net = GraphBuilder(f"{self.model.name}_step", {"token": _ids(1), "position": _ids(1), **states})
         return _Pass(self, net, 1, total).graph("token", None)
 
 
@@ -73,7 +73,7 @@ class _Pass:
         total: positions up to the last of these where states have the others; None: there are no others.
     """
 
-    def __init__(self, decoder: Decoder, net: Builder, rows: int, total: int | None) -> None:
+    def __init__(self, decoder: Decoder, net: GraphBuilder, rows: int, total: int | None) -> None:
         self.decoder, self.model, self.net = decoder, decoder.model, net
         self.rows, self.total = rows, total
         self.outputs: list[str] = []

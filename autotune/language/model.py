@@ -8,17 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autotune.graph.types import Array
 from search_space.dtypes import numpy_dtype
+from search_space.former_names import former_attributes
 
 STORED = ("float32", "float16", "bfloat16", "float64")
 """Dtypes of weights that are read; all are computed in float32 at first."""
 
 
-class ModelError(ValueError):
+class LanguageModelError(ValueError):
     """Sizes or weights that are no model, or tokens that a model does not take."""
 
 
@@ -50,9 +52,11 @@ class Sizes:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "inner", "head_width"):
             if type(value := getattr(self, name)) is not int or value < 1:
-                raise ModelError(f"`{name}` must be at least 1, but got {name}={value!r}")
+                raise LanguageModelError(f"`{name}` must be at least 1, but got {name}={value!r}")
         if self.heads % self.kv_heads:
-            raise ModelError(f"`kv_heads` must divide heads, but got kv_heads={self.kv_heads}, heads={self.heads}")
+            raise LanguageModelError(
+                f"`kv_heads` must divide heads, but got kv_heads={self.kv_heads}, heads={self.heads}"
+            )
 
     @property
     def group(self) -> int:
@@ -80,7 +84,7 @@ class GPT2:
         """Sizes in the form that all decoders share.
 
         Raises:
-            ModelError: heads that do not divide `hidden`, or a size below 1.
+            LanguageModelError: heads that do not divide `hidden`, or a size below 1.
         """
         _divides("heads", self.heads, "hidden", self.hidden)
         width, inner = self.hidden // self.heads, self.inner or 4 * self.hidden
@@ -116,13 +120,13 @@ class Llama:
         """Sizes in the form that all decoders share.
 
         Raises:
-            ModelError: heads that do not divide `hidden`, an odd `head_width`, or a size below 1.
+            LanguageModelError: heads that do not divide `hidden`, an odd `head_width`, or a size below 1.
         """
         if self.head_width is None:
             _divides("heads", self.heads, "hidden", self.hidden)
         width = self.head_width or self.hidden // self.heads
         if width % 2:
-            raise ModelError(f"`head_width` must be even for rotary positions, but got head_width={width}")
+            raise LanguageModelError(f"`head_width` must be even for rotary positions, but got head_width={width}")
         kept = self.vocabulary, self.hidden, self.layers, self.heads, self.kv_heads, self.inner, width
         return Sizes(*kept, None, self.epsilon)
 
@@ -213,12 +217,12 @@ class _Weights:
     """Weights by name, or random ones.
 
     Attributes:
-        given: weights by name; None: all are drawn.
+        arrays: weights by name; None: all are drawn.
         rng: draws all of them if no weights are given.
         prefixes: optional prefixes of names.
     """
 
-    given: Mapping[str, Array] | None
+    arrays: Mapping[str, Array] | None
     rng: np.random.Generator | None
     prefixes: tuple[str, ...]
     missing: list[str] = field(default_factory=list)
@@ -227,34 +231,34 @@ class _Weights:
         """Returns the weight of a name, or draws one from a normal distribution.
 
         Raises:
-            ModelError: it has another shape, or is not of floats.
+            LanguageModelError: it has another shape, or is not of floats.
         """
-        if self.given is None:
+        if self.arrays is None:
             assert self.rng is not None
             drawn = self.rng.standard_normal(shape, np.float32)
             drawn *= scale
             drawn += mean
             return drawn
-        weight = next((self.given[p + name] for p in ("", *self.prefixes) if p + name in self.given), None)
+        weight = next((self.arrays[p + name] for p in ("", *self.prefixes) if p + name in self.arrays), None)
         if weight is None:
             self.missing.append(name)
             return np.zeros(shape, np.float32)
         array = np.asarray(weight)
         if array.shape != shape:
-            raise ModelError(f"`weights` must have {name} of shape {list(shape)}, but got {list(array.shape)}")
+            raise LanguageModelError(f"`weights` must have {name} of shape {list(shape)}, but got {list(array.shape)}")
         if str(array.dtype) not in STORED:
-            raise ModelError(f"`weights` must be of {' or '.join(STORED)}, but {name} is of {array.dtype}")
+            raise LanguageModelError(f"`weights` must be of {' or '.join(STORED)}, but {name} is of {array.dtype}")
         return array.astype(numpy_dtype("float32"), copy=False)
 
     def check(self) -> None:
         """Refuses weights of which some are missing.
 
         Raises:
-            ModelError: names them.
+            LanguageModelError: names them.
         """
         if self.missing:
             shown = ", ".join(self.missing[:4]) + (f" and {len(self.missing) - 4} more" if self.missing[4:] else "")
-            raise ModelError(f"`weights` must have all of the model, but lack {shown}")
+            raise LanguageModelError(f"`weights` must have all of the model, but lack {shown}")
 
 
 def gpt2(
@@ -269,17 +273,17 @@ def gpt2(
         rng: draws them; None: one of seed 0.
 
     Raises:
-        ModelError: sizes that do not go together, weights that are missing or have other shapes.
+        LanguageModelError: sizes that do not go together, weights that are missing or have other shapes.
     """
     s, w = sizes.sizes, _weights(weights, rng, "transformer.")
     h, n, scale = s.hidden, s.inner, s.head_width**-0.5
     tokens, positions = w.of("wte.weight", s.vocabulary, h), w.of("wpe.weight", sizes.positions, h, scale=0.01)
 
-    def norm(place: str) -> Norm:
-        return Norm(w.of(f"{place}.weight", h, mean=1.0), w.of(f"{place}.bias", h))
+    def norm(prefix: str) -> Norm:
+        return Norm(w.of(f"{prefix}.weight", h, mean=1.0), w.of(f"{prefix}.bias", h))
 
-    def linear(place: str, inputs: int, outputs: int) -> Linear:
-        return Linear(w.of(f"{place}.weight", inputs, outputs), w.of(f"{place}.bias", outputs))
+    def linear(prefix: str, inputs: int, outputs: int) -> Linear:
+        return Linear(w.of(f"{prefix}.weight", inputs, outputs), w.of(f"{prefix}.bias", outputs))
 
     layers = []
     for number in range(s.layers):
@@ -322,15 +326,15 @@ def llama(
         rng: draws them; None: one of seed 0.
 
     Raises:
-        ModelError: sizes that do not go together, weights that are missing or have other shapes.
+        LanguageModelError: sizes that do not go together, weights that are missing or have other shapes.
     """
     s, w = sizes.sizes, _weights(weights, rng, "model.")
     h, n, queries, keys = s.hidden, s.inner, s.heads * s.head_width, s.kv_heads * s.head_width
     tokens = w.of("embed_tokens.weight", s.vocabulary, h)
 
-    def linear(place: str, inputs: int, outputs: int, bias: bool = False) -> Linear:
-        weight = w.of(f"{place}.weight", outputs, inputs).T
-        return Linear(weight, w.of(f"{place}.bias", outputs) if bias else None)
+    def linear(prefix: str, inputs: int, outputs: int, bias: bool = False) -> Linear:
+        weight = w.of(f"{prefix}.weight", outputs, inputs).T
+        return Linear(weight, w.of(f"{prefix}.bias", outputs) if bias else None)
 
     layers = []
     for number in range(s.layers):
@@ -354,7 +358,7 @@ def llama(
 
 def _weights(weights: Mapping[str, Array] | None, rng: np.random.Generator | None, prefix: str) -> _Weights:
     if weights is not None and rng is not None:
-        raise ModelError("`rng` must be left out where `weights` are given, but both are given")
+        raise LanguageModelError("`rng` must be left out where `weights` are given, but both are given")
     return _Weights(weights, rng or np.random.default_rng(0), (prefix,))
 
 
@@ -363,9 +367,9 @@ def _scaled(linear: Linear, scale: float) -> Linear:
     return Linear(linear.weight * factor, None if linear.bias is None else linear.bias * factor)
 
 
-def _divides(name: str, part: int, of: str, whole: int) -> None:
-    if part < 1 or whole < 1 or whole % part:
-        raise ModelError(f"`{name}` must divide {of}, but got {name}={part}, {of}={whole}")
+def _divides(name: str, part: int, of: str, total: int) -> None:
+    if part < 1 or total < 1 or total % part:
+        raise LanguageModelError(f"`{name}` must divide {of}, but got {name}={part}, {of}={total}")
 
 
 def parameters(model: Model) -> int:
@@ -375,3 +379,7 @@ def parameters(model: Model) -> int:
         for part in vars(layer).values():
             arrays += [] if part is None else list(vars(part).values())
     return sum(math.prod(array.shape) for array in (*arrays, *vars(model.last).values()) if array is not None)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"ModelError": "LanguageModelError"})

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.types import Array
-from autotune.language.model import ModelError
+from autotune.language.model import LanguageModelError
 from search_space.dtypes import numpy_dtype
 
 _DTYPES = {
@@ -35,7 +35,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Maps the arrays of a file by name, read-only and without copying.
 
     Raises:
-        ModelError: the file is no safetensors file, or ends too early.
+        LanguageModelError: the file is no safetensors file, or ends too early.
         OSError: it cannot be read.
     """
     data = np.memmap(Path(path), np.uint8, "r")
@@ -44,7 +44,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Array]:
         header = json.loads(data[8 : 8 + length].tobytes())
         return {name: _array(data[8 + length :], facts) for name, facts in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise ModelError(f"{path}: weights must be a safetensors file, but: {error}") from error
+        raise LanguageModelError(f"{path}: weights must be a safetensors file, but: {error}") from error
 
 
 def _array(data: Array, facts: dict[str, Any]) -> Array:

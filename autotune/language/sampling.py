@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.types import Array
-from autotune.language.model import ModelError
+from autotune.language.model import LanguageModelError
 
 Sampler = Callable[[Array], int]
 """Logits (vocabulary,) → a token."""
@@ -29,7 +29,7 @@ class TopK:
         temperature: divisor of the logits: below 1 the likeliest tokens become more frequent.
 
     Raises:
-        ModelError: a count below 1, or a temperature that is not above 0.
+        LanguageModelError: a count below 1, or a temperature that is not above 0.
     """
 
     rng: np.random.Generator
@@ -38,9 +38,9 @@ class TopK:
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
-            raise ModelError(f"`count` must be at least 1, but got count={self.count}")
+            raise LanguageModelError(f"`count` must be at least 1, but got count={self.count}")
         if not self.temperature > 0:
-            raise ModelError(f"`temperature` must be above 0, but got temperature={self.temperature}")
+            raise LanguageModelError(f"`temperature` must be above 0, but got temperature={self.temperature}")
 
     def __call__(self, logits: Array) -> int:
         size = len(logits)

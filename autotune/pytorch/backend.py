@@ -21,8 +21,8 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
-from autotune.compiler.cache.place import open_cache
-from autotune.compiler.cache.store import Store
+from autotune.compiler.cache.locations import open_cache
+from autotune.compiler.cache.store import FolderCache
 from autotune.compiler.executable.graph_family import GraphAt
 from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.graph.frontends.aten.decompositions import decompositions
@@ -31,13 +31,13 @@ from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.open_sizes import OpenProgram
-from autotune.pytorch.options import options_of
-from autotune.pytorch.program import Program, Programs, program_of
+from autotune.pytorch.options import read_options
+from autotune.pytorch.program import Program, Programs, make_program
 from autotune.pytorch.shapes import sized
-from autotune.pytorch.traces import Made, trace_of
+from autotune.pytorch.traces import MakeRun, make_trace
 from autotune.pytorch.training import needs_gradients, trained_by
 
-__all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
+__all__ = ["TESTED", "MakeRun", "Program", "autotune_backend", "compiled_by", "unusable"]
 
 TESTED = ("2.13", "2.14")
 """Versions of PyTorch that this is tested with: the graphs for backends change with each version."""
@@ -61,7 +61,7 @@ def autotune_backend(
     Raises:
         ValueError: an unknown mode or option, or a value out of range.
     """
-    chosen = options_of(mode, options)
+    chosen = read_options(mode, options)
 
     def compiled(graph: Graph | GraphAt, shapes: ShapeSet = FIXED) -> Loaded:
         return compile_graph(graph, chosen, shapes)
@@ -69,26 +69,30 @@ def autotune_backend(
     def begun(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         return OpenProgram(graph, fixed, compiled, chosen.sizes)
 
-    def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
+    def make_run(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         if not sized(graph):
-            return program_of(graph, fixed, compiled)
+            return make_program(graph, fixed, compiled)
         return Programs(graph, fixed, compiled, chosen.shapes, None if chosen.background or not chosen.sizes else begun)
 
     cache = open_cache()
-    return compiled_by(module, example_inputs, made, chosen.training, None if cache is None else cache.store)
+    return compiled_by(module, example_inputs, make_run, chosen.training, None if cache is None else cache.store)
 
 
 def compiled_by(
-    module: GraphModule, example_inputs: list[Any], made: Made, training: bool = False, store: Store | None = None
+    module: GraphModule,
+    example_inputs: list[Any],
+    make: MakeRun,
+    training: bool = False,
+    store: FolderCache | None = None,
 ) -> Callable[..., Any]:
-    """Makes a function that runs a graph of Dynamo, by `made` of its graph of ATen's operators.
+    """Makes a function that runs a graph of Dynamo, by `make` of its graph of ATen's operators.
 
     A graph that cannot be compiled at all is left to PyTorch, with a warning that says why.
 
     Args:
         module: the graph.
         example_inputs: example inputs of the graph.
-        made: graph of ATen's operators, and indices of its constant inputs → function that runs it.
+        make: graph of ATen's operators, and indices of its constant inputs → function that runs it.
         training: whether parameters change from call to call, and graphs that are to be differentiated are compiled.
         store: store of graphs of inference in the form after AOTAutograd; None: none are stored.
     """
@@ -97,10 +101,10 @@ def compiled_by(
         left: Callable[..., Any] = module.forward
         return left
     if training:
-        return trained_by(module, example_inputs, made)
+        return trained_by(module, example_inputs, make)
 
-    trace = trace_of(module, example_inputs, store)
-    known = None if trace is None else trace.run(made)
+    trace = make_trace(module, example_inputs, store)
+    known = None if trace is None else trace.run(make)
     if known is not None:
         return known
 
@@ -108,7 +112,7 @@ def compiled_by(
         fixed = _fixed()
         if trace is not None:
             trace.keep(graph, fixed)
-        return make_boxed_func(made(graph, fixed))
+        return make_boxed_func(make(graph, fixed))
 
     with torch.no_grad():
         compiled: Callable[..., Any] = aot_autograd(

@@ -10,16 +10,16 @@ from pathlib import Path
 import torch
 
 from autotune.compiler.build import compile_in_memory
-from autotune.compiler.cache.place import open_cache
+from autotune.compiler.cache.locations import open_cache
 from autotune.compiler.executable.compile import Compiler
 from autotune.compiler.executable.graph_family import GraphAt
 from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.compiler.modes import precision_mode
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.pipeline import make_pipeline
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits, select
-from autotune.compiler.tasks import tasks_of
+from autotune.compiler.tasks import list_tasks
 from autotune.config import Measure
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
@@ -27,7 +27,7 @@ from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduleStore
 from autotune.tuner.record_store import RecordStore
-from autotune.tuner.result import records_of
+from autotune.tuner.result import collect_records
 from autotune.tuner.settings import Settings, warn_if_untrained
 from autotune.tuner.task import CPU, Task
 from autotune.tuner.tune_tasks import Stopped, tune_kernels
@@ -100,7 +100,7 @@ class Plan:
 
     def lowered(self, graph: Graph) -> Graph:
         """Takes a graph as an importer gives it through the passes."""
-        return pipeline_of(self.options).run(graph).graph
+        return make_pipeline(self.options).run(graph).graph
 
     def lowered_at(self, graph_at: GraphAt) -> GraphAt:
         """Takes graphs as an importer gives them at some sizes through the passes, those of each point once."""
@@ -113,12 +113,12 @@ class Plan:
         """
         alignment, shapes = self.settings.target.alignment, self.options.shapes
         if isinstance(graph, Graph):
-            return tasks_of(graph, None, alignment)
+            return list_tasks(graph, None, alignment)
         decisions = Decisions()
         with decisions.hold():
             graph(shapes.greatest)
             graphs = [graph(point) for point in (*shapes.exact, *shapes.samples)]
-            every = [task for each in graphs for task in tasks_of(each, None, alignment)]
+            every = [task for each in graphs for task in list_tasks(each, None, alignment)]
         return list({task.workload.key: task for task in every}.values())
 
     def schedules(self, store: ScheduleStore | None = None) -> Schedules:
@@ -151,5 +151,5 @@ class Plan:
         results = tune_kernels(tasks, self.settings, self.limits.allowed, stop=stop)
         if stop():
             raise Stopped
-        store = RecordStore(records_of(results), self.limits.allowed)
+        store = RecordStore(collect_records(results), self.limits.allowed)
         return select(tasks, store, self.settings, self.limits)

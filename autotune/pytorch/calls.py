@@ -16,7 +16,7 @@ import torch
 
 from autotune.compiler.executable.shapes import NotOpen
 from autotune.graph.frontends.aten import IndexCheck
-from autotune.graph.frontends.aten.tensors import array_of, tensor_of
+from autotune.graph.frontends.aten.tensors import array_from_tensor, tensor_from_array
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Piece, Split
@@ -29,27 +29,27 @@ Call = Callable[..., tuple[torch.Tensor, ...]]
 _CPU = torch.device("cpu")
 
 
-def callable_of(found: Split, calls: Sequence[Call]) -> Callable[..., Any]:
+def make_callable(split: Split, calls: Sequence[Call]) -> Callable[..., Any]:
     """Makes a function that runs a split graph; nothing but the function refers to the calls.
 
     Modules of FX are in reference cycles, which are freed some time after their last use: the function releases the
     calls at once.
 
     Args:
-        found: the graph; its module stays as it is.
+        split: the graph; its module stays as it is.
         calls: calls of its pieces, in order.
     """
-    module = found.module
+    module = split.module
     module.recompile()
     names = {
         str(node.target).partition(".")[0] for node in module.graph.nodes if node.op in ("call_module", "get_attr")
     }
     attributes = {name: getattr(module, name) for name in names}
-    attributes |= {piece.target: call for piece, call in zip(found.pieces, calls, strict=True)}
+    attributes |= {piece.target: call for piece, call in zip(split.pieces, calls, strict=True)}
     return partial(type(module).forward, SimpleNamespace(**attributes))
 
 
-def call_of(piece: Piece, run: Compiled) -> Call:
+def make_call(piece: Piece, run: Compiled) -> Call:
     """Makes the call that replaces the module of a piece computed by `run`."""
     return OnMemory(piece, run) if isinstance(run, Loaded) else by_arrays(piece, run)
 
@@ -58,9 +58,11 @@ def by_arrays(piece: Piece, run: Compiled) -> Call:
     """Makes the call of a piece by a function from NumPy arrays to NumPy arrays."""
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = [tensor_of(array) for array in run([array_of(tensor.contiguous()) for tensor in inputs])]
+        found = [
+            tensor_from_array(array) for array in run([array_from_tensor(tensor.contiguous()) for tensor in inputs])
+        ]
         check_indices(piece.checks, inputs, found)
-        return tuple(map(laid_out, found[: len(piece.made)], piece.made))
+        return tuple(map(laid_out, found[: len(piece.examples)], piece.examples))
 
     return call
 
@@ -79,17 +81,17 @@ def check_indices(
     """
     for check in checks:
         # NumPy's, in this thread: PyTorch would wake its own threads beside those of the kernels
-        array = (inputs if check.given else outputs)[check.place].numpy()
+        array = (inputs if check.is_input else outputs)[check.position].numpy()
         least, most = array.min(), array.max()
         if least < check.inside.start or most >= check.inside.stop:
             raise OutsideError(f"indices must be in {check.inside}, but got {least} to {most}")
 
 
-def laid_out(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+def laid_out(tensor: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     """Copies a dense tensor to the strides that PyTorch would have given it."""
-    if made.is_contiguous():
+    if result.is_contiguous():
         return tensor
-    shape, strides = made.shape, made.stride()
+    shape, strides = result.shape, result.stride()
     for axis in [axis for axis, stride in enumerate(strides) if not stride]:
         tensor = tensor.narrow(axis, 0, 1)  # one element in memory, which is shown as often as it is there
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=_CPU).copy_(tensor).expand(shape)
@@ -106,13 +108,13 @@ class OnMemory:
     """
 
     def __init__(self, piece: Piece, loaded: Loaded) -> None:
-        self._loaded, self._made, self._checks = loaded, piece.made, piece.checks
+        self._loaded, self._examples, self._checks = loaded, piece.examples, piece.checks
         inputs, outputs = loaded.executable.inputs, loaded.executable.outputs
         self._inputs = [(torch.Size(p.shape), getattr(torch, p.dtype)) for p in inputs]
-        strides = [made.stride() if made.is_contiguous() else _dense(made.shape) for made in piece.made]
+        strides = [made.stride() if made.is_contiguous() else _dense(made.shape) for made in piece.examples]
         strides += [_dense(p.shape) for p in outputs[len(strides) :]]
         self._outputs = [(p.shape, each, getattr(torch, p.dtype)) for p, each in zip(outputs, strides, strict=True)]
-        self._as_made = all(made.is_contiguous() for made in piece.made)
+        self._as_made = all(made.is_contiguous() for made in piece.examples)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Computes the outputs of the piece.
@@ -130,10 +132,10 @@ class OnMemory:
         self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)])
         if self._checks:
             check_indices(self._checks, arguments, outputs)
-            del outputs[len(self._made) :]
+            del outputs[len(self._examples) :]
         if self._as_made:
             return tuple(outputs)
-        return tuple(map(laid_out, outputs, self._made))
+        return tuple(map(laid_out, outputs, self._examples))
 
 
 class OnOpenMemory:
@@ -161,7 +163,7 @@ class OnOpenMemory:
                 raise NotOpen(f"sizes must be extents of inputs that are read, but {name} is none")
             self._places.append(found[0])
         arrays = [p for p, _ in self._inputs], [p for p, _ in self._outputs]
-        self._shapes = lru_cache(_KEPT)(partial(_shapes_at, *arrays, tuple(names)))
+        self._shapes = lru_cache(_MOST_CACHED)(partial(_shapes_at, *arrays, tuple(names)))
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Computes the outputs of the piece.
@@ -184,7 +186,7 @@ class OnOpenMemory:
         return tuple(outputs[: self._count])
 
 
-_KEPT = 256
+_MOST_CACHED = 256
 """Sizes whose shapes are kept."""
 
 _Shapes = list[torch.Size]

@@ -88,15 +88,15 @@ def explain(
     left_whole: list[str] = []
     any_shape: list[GraphModule] = []
 
-    def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
+    def make_run(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
+        def run(*inputs: Any) -> Any:
             try:
-                splits.append(split_at(graph, fixed, given))
+                splits.append(split_at(graph, fixed, inputs))
             except UnknownShape as error:
                 left_whole.append(str(error))
             else:
                 any_shape.extend([graph] if sized(graph) else [])
-            return graph.forward(*given)
+            return graph.forward(*inputs)
 
         return run
 
@@ -104,7 +104,7 @@ def explain(
         if why := unusable(example_inputs, training):
             left_whole.append(why)
             return module.forward
-        return compiled_by(module, example_inputs, made, training)
+        return compiled_by(module, example_inputs, make_run, training)
 
     torch._dynamo.reset()
     counters["graph_break"].clear()

@@ -9,7 +9,7 @@ from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.graph.ir import Array, Graph
 from autotune.pytorch.building import Loaded, Plan, Source
 from autotune.pytorch.options import Options
-from autotune.pytorch.retuning import digest_of, retune
+from autotune.pytorch.retuning import compute_digest, retune
 
 Compiled = Callable[[Sequence[Array]], tuple[Array, ...]]
 """Inputs in order, as the graph takes them → outputs in order, arrays of the caller's own."""
@@ -34,7 +34,7 @@ def compile_graph(graph: Graph | GraphAt, options: Options, shapes: ShapeSet = F
     if not options.background:
         return Loaded(plan.built(ready, schedules))
     assert isinstance(ready, Graph), "kernels of open sizes are not tuned later"
-    source = Source(ready, schedules, digest_of(ready))
+    source = Source(ready, schedules, compute_digest(ready))
     loaded = Loaded(plan.built(ready, schedules), source)
     retune(loaded, plan)
     return loaded

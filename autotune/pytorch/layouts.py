@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from autotune.graph.frontends.aten import Known
+from autotune.graph.frontends.aten import ConstantValues
 
 _LAID_OUT_ANEW = tuple(
     f"aten.{name}.default" for name in ("roll", "replication_pad3d", "reflection_pad3d", "channel_shuffle")
@@ -37,12 +37,12 @@ def with_views_apart(module: GraphModule) -> tuple[GraphModule, Set[Node]]:
         The graph, and those nodes.
     """
     outputs = module.graph.output_node().all_input_nodes
-    bases = Counter(map(base_of, outputs))
+    bases = Counter(map(find_base, outputs))
     if not any(_is_apart(node, bases) for node in outputs):
         return module, set()
     copied = GraphModule(module, copy.deepcopy(module.graph))
     graph, output = copied.graph, copied.graph.output_node()
-    bases = Counter(map(base_of, output.all_input_nodes))
+    bases = Counter(map(find_base, output.all_input_nodes))
     apart: dict[Node, Node] = {}  # a view that others may read → the one that callers read
     for end in [node for node in output.all_input_nodes if _is_apart(node, bases)]:
         chain = [end]
@@ -61,32 +61,32 @@ def _is_apart(node: Node, bases: Mapping[Node, int]) -> bool:
     """Tells whether PyTorch makes a view among the outputs; `bases` counts the outputs that view each value."""
     if not _looks(node):
         return False
-    base, value = base_of(node), node.meta["val"]
+    base, value = find_base(node), node.meta["val"]
     dense = value.layout is torch.strided and value.is_contiguous()
     return bases[base] > 1 or base.op != "call_function" or not dense
 
 
-def base_of(node: Node) -> Node:
+def find_base(node: Node) -> Node:
     """Returns the node whose memory a view shows; the node itself if it is not a view."""
     while _looks(node):
         node = _first(node)
     return node
 
 
-def laid_out_before(graph: Graph, known: Known) -> Set[Node]:
+def laid_out_before(graph: Graph, constants: ConstantValues) -> Set[Node]:
     """Lists nodes that PyTorch must compute so that callers see the layout of its kernels.
 
     These are nodes of `as_strided` with everything they read that decides where elements lie. Outputs of operators
     whose trace states other strides than their kernels give are among them, too.
     """
-    nodes = {node for node in map(base_of, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
+    nodes = {node for node in map(find_base, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
     for node in graph.nodes:
-        if str(node.target).startswith("aten.as_strided") and node.name not in known.arrays:
-            ahead = [base_of(_first(node))]
+        if str(node.target).startswith("aten.as_strided") and node.name not in constants.arrays:
+            ahead = [find_base(_first(node))]
             nodes |= {node} if ahead[0].op == "call_function" else set()
             while ahead:
                 other = ahead.pop()
-                if other.op == "call_function" and other not in nodes and other.name not in known.arrays:
+                if other.op == "call_function" and other not in nodes and other.name not in constants.arrays:
                     nodes.add(other)
                     ahead += other.all_input_nodes
     return nodes

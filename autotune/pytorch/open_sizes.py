@@ -22,10 +22,10 @@ from autotune.compiler.executable.shapes import NotOpen, ShapeSet
 from autotune.graph.frontends.aten.sizes import UnknownShape
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
-from autotune.pytorch.calls import Call, OnOpenMemory, callable_of
+from autotune.pytorch.calls import Call, OnOpenMemory, make_callable
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import Program, described, split_at
-from search_space.terms import Point
+from search_space.terms import SizePoint
 
 _LOG = logging.getLogger(__name__)
 LEAST = 2
@@ -43,20 +43,20 @@ class _Size:
 
     Attributes:
         symbol: symbol of Dynamo.
-        place: index of the input.
+        position: index of the input.
         axis: axis of the input, which is a tensor; None: the input is the number.
         least, greatest: range that Dynamo allows; `greatest` is None if it knows none.
     """
 
     symbol: sympy.Symbol
-    place: int
+    position: int
     axis: int | None
     least: int
     greatest: int | None
 
     def of(self, inputs: Sequence[Any]) -> int:
         """Reads the size from the inputs of a call."""
-        given = inputs[self.place]
+        given = inputs[self.position]
         return int(given if self.axis is None else given.shape[self.axis])
 
 
@@ -115,9 +115,9 @@ class _OpenGraph:
         spans = {
             str(size.symbol): (size.least, greatest) for size, greatest in zip(self.sizes, self.greatest, strict=True)
         }
-        splits: dict[Point, Split] = {}
+        splits: dict[SizePoint, Split] = {}
 
-        def graph_at(point: Point) -> Graph:
+        def graph_at(point: SizePoint) -> Graph:
             splits[point] = self._split_at(point, inputs)
             return splits[point].pieces[0].graph
 
@@ -127,11 +127,11 @@ class _OpenGraph:
         if any(other.pieces[0].checks != piece.checks for other in splits.values()):
             raise NotOpen("indices of a graph of open sizes must be places of axes that are known, but they are not")
         names = [str(size.symbol) for size in self.sizes]
-        call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.made))
+        call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.examples))
         _LOG.info("%s, for sizes %s", described(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
-        return callable_of(split, [call])
+        return make_callable(split, [call])
 
-    def _split_at(self, point: Point, inputs: Sequence[Any]) -> Split:
+    def _split_at(self, point: SizePoint, inputs: Sequence[Any]) -> Split:
         """Splits the graph at some sizes; it must be one piece that gives all outputs.
 
         Raises:
@@ -148,7 +148,7 @@ class _OpenGraph:
             raise NotOpen(str(error)) from error
         if split.refused or len(split.pieces) != 1:
             raise NotOpen("a graph of open sizes must be one piece, but it is not")
-        if not all(value.is_contiguous() for value in split.pieces[0].made):
+        if not all(value.is_contiguous() for value in split.pieces[0].examples):
             raise NotOpen("outputs of a graph of open sizes must be contiguous, but they are not")
         outputs: Any = split.module.graph.output_node().args[0]
         if not all(isinstance(value, Node) and value.target is operator.getitem for value in outputs):
@@ -181,12 +181,12 @@ def _sizes_in(values: Sequence[Any]) -> list[_Size]:
     return list(sizes.values())
 
 
-def _size(extent: torch.SymInt, place: int, axis: int | None) -> _Size:
+def _size(extent: torch.SymInt, position: int, axis: int | None) -> _Size:
     symbol = extent.node.expr
     bounds = extent.node.shape_env.bound_sympy(symbol)
     least = max(LEAST, int(bounds.lower)) if bounds.lower.is_finite else LEAST
     greatest = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < MOST else None
-    return _Size(symbol, place, axis, least, greatest)
+    return _Size(symbol, position, axis, least, greatest)
 
 
 def _up_to(size: _Size, greatest: int) -> int:

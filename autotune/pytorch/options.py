@@ -64,7 +64,7 @@ class Options:
         precision_of_all(self.precision)
 
 
-def options_of(mode: str | None, given: Mapping[str, Any] | None) -> Options:
+def read_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     """Parses the options of a call of `torch.compile`.
 
     Raises:
@@ -73,9 +73,9 @@ def options_of(mode: str | None, given: Mapping[str, Any] | None) -> Options:
     if mode not in (None, *MODES):
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}, but got mode={mode!r}")
     names = [item.name for item in fields(Options)]
-    for name in given or {}:
+    for name in options or {}:
         if name not in names:
             hint = nearest(name, names)
             raise ValueError(f"`options` must be among {', '.join(names)}, but got {name!r}{hint}")
     trials = {"trials": MOST_TRIALS} if mode == "max-autotune" else {}
-    return Options(**{**trials, **(given or {})})
+    return Options(**{**trials, **(options or {})})

@@ -15,9 +15,9 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from autotune.graph.errors import ModelError
-from autotune.graph.frontends.aten import IndexCheck, Known, import_fx, known_of, refusals
-from autotune.graph.frontends.aten.registry import name_of, tensor_type
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.aten import ConstantValues, IndexCheck, import_fx, make_constant_values, refusals
+from autotune.graph.frontends.aten.registry import operator_name, tensor_type
 from autotune.graph.ir import Graph
 from autotune.pytorch.layouts import is_view, laid_out_before, with_views_apart
 
@@ -32,13 +32,13 @@ class Piece:
     Attributes:
         target: name of the module that replaces it, which is called with the inputs of the graph in their order.
         graph: graph of its computation.
-        made: values that the module gives, as PyTorch would make them.
-        checks: checks of indices, at each call. Outputs of the graph that `made` lacks are for these alone.
+        examples: values that the module gives, as PyTorch would make them.
+        checks: checks of indices, at each call. Outputs of the graph that `examples` lacks are for these alone.
     """
 
     target: str
     graph: Graph
-    made: tuple[torch.Tensor, ...]
+    examples: tuple[torch.Tensor, ...]
     checks: tuple[IndexCheck, ...] = ()
 
 
@@ -75,12 +75,12 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
         constants: placeholders whose value stays the same, by name.
     """
     module, apart = with_views_apart(module)
-    found = _whole(module, known_of({**constants, **_attributes(module)}), apart)
+    found = _single_piece(module, make_constant_values({**constants, **_attributes(module)}), apart)
     if found is not None:
         return found
     copied = module if apart else GraphModule(module, copy.deepcopy(module.graph))
     copied.graph.eliminate_dead_code()
-    constant_values = known_of({**constants, **_attributes(copied)})
+    constant_values = make_constant_values({**constants, **_attributes(copied)})
     refused = refusals(copied.graph, constant_values)
     refused |= dict.fromkeys(laid_out_before(copied.graph, constant_values), _LAID_OUT)
     refused |= _unusual_constants(copied.graph, constant_values, refused)
@@ -94,32 +94,32 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
     return Split(fused, pieces, compiled, _counted(refused))
 
 
-def _whole(module: GraphModule, known: Known, apart: Set[Node]) -> Split | None:
+def _single_piece(module: GraphModule, constants: ConstantValues, apart: Set[Node]) -> Split | None:
     """Compiles a graph as one piece, as most are; returns None if some of it is left to PyTorch.
 
     Args:
         module: the graph.
-        known: values of constants; learns more.
+        constants: values of constants; learns more.
         apart: views that PyTorch makes of the piece's outputs.
     """
     inputs = module.graph.find_nodes(op="placeholder")
     computed = [node for node in module.graph.nodes if node.op == "call_function" and node not in apart]
-    arguments = [node for node in inputs if node.name not in known.arrays and not _calls_of(node) <= apart]
+    arguments = [node for node in inputs if node.name not in constants.arrays and not _calling_nodes(node) <= apart]
     output = module.graph.output_node()
     readers = [node for node in module.graph.nodes if node in apart]
     ends = [node for user in (*readers, output) for node in user.all_input_nodes]
     results = [node for node in dict.fromkeys(ends) if node not in inputs and node not in apart]
     name = f"{_PREFIX}0"
-    if not all(node.op == "call_function" for node in results) or laid_out_before(module.graph, known):
+    if not all(node.op == "call_function" for node in results) or laid_out_before(module.graph, constants):
         return None
     if not all(_has_type(node) for node in results):
         return None
     checks: list[IndexCheck] = []
     try:
-        graph = import_fx(module.graph, arguments, results, known, name, apart, checks)
-    except ModelError:
+        graph = import_fx(module.graph, arguments, results, constants, name, apart, checks)
+    except UnsupportedModelError:
         return None  # each node is asked by itself then, which says what is left, and why
-    if not _computes(computed, known):
+    if not _computes(computed, constants):
         return None
     outer = FxGraph()
     values = {node: outer.node_copy(node) for node in inputs}
@@ -144,26 +144,26 @@ def _has_type(node: Node) -> bool:
     """Tells whether graphs can have a node's value."""
     try:
         tensor_type(node.meta["val"], node.name)
-    except ModelError:
+    except UnsupportedModelError:
         return False
     return True
 
 
-def _unusual_constants(graph: FxGraph, known: Known, refused: Mapping[Node, str]) -> dict[Node, str]:
+def _unusual_constants(graph: FxGraph, constants: ConstantValues, refused: Mapping[Node, str]) -> dict[Node, str]:
     """Explains which constants graphs cannot have, such as float64 ones, if PyTorch or a caller reads them."""
     reasons: dict[Node, str] = {}
     for node in reversed(graph.nodes):
-        if node.op != "call_function" or not (node.name in known.arrays or node.name in known.parts):
+        if node.op != "call_function" or not (node.name in constants.arrays or node.name in constants.parts):
             continue
         if any(user.op == "output" or user in refused or user in reasons for user in node.users):
             try:
                 tensor_type(node.meta["val"], node.name)
-            except ModelError as error:
+            except UnsupportedModelError as error:
                 reasons[node] = str(error)
     return reasons
 
 
-def _calls_of(node: Node) -> Set[Node]:
+def _calling_nodes(node: Node) -> Set[Node]:
     """Lists the operators that read a node."""
     return {user for user in node.users if user.op == "call_function"}
 
@@ -176,27 +176,29 @@ def _parts(module: GraphModule, refused: Set[Node]) -> Iterable[Iterable[Node]]:
     return [partition.nodes for partition in found]
 
 
-def _computes(nodes: Sequence[Node], known: Known) -> bool:
+def _computes(nodes: Sequence[Node], constants: ConstantValues) -> bool:
     """Tells whether a part does more than view values in another way, which costs PyTorch nothing."""
-    return any(not known.learn(node) and not is_view(node) for node in nodes)
+    return any(not constants.learn(node) and not is_view(node) for node in nodes)
 
 
 def _counted(refused: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
     counts: dict[str, tuple[int, str]] = {}
     for node, why in refused.items():
         if node.target is not operator.getitem:
-            count, first = counts.get(name_of(node.target), (0, why))
-            counts[name_of(node.target)] = count + 1, first
+            count, first = counts.get(operator_name(node.target), (0, why))
+            counts[operator_name(node.target)] = count + 1, first
     return counts
 
 
-def _piece(module: GraphModule, call: Node, known: Known) -> Piece:
+def _piece(module: GraphModule, call: Node, constants: ConstantValues) -> Piece:
     """Imports the graph of a module's call, and drops constants from the call's arguments."""
     inner = module.get_submodule(str(call.target))
     assert isinstance(inner, GraphModule)
     placeholders = inner.graph.find_nodes(op="placeholder")
     given = list(zip(placeholders, call.all_input_nodes, strict=True))
-    mine = Known({inside.name: known.arrays[outside.name] for inside, outside in given if outside.name in known.arrays})
+    mine = ConstantValues(
+        {inside.name: constants.arrays[outside.name] for inside, outside in given if outside.name in constants.arrays}
+    )
     arguments = [(inside, outside) for inside, outside in given if inside.name not in mine.arrays]
     outputs: Any = inner.graph.output_node().args[0]
     checks: list[IndexCheck] = []

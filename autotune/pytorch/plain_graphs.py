@@ -33,7 +33,7 @@ class NotPlain(Exception):
 
 
 # ------------------------------------------------------------------ to data
-def nodes_of(graph: Graph, target: Callable[[Node], str]) -> list[Any]:
+def plain_nodes(graph: Graph, target: Callable[[Node], str]) -> list[Any]:
     """Lists nodes in order: operation, target, arguments.
 
     Args:
@@ -111,10 +111,10 @@ def aten_data(module: GraphModule) -> dict[str, Any]:
 
     attributes = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
     return {
-        "nodes": nodes_of(module.graph, target),
+        "nodes": plain_nodes(module.graph, target),
         "names": [node.name for node in module.graph.nodes],
         "values": [_value(node.meta.get("val")) for node in module.graph.nodes],
-        "held": {name: _held(getattr(module, name, None)) for name in sorted(attributes)},
+        "held": {name: _plain_tensor(getattr(module, name, None)) for name in sorted(attributes)},
     }
 
 
@@ -127,7 +127,7 @@ def _value(value: Any) -> Any:
     return tensor_kind(value)
 
 
-def _held(value: Any) -> list[Any]:
+def _plain_tensor(value: Any) -> list[Any]:
     kind = tensor_kind(value)
     if type(value) is not torch.Tensor or value.nbytes > LARGEST_CONSTANT:
         raise NotPlain(f"tensors of a graph must have at most {LARGEST_CONSTANT} bytes, but one has {value.nbytes}")
@@ -171,8 +171,8 @@ def aten_module(data: Mapping[str, Any]) -> GraphModule:
     nodes: list[Node] = []
     for (op, target, args, kwargs), name, value in zip(data["nodes"], data["names"], data["values"], strict=True):
         target = _operator(target) if op == "call_function" else target
-        given = tuple(_given(each, nodes) for each in args)
-        node = graph.create_node(op, target, given, _given(kwargs, nodes), name)
+        given = tuple(_read_argument(each, nodes) for each in args)
+        node = graph.create_node(op, target, given, _read_argument(kwargs, nodes), name)
         assert node.name == name, f"{node.name} must be called {name}"
         if op != "output":
             node.meta["val"] = values.of(value)
@@ -194,7 +194,7 @@ def _operator(name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 
 
-def _given(value: Any, nodes: Sequence[Node]) -> Any:
+def _read_argument(value: Any, nodes: Sequence[Node]) -> Any:
     if isinstance(value, dict):
         ((kind, what),) = value.items()
         return _WORDS[kind](what) if kind in _WORDS else _COMPOSED[kind](what, nodes)
@@ -210,10 +210,10 @@ _WORDS: Mapping[str, Callable[[Any], Any]] = {
 }
 _COMPOSED: Mapping[str, Callable[[Any, Sequence[Node]], Any]] = {
     "node": lambda number, nodes: nodes[number],
-    "list": lambda what, nodes: [_given(each, nodes) for each in what],
-    "tuple": lambda what, nodes: tuple(_given(each, nodes) for each in what),
-    "slice": lambda what, nodes: slice(*(_given(each, nodes) for each in what)),
-    "dict": lambda what, nodes: {key: _given(each, nodes) for key, each in what},
+    "list": lambda what, nodes: [_read_argument(each, nodes) for each in what],
+    "tuple": lambda what, nodes: tuple(_read_argument(each, nodes) for each in what),
+    "slice": lambda what, nodes: slice(*(_read_argument(each, nodes) for each in what)),
+    "dict": lambda what, nodes: {key: _read_argument(each, nodes) for key, each in what},
 }
 
 
@@ -222,7 +222,7 @@ class _Values:
 
     def __init__(self) -> None:
         self._mode = FakeTensorMode()
-        self._known: dict[Any, Any] = {}
+        self._numbers: dict[Any, Any] = {}
 
     def of(self, facts: Any) -> Any:
         """Makes the value that `_value` described."""
@@ -232,7 +232,7 @@ class _Values:
             return tuple(self.of(each) for each in facts["several"])
         dtype, shape, strides = facts
         key = (dtype, tuple(shape), tuple(strides))
-        if key not in self._known:
+        if key not in self._numbers:
             with self._mode:
-                self._known[key] = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
-        return self._known[key]
+                self._numbers[key] = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
+        return self._numbers[key]

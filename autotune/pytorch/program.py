@@ -19,10 +19,10 @@ from torch.fx import GraphModule
 from autotune.compiler.executable.shapes import NotOpen
 from autotune.graph.frontends.aten.sizes import UnknownShape, specialised
 from autotune.graph.ir import Graph
-from autotune.pytorch.calls import OutsideError, call_of, callable_of
+from autotune.pytorch.calls import OutsideError, make_call, make_callable
 from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Split, split
-from autotune.pytorch.shapes import Recent, sized, sizes_of
+from autotune.pytorch.shapes import Recent, shape_key, sized
 
 _LOG = logging.getLogger(__name__)
 _ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")
@@ -32,7 +32,7 @@ State = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Compiled:
     """A compiled graph, and the state of its constants.
 
     Attributes:
@@ -65,13 +65,13 @@ class Program:
     def __init__(self, module: GraphModule, fixed: Sequence[int], compile_for: Compile) -> None:
         self._module, self._compile_for = module, compile_for
         self._constants = _taking(tuple(fixed))
-        self._made: _Made | None = None  # one word, so that no call sees half of it
+        self._compiled: _Compiled | None = None  # one word, so that no call sees half of it
         self._ended: State | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs one inference; threads may call at the same time."""
-        state, current = state_of(self._constants(inputs)), self._made
+        state, current = tensor_state(self._constants(inputs)), self._compiled
         if current is None or current.state != state:
             current = self._up_to_date(state, inputs)
         try:
@@ -79,16 +79,16 @@ class Program:
         except OutsideError:  # PyTorch runs the graph once more, and raises what it does without compiling
             return self._module.forward(*inputs)
 
-    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Made:
+    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Compiled:
         """Returns the graph compiled for the constants' state, compiled here unless another thread just did."""
         with self._lock:
-            current = self._made
+            current = self._compiled
             if current is None or current.state != state:
                 if current is not None or self._ended is not None:
                     _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
                 with torch.no_grad():
                     run = self._compile_for(inputs)
-                current = self._made = _Made(state, run, self._watched(state, self._constants(inputs)))
+                current = self._compiled = _Compiled(state, run, self._watched(state, self._constants(inputs)))
             return current
 
     def _watched(self, state: State, constants: Sequence[torch.Tensor]) -> Sequence[weakref.ref[torch.Tensor]]:
@@ -102,8 +102,8 @@ class Program:
 
         def ended(_: object) -> None:
             program = mine()
-            if program is not None and program._made is not None and program._made.state is state:
-                program._made, program._ended = None, state
+            if program is not None and program._compiled is not None and program._compiled.state is state:
+                program._compiled, program._ended = None, state
 
         return [weakref.ref(constant, ended) for constant in constants]
 
@@ -112,10 +112,10 @@ class Program:
         """Changes the compile function and drops the compiled graph; no compilation sees half of the change."""
         with self._lock:
             yield
-            self._made = None
+            self._compiled = None
 
 
-def program_of(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> Program:
+def make_program(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> Program:
     """Makes the program of a graph that is compiled in pieces, for the shapes of a call.
 
     Args:
@@ -130,7 +130,7 @@ def program_of(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph]
             warnings.warn(f"autotune leaves a graph to PyTorch: {error}", stacklevel=2)
             left: Callable[..., Any] = module.forward
             return left
-        run = callable_of(pieces, [call_of(piece, make(piece.graph)) for piece in pieces.pieces])
+        run = make_callable(pieces, [make_call(piece, make(piece.graph)) for piece in pieces.pieces])
         _LOG.info("%s", described(pieces))
         return run
 
@@ -158,19 +158,19 @@ class Programs:
         begin: Callable[[GraphModule, Sequence[int]], Callable[..., Any]] | None = None,
     ) -> None:
         self._places = sized(module)
-        self._new = partial(program_of, module, fixed, make)
+        self._new = partial(make_program, module, fixed, make)
         self._recent: Recent[Program] = Recent(most)
-        self._whole: Callable[..., Any] | None = None
+        self._single: Callable[..., Any] | None = None
         if begin is not None:
             with self._refusals():
-                self._whole = begin(module, fixed)
+                self._single = begin(module, fixed)
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs one inference."""
-        if (whole := self._whole) is not None:
+        if (whole := self._single) is not None:
             with self._refusals():
                 return whole(*inputs)
-        return self._recent.of(sizes_of(inputs, self._places), self._new)(*inputs)
+        return self._recent.of(shape_key(inputs, self._places), self._new)(*inputs)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -179,7 +179,7 @@ class Programs:
             yield
         except NotOpen as error:
             _LOG.info("a graph of any shape is compiled for each shape: %s", error)
-            self._whole = None
+            self._single = None
 
 
 def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -> Split:
@@ -199,7 +199,7 @@ def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -
     return split(module, {placeholders[place].name: inputs[place] for place in fixed})
 
 
-def state_of(tensors: Sequence[torch.Tensor]) -> State:
+def tensor_state(tensors: Sequence[torch.Tensor]) -> State:
     """Returns the state of some tensors, which changes when one is replaced or written. It is read at each call."""
     try:
         return list(map(_ADDRESS, tensors)), list(map(_VERSION, tensors))
@@ -215,7 +215,7 @@ def _taking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda given: [given[place] for place in places]
 
 
-def described(found: Split) -> str:
+def described(split: Split) -> str:
     """Describes in a sentence how a graph was split."""
-    left = ", ".join(f"{count} {name}" for name, (count, _) in found.refused.items())
-    return f"{len(found.pieces)} compiled pieces; left to PyTorch: {left or 'nothing'}"
+    left = ", ".join(f"{count} {name}" for name, (count, _) in split.refused.items())
+    return f"{len(split.pieces)} compiled pieces; left to PyTorch: {left or 'nothing'}"

@@ -35,7 +35,7 @@ TURNS = 10
 TURN_SECONDS = 0.05
 """Length of a turn; warming up takes as long."""
 
-_FOUND: dict[Hashable, ScheduleStore] = {}
+_STORES: dict[Hashable, ScheduleStore] = {}
 """Schedules that searches of this process returned, by tasks and settings of the search."""
 
 
@@ -49,7 +49,7 @@ def retune(loaded: Loaded, plan: Plan) -> None:
     of_process().add(Retuning(loaded, plan))
 
 
-def digest_of(graph: Graph) -> str:
+def compute_digest(graph: Graph) -> str:
     """Computes the digest of all constants of a graph, in order."""
     arrays = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in graph.constants.values())
     return digest(*(array.data for array in arrays))
@@ -92,7 +92,7 @@ class Retuning:
             if (loaded := self._loaded()) is not None:
                 loaded.source = None
 
-    def _held(self) -> tuple[Loaded, Source]:
+    def _require_loaded(self) -> tuple[Loaded, Source]:
         """Returns the compiled graph, and the source it was compiled from.
 
         Raises:
@@ -105,39 +105,39 @@ class Retuning:
 
     def _searched(self, stop: Stop) -> ScheduleStore:
         """Searches for schedules, or reuses the result for a graph of equal tasks, as with other parameters."""
-        tasks, settings = self._plan.tasks(self._held()[1].graph), self._plan.settings
+        tasks, settings = self._plan.tasks(self._require_loaded()[1].graph), self._plan.settings
         key = (*(task.workload.key for task in tasks), settings.trials, settings.seed, settings.threads)
-        if key not in _FOUND:
-            _FOUND[key] = self._plan.tuned(tasks, stop)
-        return _FOUND[key]
+        if key not in _STORES:
+            _STORES[key] = self._plan.tuned(tasks, stop)
+        return _STORES[key]
 
     def _written(self, best: ScheduleStore, before: Path, after: Path, stop: Stop) -> bool:
         """Writes the graph by the first schedules and by those found; whether there is anything to compare."""
-        _, source = self._held()
+        _, source = self._require_loaded()
         first = source.schedules
 
-        def kept(workload: Workload) -> Schedule:
+        def first_unless_stopped(workload: Workload) -> Schedule:
             if stop():
                 raise Stopped
             return first(workload)
 
-        def found(workload: Workload) -> Schedule:
+        def best_schedule(workload: Workload) -> Schedule:
             answer = best.best(workload, self._plan.settings.target)
-            return answer[0].schedule if answer else kept(workload)
+            return answer[0].schedule if answer else first_unless_stopped(workload)
 
         workloads = [task.workload for task in self._plan.tasks(source.graph)]
-        if all(found(workload) == kept(workload) for workload in workloads):
+        if all(best_schedule(workload) == first_unless_stopped(workload) for workload in workloads):
             _LOG.info("a search in the background has found the schedules that the model has")
             return False
-        self._plan.compiler(source.graph, kept).write(before)
-        self._plan.compiler(source.graph, found).write(after)
-        if digest_of(source.graph) != source.digest:
+        self._plan.compiler(source.graph, first_unless_stopped).write(before)
+        self._plan.compiler(source.graph, best_schedule).write(after)
+        if compute_digest(source.graph) != source.digest:
             _LOG.info("parameters have changed during a search in the background: what it has found stays out")
             return False
         return True
 
     def _put(self, folder: Path, said: str) -> None:
-        loaded, _ = self._held()
+        loaded, _ = self._require_loaded()
         loaded.executable = self._plan.load(folder)
         _LOG.info("a search in the background has found a faster executable, which runs from here on: %s", said)
 

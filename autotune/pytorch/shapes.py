@@ -23,7 +23,7 @@ def sized(module: GraphModule) -> tuple[int, ...]:
     return tuple(place for place, node in enumerate(placeholders) if _open(node.meta.get("val")))
 
 
-def sizes_of(inputs: Sequence[Any], places: Sequence[int]) -> Hashable:
+def shape_key(inputs: Sequence[Any], places: Sequence[int]) -> Hashable:
     """Returns the key of a compiled graph: the numbers among some inputs, and the tensors' shapes and strides."""
     return tuple(
         (given.shape, given.stride()) if isinstance(given, torch.Tensor) else given
@@ -46,21 +46,21 @@ class Recent(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._found: OrderedDict[Hashable, T] = OrderedDict()
+        self._entries: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns the value of a key; `make`, which must be quick, makes a missing one."""
         with self._lock:
-            value = self._found.get(key)
+            value = self._entries.get(key)
             if value is None:
-                if len(self._found) == self._most:
-                    self._found.popitem(last=False)
+                if len(self._entries) == self._most:
+                    self._entries.popitem(last=False)
                     _LOG.warning(
                         "a graph of any shape has come in more than %d shapes (option `shapes`): the one that was used "
                         "least recently is dropped, and compiled anew where it comes again",
                         self._most,
                     )
-                value = self._found[key] = make()
-            self._found.move_to_end(key)
+                value = self._entries[key] = make()
+            self._entries.move_to_end(key)
             return value

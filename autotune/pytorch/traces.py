@@ -24,18 +24,18 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from autotune.compiler.cache.code import code_digest
-from autotune.compiler.cache.store import Store
+from autotune.compiler.cache.store import FolderCache
 from autotune.graph.frontends.aten.registry import CONVERTERS
 from autotune.pytorch.plain_graphs import (
     NotPlain,
     aten_data,
     aten_module,
     function_name,
-    nodes_of,
+    plain_nodes,
     tensor_kind,
 )
 
-Made = Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
+MakeRun = Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
@@ -48,31 +48,31 @@ class Trace:
         store: store of the traces.
 
     Attributes:
-        held: tensors that AOTAutograd has the graph take before its own inputs.
+        tensors: tensors that AOTAutograd has the graph take before its own inputs.
         fixed: places of parameters and buffers among both.
     """
 
-    def __init__(self, module: GraphModule, inputs: Sequence[Any], store: Store) -> None:
+    def __init__(self, module: GraphModule, inputs: Sequence[Any], store: FolderCache) -> None:
         self._module, self._store = module, store
-        self.held = [*_named(module.named_parameters), *_named(module.named_buffers)]
+        self.tensors = [*_named(module.named_parameters), *_named(module.named_buffers)]
         placeholders = module.graph.find_nodes(op="placeholder")
         marked = [place for place, node in enumerate(placeholders) if _is_static(node)]
-        self.fixed = [*range(len(self.held)), *(len(self.held) + place for place in marked)]
-        self._count = len(self.held) + len(inputs)
-        self._key = _key(module, self.held, inputs, self.fixed)
+        self.fixed = [*range(len(self.tensors)), *(len(self.tensors) + place for place in marked)]
+        self._count = len(self.tensors) + len(inputs)
+        self._key = _key(module, self.tensors, inputs, self.fixed)
 
-    def run(self, made: Made) -> Callable[..., Any] | None:
-        """Makes the function that runs the cached graph by `made`; None if there is no such graph."""
+    def run(self, make: MakeRun) -> Callable[..., Any] | None:
+        """Makes the function that runs the cached graph by `make`; None if there is no such graph."""
         data = None if self._key is None else self._store.get(self._key)
         if data is None:
             return None
-        run, tensors = made(aten_module(json.loads(data)), self.fixed), self.held
+        run, tensors = make(aten_module(json.loads(data)), self.fixed), self.tensors
 
-        def found(*inputs: Any) -> Any:
+        def run_with_tensors(*inputs: Any) -> Any:
             return run(*tensors, *inputs)
 
         untraced: Callable[..., Callable[..., Any]] = disable
-        return untraced(found if tensors else run, reason="what is compiled is not traced")
+        return untraced(run_with_tensors if tensors else run, reason="what is compiled is not traced")
 
     def keep(self, graph: GraphModule, fixed: Sequence[int]) -> None:
         """Stores AOTAutograd's result for the graph, unless it writes code around it.
@@ -90,7 +90,7 @@ class Trace:
         self._store.put(self._key, json.dumps(data).encode())
 
 
-def trace_of(module: GraphModule, inputs: Sequence[Any], store: Store | None) -> Trace | None:
+def make_trace(module: GraphModule, inputs: Sequence[Any], store: FolderCache | None) -> Trace | None:
     """Returns the trace of a graph; None where it cannot be cached: with gradients on, or under autocast."""
     if store is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
@@ -106,7 +106,7 @@ def _is_static(node: Node) -> bool:
     return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
 
 
-def _key(module: GraphModule, held: Sequence[torch.Tensor], inputs: Sequence[Any], fixed: Sequence[int]) -> str | None:
+def _key(module: GraphModule, state: Sequence[torch.Tensor], inputs: Sequence[Any], fixed: Sequence[int]) -> str | None:
     """Computes the digest of all that decides AOTAutograd's result for a graph; None if some of it is not plain."""
     tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
 
@@ -124,8 +124,8 @@ def _key(module: GraphModule, held: Sequence[torch.Tensor], inputs: Sequence[Any
             "torch": [torch.__version__, torch.version.git_version],
             "converters": sorted(CONVERTERS),
             "state": _state(),
-            "graph": nodes_of(module.graph, target),
-            "inputs": [_input(value) for value in (*held, *inputs)],
+            "graph": plain_nodes(module.graph, target),
+            "inputs": [_input(value) for value in (*state, *inputs)],
             "fixed": list(fixed),
         }
     except NotPlain:

@@ -22,20 +22,20 @@ from autotune.graph.frontends.aten.decompositions import training_decompositions
 
 
 def trained_by(
-    module: GraphModule, example_inputs: list[Any], made: Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
+    module: GraphModule, example_inputs: list[Any], make: Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Compiles a graph of Dynamo and its gradients, by `made` of graphs of ATen's operators.
+    """Compiles a graph of Dynamo and its gradients, by `make` of graphs of ATen's operators.
 
     Attention becomes products and a softmax before it is differentiated, and so do its gradients.
 
     Args:
         module: the graph; where gradients are off, or no input needs one, it is compiled for inference.
         example_inputs: example inputs of the graph.
-        made: graph of ATen's operators, and indices of its constant inputs, here () → function that runs it.
+        make: graph of ATen's operators, and indices of its constant inputs, here () → function that runs it.
     """
 
     def compiled(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(made(graph, ()))
+        return make_boxed_func(make(graph, ()))
 
     with sdpa_kernel(SDPBackend.MATH) if needs_gradients(example_inputs) else nullcontext():
         trained: Callable[..., Any] = aot_autograd(

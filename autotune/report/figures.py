@@ -61,7 +61,7 @@ class Figures:
         return self.reference_seconds / self.seconds
 
 
-def figures_of(result: TuneResult, reference: float | None) -> Figures:
+def make_figures(result: TuneResult, reference: float | None) -> Figures:
     """Takes the figures of a result and of the seconds that a reference takes; None: it was not timed."""
     return Figures(
         result.name,

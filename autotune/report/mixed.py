@@ -10,7 +10,7 @@ from rich.table import Table
 
 from autotune.report.figures import worst_decibels
 from autotune.report.tables import Column, fitted
-from autotune.titles import title_of
+from autotune.titles import runtime_title
 from autotune.units import latency
 
 MIXED = "mixed"
@@ -37,7 +37,7 @@ class Row:
     int8: int = 0
 
 
-def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = ()) -> list[Row]:
+def list_rows(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = ()) -> list[Row]:
     """Lists estimated choices along the trade-off, the chosen one and timed ones; none without a mixture.
 
     Args:
@@ -62,13 +62,13 @@ def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = (
         decibels = worst_decibels(network)
         rows.append(Row(f"autotune {MIXED}", network["seconds"], decibels, count, True, in_bytes))
     if network.get("reference_seconds") is not None:
-        rows.append(Row(title_of(network["reference"], "float32"), network["reference_seconds"], None, None, True))
+        rows.append(Row(runtime_title(network["reference"], "float32"), network["reference_seconds"], None, None, True))
     return rows
 
 
 def mixture_table(network: Mapping[str, Any], width: int) -> Table:
     """Makes a row for each point; at most `width` characters wide."""
-    rows = rows_of(network)
+    rows = list_rows(network)
     bytes_too = (network.get("mixture") or {}).get("bytes_allowed", False)
     in_bytes = ["-" if row.narrow is None else str(row.int8) for row in rows]
     columns = [

@@ -14,7 +14,7 @@ from autotune.tuner.result import TuneResult
 from search_space.hardware import Hardware
 from search_space.schedule.steps import Annotate, Split, Step
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from targets import registry
 
 
@@ -37,7 +37,7 @@ class RooflinePoint:
     single_seconds: float | None = None
 
 
-def point_of(result: TuneResult) -> RooflinePoint | None:
+def make_point(result: TuneResult) -> RooflinePoint | None:
     """Computes the point of a task's best kernel; None if its target counts no bytes, or no candidate works.
 
     The schedule without virtual threads is built and timed anew, on the target's simulator.
@@ -59,7 +59,7 @@ def single_threaded(result: TuneResult) -> float | None:
         return None
     assert result.best is not None
     target = registry.get(result.target)
-    module = target.build(program_of(result.workload, result.best.algorithm, trace))
+    module = target.build(make_program(result.workload, result.best.algorithm, trace))
     return float(target.load(module).bind(result.workload.make_inputs(result.seed)).time(1)[0])
 
 

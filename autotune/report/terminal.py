@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from autotune.report.figures import Figures, figures_of, summed, worst_decibels
+from autotune.report.figures import Figures, make_figures, summed, worst_decibels
 from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
 from autotune.tuner.result import TuneResult
@@ -37,7 +37,7 @@ def print_results(
     """
     width = console_width(console)
     if results:
-        tasks = [figures_of(result, seconds) for result, seconds in zip(results, references, strict=True)]
+        tasks = [make_figures(result, seconds) for result, seconds in zip(results, references, strict=True)]
         console.print(result_table(tasks, width) if network is None else network_table(tasks, width))
     halves = {result.name: result.standing.halves for result in results if result.standing is not None}
     if (sentence := unsteady_sentence(halves)) is not None:

@@ -18,7 +18,7 @@ from targets.c.target import CTarget
 from targets.cpu import figures
 from targets.cpu.caches import host_caches
 from targets.cpu.figures import FiguresError
-from targets.cpu.host import limits_of
+from targets.cpu.host import make_limits
 from targets.cuda.driver import devices as gpu_devices
 from targets.cuda.driver import missing_device
 from targets.threads import allowed_cores
@@ -50,9 +50,9 @@ def facts(again: bool = False, source: Path | None = None) -> Facts:
 
 def _processor(again: bool, source: Path | None) -> Facts:
     target = registry.get("cpu")
-    limits = limits_of(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), is_host=True)
+    limits = make_limits(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), is_host=True)
     given = (limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
-    path = figures.path_of(*given)
+    path = figures.figures_path(*given)
     if source is not None:
         figures.save(figures.load(source), path)
     if again:
@@ -109,9 +109,9 @@ def _simulator(name: str) -> Facts:
     }
 
 
-def text(found: Facts) -> str:
+def text(facts: Facts) -> str:
     """Formats the facts for people, a line each."""
-    processor = found["processor"]
+    processor = facts["processor"]
     cores, lanes = processor["cores"], processor["vector_bytes"] // 4
     head = f"{processor['target']}: {processor['name']} ({processor['llvm']}), {cores} core{'s' * (cores != 1)}"
     lines = [
@@ -127,20 +127,20 @@ def text(found: Facts) -> str:
         )
     if processor["file"]:
         lines.append(f"  kept in      {processor['file']}")
-    lines.append(_c_line(found["c"]))
-    lines += [f"{gpu['target']}: {gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in found["gpus"]]
-    lines += [found["no_gpu"]] if found["no_gpu"] else []
-    for simulator in found["simulators"]:
+    lines.append(_c_line(facts["c"]))
+    lines += [f"{gpu['target']}: {gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in facts["gpus"]]
+    lines += [facts["no_gpu"]] if facts["no_gpu"] else []
+    for simulator in facts["simulators"]:
         sizes = ", ".join(f"{name} {size / 1024:.0f} KiB" for name, size in simulator["memories"].items())
         lines.append(f"{simulator['target']}: simulated at {simulator['clock_hz'] / 1e6:.0f} MHz, {sizes}")
     return "\n".join(lines)
 
 
-def _c_line(found: Facts) -> str:
-    if found["missing"]:
-        return f"target {found['target']} must have a C compiler for this machine: {found['missing']}"
-    vectors = f"vectors of {found['vector_bytes'] // 4} float32"
-    return f"{found['target']}: {found['compiler']}, for {found['machine']}, {vectors}, one thread"
+def _c_line(facts: Facts) -> str:
+    if facts["missing"]:
+        return f"target {facts['target']} must have a C compiler for this machine: {facts['missing']}"
+    vectors = f"vectors of {facts['vector_bytes'] // 4} float32"
+    return f"{facts['target']}: {facts['compiler']}, for {facts['machine']}, {vectors}, one thread"
 
 
 def _cache_line(cache: Facts) -> str:
@@ -150,22 +150,22 @@ def _cache_line(cache: Facts) -> str:
     return f"  L{cache['level']} cache     {shown}, {cache['ways']} ways{usual}"
 
 
-def _figure_lines(found: Facts, cores: int) -> list[str]:
-    one, each = ([f"{rate * 1e-9:g}" for rate in found[name]] for name in ("one", "each"))
+def _figure_lines(facts: Facts, cores: int) -> list[str]:
+    one, each = ([f"{rate * 1e-9:g}" for rate in facts[name]] for name in ("one", "each"))
     return [
-        f"  peak         {found['peak_flops'] * 1e-9:.0f} GFLOP/s in float32, at {found['clock_hz'] * 1e-9:g} GHz",
-        f"  in a cycle   {found['fma']:g} multiply-adds, {found['loads']:g} loads, {found['stores']:g} stores of "
-        f"whole vectors, {found['elements']:g} loads of elements; {found['issue']:g} instructions",
-        f"  latency      {found['fma_latency']:g} cycles of a multiply-add",
-        f"  bfloat16     {found['dots']:g} sums of two products in a cycle, {found['dot_latency']:g} cycles of one",
-        f"  int8         {found['byte_dots']:g} sums of four products in a cycle, "
-        f"{found['byte_dot_latency']:g} cycles of one",
+        f"  peak         {facts['peak_flops'] * 1e-9:.0f} GFLOP/s in float32, at {facts['clock_hz'] * 1e-9:g} GHz",
+        f"  in a cycle   {facts['fma']:g} multiply-adds, {facts['loads']:g} loads, {facts['stores']:g} stores of "
+        f"whole vectors, {facts['elements']:g} loads of elements; {facts['issue']:g} instructions",
+        f"  latency      {facts['fma_latency']:g} cycles of a multiply-add",
+        f"  bfloat16     {facts['dots']:g} sums of two products in a cycle, {facts['dot_latency']:g} cycles of one",
+        f"  int8         {facts['byte_dots']:g} sums of four products in a cycle, "
+        f"{facts['byte_dot_latency']:g} cycles of one",
         f"  one core     {one[0]} GB/s from L2, {one[1]} from L3, {one[2]} from memory",
         f"  all {cores} cores  {each[0]} GB/s each from L2, {each[1]} from L3, {each[2]} from memory",
-        f"  pool         {found['start_seconds'] * 1e6:g} µs a loop, {found['wake_seconds'] * 1e6:g} µs from sleep",
+        f"  pool         {facts['start_seconds'] * 1e6:g} µs a loop, {facts['wake_seconds'] * 1e6:g} µs from sleep",
     ]
 
 
-def as_json(found: Facts) -> str:
+def as_json(facts: Facts) -> str:
     """Formats the facts as a JSON document."""
-    return json.dumps(found, indent=2, allow_nan=False)
+    return json.dumps(facts, indent=2, allow_nan=False)

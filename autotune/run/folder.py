@@ -68,11 +68,11 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
 
 def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
     """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
-    from autotune.report.roofline import RooflinePoint, draw, point_of
+    from autotune.report.roofline import RooflinePoint, draw, make_point
 
     found: dict[str, tuple[Hardware, list[RooflinePoint]]] = {}
     for result in results:
-        if (place := point_of(result)) is not None:
+        if (place := make_point(result)) is not None:
             found.setdefault(result.target, (result.hardware, []))[1].append(place)
     for number, (hardware, points) in enumerate(found.values()):
         name = "roofline.png" if number == 0 else f"roofline{number}.png"

@@ -13,13 +13,13 @@ from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.sizes import tuned_for_sizes
-from autotune.run.workloads import job_of, settings_of, tasks_of
-from autotune.tracking.tracker import Tracker, tracker_of
+from autotune.run.workloads import list_tasks, make_job, make_settings
+from autotune.tracking.tracker import Tracker, make_tracker
 from autotune.tuner.callbacks import Callback
 from autotune.tuner.interrupt import Interrupt
 from autotune.tuner.pools import check_runnable, make_pool
-from autotune.tuner.preparation import source_of
-from autotune.tuner.result import TuneResult, problems_of
+from autotune.tuner.preparation import open_source
+from autotune.tuner.result import TuneResult, list_problems
 from autotune.tuner.search.base import NoLegalSchedule
 from autotune.tuner.settings import Settings, untrained
 from autotune.tuner.task import Task
@@ -72,7 +72,7 @@ class Outcome:
         Within a network another schedule replaces that of a task whose trials all failed, unless all trials did.
         """
         replaced = "network" in self.document and any(result.best is not None for result in self.results)
-        return [*problems_of(self.results, replaced), *([self.wrong] if self.wrong else [])]
+        return [*list_problems(self.results, replaced), *([self.wrong] if self.wrong else [])]
 
 
 def run(
@@ -99,7 +99,7 @@ def run(
     """
     if config.collect is not None:
         raise ConfigError("a run must have `model` or `workload`, but got `collect`, see `autotune collect`", "")
-    tracker = tracker_of(config, where, say)
+    tracker = make_tracker(config, where, say)
     with tracker:
         outcome = _run(config, resume, (*callbacks, tracker), say, tracker)
         show(outcome)
@@ -114,7 +114,7 @@ def _run(
     tracker: Tracker,
 ) -> Outcome:
     start = time.perf_counter()
-    settings = settings_of(config)
+    settings = make_settings(config)
     if config.lock is not None and settings.trials:
         raise ConfigError(
             f"`trials` must be 0 where `lock` has the schedules, but got trials={settings.trials}, lock={config.lock}",
@@ -128,13 +128,13 @@ def _run(
         say(why)
     network, limits, job = None, None, None
     if config.model is None:
-        tasks = tasks_of(config)
+        tasks = list_tasks(config)
     else:
-        job = job_of(config)
+        job = make_job(config)
         network, limits = job.load(again=not resume), job.limits
         tasks = list(network.tasks)
     with errors_at("cost_model.transfer"):
-        source = source_of(settings) if settings.trials else None
+        source = open_source(settings) if settings.trials else None
     folder = run_files.make_folder(config.folder)
     notes: list[str] = []
     wrong = ""
@@ -184,7 +184,7 @@ def _run(
     if found is not None:
         document["sizes"] = found.summary()
     if network is not None and job is not None and not interrupted:
-        from autotune.compiler.deploy import finish_network
+        from autotune.compiler.finalize import finish_network
 
         built, more, wrong = finish_network(network, results, job, folder, measured, say)
         document["network"] = built

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.run.workloads import family_of
+from autotune.run.workloads import make_family
 from autotune.tuner.callbacks import Callback
 from autotune.tuner.result import AllTrialsFailed
 from autotune.tuner.search.base import NoLegalSchedule
@@ -34,7 +34,7 @@ def tuned_for_sizes(
     sizes = config.sizes
     assert sizes is not None
     weights = dict(zip(sizes.at, sizes.weights or [1.0] * len(sizes.at), strict=True))
-    family = family_of(config)
+    family = make_family(config)
     with errors_at("sizes"):
         plan = Plan.of(
             weights,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.graph.offload import block_of
-from autotune.run.workloads import settings_of, tasks_of
+from autotune.graph.offload import matrix_block
+from autotune.run.workloads import list_tasks, make_settings
 from autotune.run_files import claimed
 from autotune.tuner.pools import make_pool
 from autotune.tuner.task import Task
@@ -36,7 +36,7 @@ Variations = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One design and what it came to.
 
     Attributes:
@@ -63,18 +63,18 @@ class Point:
         return ", ".join(f"{field}={value}" for field, value in self.values.items())
 
 
-def parse_variations(given: Sequence[str], configuration: Mapping[str, Any]) -> dict[str, list[Any]]:
+def parse_variations(texts: Sequence[str], configuration: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Parses `--vary FIELD=VALUE,VALUE` to fields and values.
 
     Args:
-        given: one text a field.
+        texts: one text a field.
         configuration: fields that a design has.
 
     Raises:
         ConfigError: no field, one that designs do not have, or no values.
     """
     found: dict[str, list[Any]] = {}
-    for text in given:
+    for text in texts:
         field, equals, values = text.partition("=")
         if not equals or not values:
             raise ConfigError(f"`--vary` must be FIELD=VALUE,VALUE, but got {text!r}")
@@ -102,7 +102,7 @@ def _number(text: str) -> float:
     return value
 
 
-def configuration_of(config: RunConfig) -> dict[str, Any]:
+def design_fields(config: RunConfig) -> dict[str, Any]:
     """Reads the fields of the design of a run's target.
 
     Raises:
@@ -120,7 +120,7 @@ def sweep(
     variations: Variations,
     folder: Path,
     say: Callable[[str], None] = lambda text: None,
-) -> list[Point]:
+) -> list[SweepPoint]:
     """Tunes the tasks of a configuration on every design; records in `folder` are not measured again.
 
     A combination that is no design, or that has no schedule, is a point with a problem.
@@ -134,16 +134,16 @@ def sweep(
     Raises:
         ConfigError: a configuration that cannot be run.
     """
-    base = configuration_of(config)
+    base = design_fields(config)
     family = config.target.partition(":")[0]
     (folder / "designs").mkdir(parents=True, exist_ok=True)
-    points: list[Point] = []
+    points: list[SweepPoint] = []
     with make_pool(config.measure) as pool, claimed(folder), Database(folder / "records.jsonl") as database:
         for values in _combinations(variations):
             stem = "-".join(f"{field}={value}" for field, value in values.items())
             file = folder / "designs" / f"{stem}.json"
             replace_file(file, (json.dumps({**base, **values}, indent=2) + "\n").encode())
-            point = Point(values, str(file))
+            point = SweepPoint(values, str(file))
             try:
                 hardware = registry.get(f"{family}:{file}").hardware
             except ValueError as error:
@@ -171,10 +171,10 @@ def _combinations(variations: Variations) -> Iterator[dict[str, Any]]:
         yield dict(zip(variations, values, strict=True))
 
 
-def _tuned(point: Point, config: RunConfig, pool: MeasurePool, database: Database) -> Point:
+def _tuned(point: SweepPoint, config: RunConfig, pool: MeasurePool, database: Database) -> SweepPoint:
     """Tunes the tasks of the design, and returns its point with the results."""
-    settings = settings_of(config)
-    tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in tasks_of(config)]
+    settings = make_settings(config)
+    tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in list_tasks(config)]
     mine = [task for task in tasks if settings.of(task).target.name == config.target]
     results = tune_tasks([TaskRequest(task, settings, need=Need.NOTHING) for task in mine], pool, database)
     point = replace(
@@ -191,23 +191,23 @@ def _tuned(point: Point, config: RunConfig, pool: MeasurePool, database: Databas
 
 def _in_blocks(task: Task, hardware: Hardware) -> Task:
     """Converts a task's tensors to the blocks of the design, if they are in blocks."""
-    workload, block = task.workload, block_of(hardware)
+    workload, block = task.workload, matrix_block(hardware)
     if block is None or "block" not in workload.args:
         return task
     with errors_at(task.name):
         return replace(task, workload=Workload(workload.operator, {**workload.args, "block": list(block)}))
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def front(points: Sequence[SweepPoint]) -> list[SweepPoint]:
     """Selects the points that no other beats in both memory and time, the smallest first."""
-    found: list[Point] = []
+    found: list[SweepPoint] = []
     for point in sorted(points, key=lambda p: (p.memory_bytes, p.seconds)):
         if point.seconds == point.seconds and (not found or point.seconds < found[-1].seconds):
             found.append(point)
     return found
 
 
-def draw(points: Sequence[Point], path: Path) -> None:
+def draw(points: Sequence[SweepPoint], path: Path) -> None:
     """Draws latency against memory, with a line through the best of each size."""
     from matplotlib.figure import Figure  # without pyplot, whose backend is the caller's
 
@@ -224,5 +224,5 @@ def draw(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _plain(point: Point) -> dict[str, Any]:
+def _plain(point: SweepPoint) -> dict[str, Any]:
     return {**asdict(point), "seconds": None if math.isnan(point.seconds) else point.seconds}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.compiler.job import NetworkJob, target_of
+from autotune.compiler.job import NetworkJob, get_target
 from autotune.config import ConfigError, Model, RunConfig, Search, WorkloadConfig, errors_at
 from autotune.extensions import extensions
 from autotune.tuner import schedulers, search
@@ -19,28 +19,28 @@ from search_space.operators.checks import nearest
 from search_space.workloads import Workload
 
 if TYPE_CHECKING:
-    from autotune.compiler.load import Network
+    from autotune.compiler.prepare import Network
     from autotune.compiler.selection import Limits
 
 
-def job_of(config: RunConfig) -> NetworkJob:
+def make_job(config: RunConfig) -> NetworkJob:
     """Translates a configuration to the job of making its model's executable.
 
     Raises:
-        ConfigError: see `settings_of`.
+        ConfigError: see `make_settings`.
     """
     known = {name: make for extension in extensions() for name, make in extension.substitutions().items()}
-    return NetworkJob(config, settings_of(config), config.records_path, known)
+    return NetworkJob(config, make_settings(config), config.records_path, known)
 
 
-def network_of(config: RunConfig, at: str = "model") -> Network:
+def import_network(config: RunConfig, at: str = "model") -> Network:
     """Imports the model of a configuration; see `NetworkJob.load`."""
-    return job_of(config).load(at)
+    return make_job(config).load(at)
 
 
-def limits_of(config: RunConfig) -> Limits:
+def make_limits(config: RunConfig) -> Limits:
     """Reads the limits of the algorithms of a configuration's model."""
-    return job_of(config).limits
+    return make_job(config).limits
 
 
 def tasks_of_any(config: RunConfig) -> list[Task]:
@@ -49,11 +49,11 @@ def tasks_of_any(config: RunConfig) -> list[Task]:
     Raises:
         ConfigError: an unknown operator or model, or sizes that do not go together.
     """
-    listed = (extension.tasks_of(config) for extension in extensions())
-    return next((tasks for tasks in listed if tasks is not None), None) or tasks_of(config)
+    listed = (extension.list_tasks(config) for extension in extensions())
+    return next((tasks for tasks in listed if tasks is not None), None) or list_tasks(config)
 
 
-def tasks_of(config: RunConfig) -> list[Task]:
+def list_tasks(config: RunConfig) -> list[Task]:
     """Makes the tasks of a run.
 
     Raises:
@@ -62,15 +62,15 @@ def tasks_of(config: RunConfig) -> list[Task]:
     if config.collect is not None:
         raise ConfigError("must be left out beside a `model` or `workload` to tune, but it is given", "collect")
     if config.workload is None:
-        return list(network_of(config).tasks)
+        return list(import_network(config).tasks)
     if config.sizes is not None:
-        family = family_of(config)
+        family = make_family(config)
         return [Task(f"{family.argument}{n}", family.workload(n)) for n in config.sizes.at]
     with errors_at("workload"):
-        return [Task(config.name, workload_of(config.workload))]
+        return [Task(config.name, make_workload(config.workload))]
 
 
-def family_of(config: RunConfig) -> Family:
+def make_family(config: RunConfig) -> Family:
     """Makes the workloads of a configuration with open sizes, and tries each size.
 
     Raises:
@@ -87,11 +87,11 @@ def family_of(config: RunConfig) -> Family:
         family = Family(operator.name, config.sizes.argument, config.workload.arguments)
     with errors_at("workload"):
         for n in config.sizes.at:
-            workload_of(config.workload.model_copy(update={config.sizes.argument: n}))
+            make_workload(config.workload.model_copy(update={config.sizes.argument: n}))
     return family
 
 
-def workload_of(config: WorkloadConfig) -> Workload:
+def make_workload(config: WorkloadConfig) -> Workload:
     """Makes the workload of a configuration, and tries its sizes.
 
     Raises:
@@ -121,7 +121,7 @@ def workload_of(config: WorkloadConfig) -> Workload:
     return found
 
 
-def settings_of(config: RunConfig) -> Settings:
+def make_settings(config: RunConfig) -> Settings:
     """Translates a configuration to the settings of its tasks; for those of an accelerator see `Settings.of`.
 
     Raises:
@@ -129,10 +129,10 @@ def settings_of(config: RunConfig) -> Settings:
     """
     how, model, seed = config.search, config.cost_model, config.seed
     with errors_at("target"):
-        target = target_of(config)
+        target = get_target(config)
     if how != Search():  # what is not asked for is right, and need not be imported to compile
         with errors_at("search"):
-            make_options(search.get(how.strategy).Options, how.options, search.name_of(how.strategy))
+            make_options(search.get(how.strategy).Options, how.options, search.strategy_name(how.strategy))
             schedulers.get(how.scheduler)
     if model != Model():
         with errors_at("cost_model"):

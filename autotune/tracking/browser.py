@@ -17,7 +17,7 @@ from typing import IO
 
 from autotune.config import ConfigError
 from autotune.tracking.facts import checked_uri, database_file, database_uri
-from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, read_state, spools, store_of
+from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, read_state, read_store, spools
 from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, run_folders, upload_run
 from autotune.tracking.view import links
@@ -169,17 +169,17 @@ def track(run_folder: Path) -> str:
             raise StoreError(f"{run_folder}: the process beside the run must be done uploading, but {why}")
         if problems := upload_run(run_folder):
             raise StoreError("\n".join(problems))
-    return address_of(run_folder)
+    return read_store_address(run_folder)
 
 
-def address_of(run_folder: Path) -> str:
+def read_store_address(run_folder: Path) -> str:
     """Finds the address of the store of the last run in a folder.
 
     Raises:
         StoreError: the run wrote nothing, or what it wrote is no event.
     """
     try:
-        store = store_of(spools(run_folder)[-1])
+        store = read_store(spools(run_folder)[-1])
     except SpoolError as error:
         raise StoreError(str(error)) from error
     if store is None:
@@ -202,7 +202,7 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
     """
     runs = [folder] if spools(folder) else run_folders(folder)
     if uri is None:
-        uri = address_of(folder) if spools(folder) else database_uri(folder)
+        uri = read_store_address(folder) if spools(folder) else database_uri(folder)
     try:
         uri = checked_uri(uri)
     except ValueError as error:
@@ -216,15 +216,15 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
     if file is None:
         say(f"the server at {uri} shows its runs itself")
         with suppress(OSError):  # away, or behind a login, which the user's browser has
-            if (places := links(uri, _run_of(folder))) is not None:
+            if (places := links(uri, _read_run_id(folder))) is not None:
                 say(f"all runs: {places[0]}\nnewest run: {places[1]}")
         return
     if not file.is_file():
         raise ConfigError(f"`FOLDER` must hold tracked runs, or `--uri` name their store, but there is no {file}")
-    serve(uri, port, say, _run_of(folder))
+    serve(uri, port, say, _read_run_id(folder))
 
 
-def _run_of(folder: Path) -> str | None:
+def _read_run_id(folder: Path) -> str | None:
     """Reads the id of the last run in a run folder; None if it is no run folder, or was never uploaded."""
     last = spools(folder)[-1:]
     return read_state(last[0]).runs.get("") if last else None

@@ -16,7 +16,7 @@ from pathlib import Path
 from autotune import __version__
 from autotune.tracking.facts import database_file
 from autotune.tracking.model import write_folder
-from autotune.tracking.store import Input, Point, Store, StoreError
+from autotune.tracking.store import Input, MetricPoint, StoreError, TrackingStore
 from autotune.tracking.view import VIEW_TAG, view_state
 from search_space.scratch import ScratchFolder
 
@@ -53,7 +53,7 @@ _KIND = "custom_model_development"  # the browser shows runs and their curves, n
 _VALUE = 6000  # characters of a parameter
 
 
-class MLflowStore(Store):
+class MLflowStore(TrackingStore):
     """Store in MLflow; a task is a child run.
 
     Args:
@@ -63,7 +63,7 @@ class MLflowStore(Store):
 
     def __init__(self, uri: str, experiment: str) -> None:
         self._uri = uri
-        self._known: dict[str, str] = {}  # key → id
+        self._ids: dict[str, str] = {}  # key → id
         self._asked: set[str] = set()  # beginnings of the keys that were looked for
         with self._store_errors():
             file = database_file(uri)
@@ -87,14 +87,14 @@ class MLflowStore(Store):
         parent: str | None,
     ) -> str:
         with self._store_errors():
-            if (found := self._found(key)) is not None:
+            if (found := self._find_run(key)) is not None:
                 self.set_status(found, "RUNNING", None)
                 self.log_parameters(found, parameters)
                 return found
             all_tags = {**tags, KEY: key, **({"mlflow.parentRunId": parent} if parent else {})}
             run = str(self._client.create_run(self._experiment, time_ms, all_tags, name).info.run_id)
             self._client.log_batch(run, params=[Param(name, value[:_VALUE]) for name, value in parameters.items()])
-            self._known[key] = run
+            self._ids[key] = run
             return run
 
     def log_parameters(self, run: str, parameters: Mapping[str, str]) -> None:
@@ -105,7 +105,7 @@ class MLflowStore(Store):
             new = [Param(name, value) for name, value in cut.items() if name not in there]
             self._client.log_batch(run, params=new, tags=changed)
 
-    def log_metrics(self, run: str, points: Sequence[Point]) -> None:
+    def log_metrics(self, run: str, points: Sequence[MetricPoint]) -> None:
         with self._store_errors():
             self._client.log_batch(run, [Metric(of.name, of.value, of.time_ms, of.step) for of in points])
 
@@ -154,7 +154,7 @@ class MLflowStore(Store):
             else:
                 self._client.set_terminated(run, status, time_ms)
 
-    def _found(self, key: str) -> str | None:
+    def _find_run(self, key: str) -> str | None:
         """Finds the run with this key, if any, by one query for all keys with the same beginning."""
         first = key.partition("/")[0]
         if first not in self._asked:
@@ -163,12 +163,12 @@ class MLflowStore(Store):
                 query = f"tags.`{KEY}` LIKE '{first}%'"
                 page = self._client.search_runs([self._experiment], query, ViewType.ALL, page_token=token)
                 for run in page:
-                    self._known[run.data.tags[KEY]] = run.info.run_id
+                    self._ids[run.data.tags[KEY]] = run.info.run_id
                     if run.info.lifecycle_stage == "deleted":
                         self._client.restore_run(run.info.run_id)
                 token = page.token or ""
             self._asked.add(first)
-        return self._known.get(key)
+        return self._ids.get(key)
 
     def _created(self, experiment: str, file: Path | None) -> str:
         place = None if file is None else (file.parent / ARTIFACTS).as_uri()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 
-from autotune.tracking.store import Store
+from autotune.tracking.store import TrackingStore
 from search_space.extras import missing, require
 from search_space.operators.checks import choice
 
@@ -43,7 +43,7 @@ def untracked() -> str:
     return missing("tracking by MLflow", "mlflow")
 
 
-def get(name: str) -> type[Store]:
+def get(name: str) -> type[TrackingStore]:
     """Imports the class of the store called `name`.
 
     Raises:
@@ -53,5 +53,5 @@ def get(name: str) -> type[Store]:
     if place is None:
         raise ValueError(f"`backend` must be one that stores runs, but got backend={name!r}")
     module, _, attribute = place.partition(":")
-    kind: type[Store] = getattr(importlib.import_module(module), attribute)
+    kind: type[TrackingStore] = getattr(importlib.import_module(module), attribute)
     return kind

@@ -105,7 +105,7 @@ def spool_for(run_folder: Path, resume: bool) -> Path:
     return run_folder / FOLDER / f"{number:04}"
 
 
-def head_of(spool: Path) -> dict[str, Any] | None:
+def read_head(spool: Path) -> dict[str, Any] | None:
     """Reads the first event of a spool, which names the run and its store; None where it holds none.
 
     Raises:
@@ -114,9 +114,9 @@ def head_of(spool: Path) -> dict[str, Any] | None:
     return next((event for event, _ in events(spool, 0)), None)
 
 
-def store_of(spool: Path) -> tuple[str, str] | None:
-    """Reads backend and address of the store from `head_of`; None where the spool holds no event."""
-    head = head_of(spool)
+def read_store(spool: Path) -> tuple[str, str] | None:
+    """Reads backend and address of the store from `read_head`; None where the spool holds no event."""
+    head = read_head(spool)
     return None if head is None else (head["backend"], head["uri"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Point:
+class MetricPoint:
     """A value of a metric.
 
     Attributes:
@@ -46,7 +46,7 @@ class StoreError(RuntimeError):
     """A store cannot be used now; the message says why in one sentence."""
 
 
-class Store(ABC):
+class TrackingStore(ABC):
     """Runs, each with parameters, metrics, tags and files.
 
     Args:
@@ -86,7 +86,7 @@ class Store(ABC):
         """Sets parameters. One that has another value already keeps it; the new one becomes the tag `resumed.NAME`."""
 
     @abstractmethod
-    def log_metrics(self, run: str, points: Sequence[Point]) -> None:
+    def log_metrics(self, run: str, points: Sequence[MetricPoint]) -> None:
         """Adds values of metrics."""
 
     @abstractmethod

@@ -17,9 +17,9 @@ from autotune.config import ConfigError, RunConfig
 from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
-from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
+from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, read_store, spool_for, spools
 from autotune.tuner.callbacks import Callback, Progress
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from measure.errors import RecordError
 from measure.notices import notice_if_slow
 from measure.record import Record
@@ -62,7 +62,7 @@ class Tracker(Callback):
         """Notes an exception that ends the run."""
 
 
-def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tracker:
+def make_tracker(config: RunConfig, where: str, say: Callable[[str], None]) -> Tracker:
     """Makes the tracker of a run.
 
     Raises:
@@ -117,7 +117,7 @@ class SpoolTracker(Tracker):
         self._began = time.monotonic()
         try:
             spool = spool_for(folder, resume)
-            if (spool / EVENTS).exists() and store_of(spool) not in (None, (self._backend, self._uri)):
+            if (spool / EVENTS).exists() and read_store(spool) not in (None, (self._backend, self._uri)):
                 spool = spool_for(folder, resume=False)  # a run of another store cannot go on in this one
             self._writer = Writer(spool)
         except (OSError, SpoolError) as error:
@@ -183,7 +183,7 @@ class SpoolTracker(Tracker):
             try:
                 path.parent.mkdir(exist_ok=True)
                 tuning.scorer.model.save(path)
-            except (OSError, ModelError) as error:
+            except (OSError, CostModelError) as error:
                 self._stop(error)
                 return
             kind = tuning.settings.cost_model.name

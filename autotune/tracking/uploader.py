@@ -23,14 +23,14 @@ from autotune.tracking.spool import (
     SpoolError,
     driver_lives,
     events,
-    head_of,
     pending,
+    read_head,
     read_state,
+    read_store,
     spools,
-    store_of,
     write_state,
 )
-from autotune.tracking.store import Input, Point, Store, StoreError
+from autotune.tracking.store import Input, MetricPoint, StoreError, TrackingStore
 from measure.child_main import open_parent, requests
 from measure.filelock import lock_within
 from measure.hostlock import HostLock
@@ -60,12 +60,15 @@ class Upload:
     """
 
     def __init__(
-        self, spool: Path, exclusive: Exclusive = nullcontext, get_store: Callable[[str], type[Store]] = registry.get
+        self,
+        spool: Path,
+        exclusive: Exclusive = nullcontext,
+        get_store: Callable[[str], type[TrackingStore]] = registry.get,
     ) -> None:
         self.spool, self._exclusive, self._get = spool, exclusive, get_store
-        self._store: Store | None = None
+        self._store: TrackingStore | None = None
         self._state = read_state(spool)
-        self._points: dict[str, list[Point]] = defaultdict(list)  # run → values not logged yet
+        self._points: dict[str, list[MetricPoint]] = defaultdict(list)  # run → values not logged yet
 
     def catch_up(self) -> None:
         """Uploads what is there, and the end of a run whose driver died without a word.
@@ -91,7 +94,7 @@ class Upload:
 
     def _slice(self) -> bool:
         """Uploads for a moment; whether there is more."""
-        head = head_of(self.spool)
+        head = read_head(self.spool)
         if head is None or not pending(self.spool):
             return False
         if self._store is None:
@@ -113,7 +116,7 @@ class Upload:
             self._note(position=position, problem="")
         return more
 
-    def _kind(self, backend: str) -> type[Store]:
+    def _kind(self, backend: str) -> type[TrackingStore]:
         try:
             return self._get(backend)
         except ImportError as error:
@@ -123,7 +126,7 @@ class Upload:
         """Makes the context for calls of a store: none for a server, as waiting for it must keep no run from timing."""
         return nullcontext() if database_file(uri) is None else self._exclusive()
 
-    def _apply(self, store: Store, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+    def _apply(self, store: TrackingStore, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         kind, task, time_ms = event["event"], event.get("task", ""), event["time_ms"]
         if kind == "run":
             tags, parameters = event["tags"], event["parameters"]
@@ -136,10 +139,12 @@ class Upload:
             key = f"{head['key']}/{task}"
             self._know(task, store.open_run(key, task, time_ms, {}, event["parameters"], self._run("")))
         elif kind == "metrics":
-            points = [Point(name, value, event["step"], time_ms) for name, value in event["values"].items()]
+            points = [MetricPoint(name, value, event["step"], time_ms) for name, value in event["values"].items()]
             self._points[self._run(task)] += points
         elif kind == "series":
-            self._points[self._run(task)] += [Point(event["name"], v, step, at) for step, v, at in event["points"]]
+            self._points[self._run(task)] += [
+                MetricPoint(event["name"], v, step, at) for step, v, at in event["points"]
+            ]
         elif kind == "tags":
             store.log_tags(self._run(task), event["tags"])
         elif kind == "file":
@@ -154,7 +159,7 @@ class Upload:
         else:
             raise SpoolError(f"{self.spool}: `event` must be a known one, but got event={kind!r}")
 
-    def _file(self, store: Store, run: str, event: Mapping[str, Any]) -> None:
+    def _file(self, store: TrackingStore, run: str, event: Mapping[str, Any]) -> None:
         """Uploads a file, unless a later run has put another one in its place."""
         path = Path(event["path"])
         try:
@@ -170,7 +175,7 @@ class Upload:
 
     def _mark_killed(self) -> None:
         """Marks the runs of a driver that died."""
-        head = head_of(self.spool)
+        head = read_head(self.spool)
         if self._store is None or head is None:
             return
         now = time.time_ns() // 1_000_000
@@ -275,9 +280,9 @@ def _follow(folder: Path) -> bool:
 
 def _upload_others(folder: Path) -> None:
     """Uploads what other runs beside this one have left for the same store."""
-    mine = {store_of(spool) for spool in spools(folder)}
+    mine = {read_store(spool) for spool in spools(folder)}
     for other in run_folders(folder.parent):
-        wanted = [spool for spool in spools(other) if pending(spool) and store_of(spool) in mine]
+        wanted = [spool for spool in spools(other) if pending(spool) and read_store(spool) in mine]
         if other != folder and wanted:
             with only_uploader(other) as alone:
                 if alone:

@@ -10,12 +10,12 @@ import numpy as np
 from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduledWorkload
 from autotune.tuner.database import open_schedules
-from autotune.tuner.database.entry import Entry, lanes_of, place_of
+from autotune.tuner.database.entry import Entry, make_entry_key, schedule_lanes
 from autotune.tuner.database.projection import project
 from autotune.tuner.search.base import Candidate
 from autotune.tuner.settings import Settings
-from costmodel.dataset.build import machine_of
-from costmodel.features import extractor_of
+from costmodel.dataset.build import machine_name
+from costmodel.features import get_extractor
 from measure.host import describe_host
 from search_space.hardware import Hardware
 from search_space.space import SearchSpace, generate
@@ -70,7 +70,7 @@ class EntryStore:
     def nearest(self, workload: Workload, target: Target, most: int = NEAREST) -> list[Entry]:
         """Returns at most so many entries of other workloads of the same kind, the nearest first."""
         settings, machine = self._settings.on(target.name), self._hardware or target.hardware
-        lanes, cache = lanes_of(machine), settings.measure.cache
+        lanes, cache = schedule_lanes(machine), settings.measure.cache
         return self._database.nearest(workload, target.name, lanes, settings.threads, cache, most)
 
     def candidates(self, space: SearchSpace, target: Target, most: int) -> dict[Candidate, bool]:
@@ -87,8 +87,10 @@ class EntryStore:
         return dict(islice(answers.items(), most))
 
     def _exact(self, workload: Workload, settings: Settings, machine: Hardware) -> list[Entry]:
-        key = place_of(workload, settings.target.name, lanes_of(machine), settings.threads, settings.measure.cache)
-        return self._database.exact(key, machine_of(describe_host(), settings.target.simulated))
+        key = make_entry_key(
+            workload, settings.target.name, schedule_lanes(machine), settings.threads, settings.measure.cache
+        )
+        return self._database.exact(key, machine_name(describe_host(), settings.target.simulated))
 
 
 def _scheduled(entry: Entry, workload: Workload, settings: Settings, machine: Hardware) -> ScheduledWorkload | None:
@@ -100,7 +102,7 @@ def _scheduled(entry: Entry, workload: Workload, settings: Settings, machine: Ha
     sketch = space.sketches[candidate.sketch]
     if sketch.values(candidate.choices) != dict(entry.values):
         return None
-    extractor = extractor_of(
+    extractor = get_extractor(
         sketch.program, sketch.columns, machine, settings.measure.cache == "network", settings.threads
     )
     columns = sketch.expand(np.array([candidate.choices], np.int32).reshape(1, -1))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from autotune.tuner.database.entry import Entry, lanes_of
+from autotune.tuner.database.entry import Entry, schedule_lanes
 from autotune.tuner.database.store import ScheduleDatabase
-from autotune.tuner.finals import best_of
-from costmodel.dataset.build import machine_of
+from autotune.tuner.finals import select_best
+from costmodel.dataset.build import machine_name
 from measure.record import Record
 from search_space.space import generate
 from search_space.workloads import Workload
 from targets import registry
 
 
-def entries_of(records: Iterable[Record], note: str = "") -> ScheduleDatabase:
+def select_entries(records: Iterable[Record], note: str = "") -> ScheduleDatabase:
     """Collects the fastest schedule of every workload, target, number of threads and cache state in some records.
 
     Schedules outside of search spaces, such as those of templates, are left out.
@@ -29,7 +29,7 @@ def entries_of(records: Iterable[Record], note: str = "") -> ScheduleDatabase:
     """
     families: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
-        machine = machine_of(record.host, registry.get(record.trial.target).simulated)
+        machine = machine_name(record.host, registry.get(record.trial.target).simulated)
         families.setdefault((*record.trial.family, machine), []).append(record)
     entries = []
     for of in families.values():
@@ -40,7 +40,7 @@ def entries_of(records: Iterable[Record], note: str = "") -> ScheduleDatabase:
 
 
 def _entry(records: Sequence[Record], note: str) -> Entry | None:
-    best = best_of(records)
+    best = select_best(records)
     if best is None:
         return None
     known = (best.record.algorithm, best.record.trace_key)
@@ -64,12 +64,12 @@ def _entry(records: Sequence[Record], note: str) -> Entry | None:
     return Entry(
         workload.to_json(),
         trial.target,
-        lanes_of(target.hardware),
+        schedule_lanes(target.hardware),
         trial.threads,
         trial.cache,
         sketch.name,
         sketch.values(choices),
         best.seconds,
-        machine_of(chosen.host, target.simulated),
+        machine_name(chosen.host, target.simulated),
         origin,
     )

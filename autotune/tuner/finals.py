@@ -17,7 +17,7 @@ from statistics import median
 from measure.provenance import Kind
 from measure.record import Record
 from measure.recordlog import RecordLog
-from measure.steadiness import halves_of, spread_of
+from measure.steadiness import compute_spread, half_medians
 
 ROUNDS = 3
 """Number of final timings of each of the fastest candidates."""
@@ -45,12 +45,12 @@ class Best:
     @property
     def spread(self) -> float:
         """Value (75th percentile - 25th percentile) / median of all samples of its timings; NaN without samples."""
-        return spread_of(samples) if len(samples := self._samples) > 1 else self.record.spread
+        return compute_spread(samples) if len(samples := self._samples) > 1 else self.record.spread
 
     @property
     def halves(self) -> tuple[float, float]:
         """Median seconds of the first and of the second half of its samples; NaN if they are few."""
-        return halves_of(self._samples)
+        return half_medians(self._samples)
 
     @property
     def _samples(self) -> list[float]:
@@ -102,7 +102,7 @@ def standings(records: Iterable[Record]) -> list[Best]:
     return [best for group in (later, decided.values(), others) for best in sorted(group, key=_rank)]
 
 
-def best_of(*records: Iterable[Record]) -> Best | None:
+def select_best(*records: Iterable[Record]) -> Best | None:
     """Returns the first of the standings; None if no candidate has worked."""
     return next(iter(standings(record for group in records for record in group)), None)
 
@@ -110,7 +110,7 @@ def best_of(*records: Iterable[Record]) -> Best | None:
 def best_of_logs(records: RecordLog, others: RecordLog, finals: Sequence[Record]) -> Best | None:
     """Returns the first of the standings of logs; reads one more trial than candidates of `finals`, which suffices."""
     few = len({record.trace_key for record in finals}) + 1
-    return best_of(records.fastest(few), others.fastest(few), finals)
+    return select_best(records.fastest(few), others.fastest(few), finals)
 
 
 def _rank(best: Best) -> tuple[float, str]:

@@ -111,12 +111,12 @@ def _finals(
         if len(task.finals) > before[task.task.workload.key]:
             done = len(task.records)
             seconds = time.perf_counter() - begin
-            progress = progress_of(task, task.standing, done, None, trials, trials, seconds)
+            progress = make_progress(task, task.standing, done, None, trials, trials, seconds)
             for callback in callbacks:
                 callback.on_finals(progress)
 
 
-def progress_of(
+def make_progress(
     task: TaskTuning, best: Best | None, done: int, wanted: int | None, trials: int, total: int, seconds: float
 ) -> Progress:
     """Makes the `Progress` of a task whose best candidate is `best`; None: no trial has worked yet."""
@@ -141,7 +141,7 @@ def progress_of(
     )
 
 
-def state_of(task: TaskTuning, under_way: bool = False) -> TaskState:
+def make_state(task: TaskTuning, under_way: bool = False) -> TaskState:
     """Describes a task for a scheduler; a task with a round in progress cannot get another one."""
     workload = task.task.workload
     anchor = workload.anchor.operator
@@ -210,7 +210,7 @@ class _Rounds:
         if left is not None and left <= 0:
             return False
         number = self._scheduler.choose(
-            [state_of(task, under_way=number in self._rounds) for number, task in enumerate(self._tasks)]
+            [make_state(task, under_way=number in self._rounds) for number, task in enumerate(self._tasks)]
         )
         if number is None:
             return False
@@ -242,7 +242,7 @@ class _Rounds:
         """Records results, and calls the callbacks."""
         rounds, records = [], []
         for result in results:
-            rounds.append(self._round_of(result))
+            rounds.append(self._find_round(result))
             rounds[-1].missing.remove(result.trial.trace_key)
             records.append(rounds[-1].task.record(result))
         if self._database is not None:
@@ -255,7 +255,7 @@ class _Rounds:
             for callback in self._callbacks:
                 callback.on_trial(self._progress(round_), record)
 
-    def _round_of(self, result: TrialResult) -> _Round:
+    def _find_round(self, result: TrialResult) -> _Round:
         """Returns the round that a result belongs to; trials that are equal in all respects may change places."""
         for round_ in self._rounds.values():
             if result.trial.trace_key in round_.missing and round_.task.measures(result.trial):
@@ -279,7 +279,7 @@ class _Rounds:
         # A trial faster than all before it ranks first, whatever was timed again.
         first = round_.best
         newer = first is not None and not task.fastest <= first.seconds
-        return progress_of(
+        return make_progress(
             task,
             Best(first.seconds, first, (first,)) if first is not None and newer else task.standing,
             len(task.records) + len(round_.records),

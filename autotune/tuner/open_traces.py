@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import extractor_of
+from costmodel.features import get_extractor
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
@@ -46,7 +46,7 @@ class OpenTrace:
         Returns:
             Seconds, (points,).
         """
-        extractor = extractor_of(self.program, tuple(self.program.sizes), hardware, cold, threads)
+        extractor = get_extractor(self.program, tuple(self.program.sizes), hardware, cold, threads)
         return np.maximum(extractor.roofline(columns), LEAST_SECONDS)
 
 

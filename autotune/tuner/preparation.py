@@ -18,8 +18,8 @@ from autotune.tuner.search.sampling import LegalSampler, require_legal
 from autotune.tuner.settings import Settings, make_model
 from autotune.tuner.task import Task
 from autotune.tuner.task_tuning import TaskTuning
-from autotune.tuner.untimed import without_trials
-from costmodel.features import extractor_of
+from autotune.tuner.untimed import select_without_trials
+from costmodel.features import get_extractor
 from costmodel.models import folder
 from costmodel.models.random_model import RandomModel
 from costmodel.pretrained import open_pretrained
@@ -83,7 +83,7 @@ def prepare_task(
         space,
         make_model(of, settings.seed),
         settings.generator(key, "guide"),
-        extractor=partial(extractor_of, cold_constants=settings.measure.cache == "network", threads=settings.threads),
+        extractor=partial(get_extractor, cold_constants=settings.measure.cache == "network", threads=settings.threads),
         exploration=of.exploration,
         features=of.features,
         pretrained=pretrained,
@@ -121,17 +121,17 @@ def _without_trials(tuning: TaskTuning) -> Candidate | None:
     if not allowed:
         return None
     try:
-        found = without_trials(tuning.task, tuning.settings, allowed)
+        found = select_without_trials(tuning.task, tuning.settings, allowed)
     except ConfigError:
         return None  # no candidate of generated code is legal
-    return tuning.candidate_of(found.sketch, found.choices, found.trace.key)
+    return tuning.find_candidate(found.sketch, found.choices, found.trace.key)
 
 
-def source_of(settings: Settings) -> Source | None:
+def open_source(settings: Settings) -> Source | None:
     """Opens the source of other tasks that searches learn from; None if the settings name none.
 
     Raises:
-        TransferError, DatasetError, RecordError, ModelError: the source cannot be used.
+        TransferError, DatasetError, RecordError, CostModelError: the source cannot be used.
     """
     if settings.cost_model.transfer is None:
         return None
@@ -144,12 +144,12 @@ def source_of(settings: Settings) -> Source | None:
     return source
 
 
-def _opened(place: Path) -> Source:
+def _opened(path: Path) -> Source:
     """Opens a source of any kind from files."""
-    if (place / folder.KIND).is_file():
-        name, model = folder.load(place)
-        return Source(base=Base(name, {}, model, Unaligned()), name=str(place))
-    return Source.open(place)
+    if (path / folder.KIND).is_file():
+        name, model = folder.load(path)
+        return Source(base=Base(name, {}, model, Unaligned()), name=str(path))
+    return Source.open(path)
 
 
 def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:

@@ -24,7 +24,7 @@ from search_space.ir.stmt import LoopProgram
 from search_space.lower.memories import workspace_bytes
 from search_space.operators import winograd
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Kernel, Module
@@ -170,7 +170,7 @@ class TuneResult:
     @cached_property
     def program(self) -> LoopProgram:
         """The best loop program."""
-        return program_of(self.workload, self._winner.algorithm, self.trace)
+        return make_program(self.workload, self._winner.algorithm, self.trace)
 
     @cached_property
     def module(self) -> Module:
@@ -186,7 +186,7 @@ class TuneResult:
         front: list[tuple[Record, int]] = []
         least = math.inf
         for record in sorted((record for record in self.records if record.ok), key=lambda record: record.seconds):
-            program = program_of(self.workload, record.algorithm, Trace.from_json(record.trial.trace))
+            program = make_program(self.workload, record.algorithm, Trace.from_json(record.trial.trace))
             size = int(workspace_bytes(program, self.threads).value)
             if size < least:
                 front.append((record, size))
@@ -237,10 +237,10 @@ class TuneResult:
             "weight": self.weight,
             "algorithm": self.algorithm,
             "trials": len(self.records),
-            "best_seconds": known(self.best_seconds),
-            "gflops": known(self.gflops),
-            "peak_share": known(self.peak_share),
-            "spread": known(self.spread),
+            "best_seconds": none_if_nan(self.best_seconds),
+            "gflops": none_if_nan(self.gflops),
+            "peak_share": none_if_nan(self.peak_share),
+            "spread": none_if_nan(self.spread),
             "cache": self.cache,
             "trials_per_second": self.measured / spent if self.measured else None,
             "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,
@@ -266,7 +266,7 @@ class TuneResult:
         return self.best
 
 
-def failure_of(records: Sequence[Record], finals: Sequence[Record]) -> str:
+def describe_failure(records: Sequence[Record], finals: Sequence[Record]) -> str:
     """Writes a sentence that no candidate of a task works, with the first failure; empty if nothing failed."""
     first = next((record for record in (*records, *finals) if not record.ok), None)
     if first is None:
@@ -284,7 +284,7 @@ def _log(records: Sequence[Record]) -> RecordLog:
     return records if isinstance(records, RecordLog) else RecordLog(records)
 
 
-def known(value: float) -> float | None:
+def none_if_nan(value: float) -> float | None:
     """Replaces NaN by None."""
     return None if math.isnan(value) else value
 
@@ -296,7 +296,7 @@ def multiplied(workload: Workload) -> tuple[str, ...]:
 
 def is_effective(workload: Workload, algorithm: str) -> bool:
     """Tells whether rates count more operations, those of the definition, than the algorithm computes."""
-    return workload.flops_of(algorithm) < workload.flops
+    return workload.count_flops(algorithm) < workload.flops
 
 
 def rate_text(gflops: float, workload: Workload, algorithm: str) -> str:
@@ -306,10 +306,10 @@ def rate_text(gflops: float, workload: Workload, algorithm: str) -> str:
 
 def peak_share(workload: Workload, algorithm: str, seconds: float, hardware: Hardware, threads: int) -> float:
     """Computes the rate of an algorithm's operations, as a share of the peak of the cores that are used."""
-    return workload.flops_of(algorithm) / seconds / peak_of(workload, algorithm, hardware, threads)
+    return workload.count_flops(algorithm) / seconds / compute_peak(workload, algorithm, hardware, threads)
 
 
-def peak_of(workload: Workload, algorithm: str, hardware: Hardware, threads: int) -> float:
+def compute_peak(workload: Workload, algorithm: str, hardware: Hardware, threads: int) -> float:
     """Computes the peak operations per second of an algorithm, in the types that it multiplies.
 
     Winograd's algorithms, except those of `winograd.DOT`, multiply float32 whatever type is stored.
@@ -327,17 +327,17 @@ def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) 
     rates, faster = hardware.rates, 1.0
     for intrinsic in available(hardware) if hardware.kind == "cpu" else ():
         if tuple(tensor.dtype for tensor in intrinsic.op.inputs) == factors:
-            started, _ = rates.dots_of(factors)
+            started, _ = rates.dot_rates(factors)
             faster = max(faster, math.prod(intrinsic.extents) / hardware.float_lanes * started / rates.fma)
     return hardware.peak_flops * faster * min(threads, hardware.cores) / hardware.cores
 
 
-def records_of(results: Sequence[TuneResult]) -> RecordLog:
+def collect_records(results: Sequence[TuneResult]) -> RecordLog:
     """Collects all records of tasks: trials, those of other seeds, and final timings."""
     return RecordLog(record for r in results for log in (r.records, r.others, r.finals) for record in log)
 
 
-def problems_of(results: Sequence[TuneResult], replaced: bool) -> list[str]:
+def list_problems(results: Sequence[TuneResult], replaced: bool) -> list[str]:
     """Lists sentences on the tasks that have no legal schedule or none that works.
 
     Args:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from autotune.tuner.knobs import NoProgram, WithKnobs
 from autotune.tuner.search.base import Candidate, SearchStrategy
 from autotune.tuner.settings import check_exploration
-from costmodel.features import extractor_of
+from costmodel.features import get_extractor
 from costmodel.features.knobs import KnobFeatures
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models.base import CostModel, UncertainModel
@@ -43,7 +43,7 @@ class ModelScorer:
         model: model that learns throughput: best seconds / seconds, 0 for a failure.
         rng: source of the noise on the first order.
         noise: standard deviation of this noise; None: `NOISE` or `LITTLE_NOISE`.
-        extractor: function that makes a sketch's feature extractor, called like `extractor_of`.
+        extractor: function that makes a sketch's feature extractor, called like `get_extractor`.
         transfer: model of other tasks; it replaces the cost model for some requests.
         exploration: number of the model's standard deviations that are added to a score: an upper confidence bound
             (Srinivas et al., 2010). Only an `UncertainModel` has them.
@@ -63,7 +63,7 @@ class ModelScorer:
         model: CostModel,
         rng: np.random.Generator,
         noise: float | None = None,
-        extractor: Callable[..., Any] = extractor_of,
+        extractor: Callable[..., Any] = get_extractor,
         transfer: Transfer | None = None,
         exploration: float = 0.0,
         features: Literal["loops", "knobs", "both"] = "loops",
@@ -158,7 +158,7 @@ class ModelScorer:
         self._by_source = True
         try:
             trusted = self.transfer.trusted and by_source < n
-            chosen = strategy.exploit(by_source) if trusted or few else strategy.ask(by_source)
+            chosen = strategy.ask_greedy(by_source) if trusted or few else strategy.ask(by_source)
         finally:
             self._by_source = False
         self._chosen |= {*chosen}

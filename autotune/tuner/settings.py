@@ -82,12 +82,12 @@ def make_model(section: Model, seed: int) -> CostModel:
     """Makes the cost model that a section names, or a new one like the object in place of the name.
 
     Raises:
-        ModelError: the model is unknown, lacks an option, or refuses a value.
+        CostModelError: the model is unknown, lacks an option, or refuses a value.
     """
     given = section.name
     if isinstance(given, CostModel):
-        return models.make(models.name_of(type(given)), {**models.options_of(given), **section.options}, seed)
-    return models.make(models.name_of(given), section.options, seed)
+        return models.make(models.model_name(type(given)), {**models.read_options(given), **section.options}, seed)
+    return models.make(models.model_name(given), section.options, seed)
 
 
 def untrained(section: Model) -> str:

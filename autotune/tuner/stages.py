@@ -13,7 +13,7 @@ from search_space import strict_json
 from search_space.operators.checks import nearest
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets.base import BuildError, Target
 
@@ -37,7 +37,7 @@ def stages(
     if "schedule" in wanted:
         yield "schedule", f"# {workload.key}\n# algorithm: {schedule.algorithm}\n{schedule.trace}"
     try:
-        program = program_of(workload, schedule.algorithm, schedule.trace)
+        program = make_program(workload, schedule.algorithm, schedule.trace)
         if "program" in wanted:
             yield "program", str(program)
         if set(wanted) - {*BEFORE_CODE}:
@@ -83,7 +83,7 @@ def from_file(task: Task, path: Path) -> Schedule:
     for algorithm in algorithms:
         try:
             trace = Trace.from_json(data)
-            program_of(task.workload, algorithm, trace)
+            make_program(task.workload, algorithm, trace)
             return Schedule(algorithm, trace)
         except ScheduleError as error:
             problems.append(f"{algorithm}: {error}")

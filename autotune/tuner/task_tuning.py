@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.tuner import search
 from autotune.tuner.finals import Best, best_of_logs, finalists, is_final
-from autotune.tuner.result import TuneResult, failure_of
+from autotune.tuner.result import TuneResult, describe_failure
 from autotune.tuner.scorer import ModelScorer
 from autotune.tuner.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.tuner.settings import Settings
@@ -59,7 +59,7 @@ class TaskTuning:
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
         self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
-        self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self._measured: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
         self.first: list[Candidate] = []  # proposed before the strategy is asked
         self.choose: Callable[[], Candidate | None] | None = None  # makes the very first candidate; called once
         self._finalists: dict[str, Record] = {}  # trace key -> record
@@ -111,12 +111,12 @@ class TaskTuning:
             if is_final(record):
                 self.finals.append(record)
                 self._changed = True
-            if is_final(record) or _digest(record.trace_key) in self._known:
+            if is_final(record) or _digest(record.trace_key) in self._measured:
                 continue
             self._keep(record, own)
             if own and len(self.records) % self.settings.search.batch == 0:
                 self.history.append(self.fastest)
-            candidate = self._candidate_of(record)
+            candidate = self._recorded_candidate(record)
             number = record.provenance.round if own else -1
             self._round = max(self._round, number + 1)
             if candidate is not None:
@@ -190,7 +190,7 @@ class TaskTuning:
         candidate = self._proposed[result.trial.trace_key][0]
         provenance = Provenance(
             Kind.search,
-            strategy=search.name_of(self.settings.search.strategy),
+            strategy=search.strategy_name(self.settings.search.strategy),
             round=self._round,
             score=float(f"{self._scores[result.trial.trace_key]:.9g}"),  # models compute in float32
             choices=tuple(map(int, candidate.choices)),
@@ -239,7 +239,7 @@ class TaskTuning:
         )
         if outcome.problem or interrupted or outcome.best is not None:
             return outcome
-        return replace(outcome, problem=failure_of(self.records, self.finals))
+        return replace(outcome, problem=describe_failure(self.records, self.finals))
 
     def _known_before(self, n: int) -> list[Candidate]:
         """Returns the first candidates of a round of `n`: the choice without trials, and at most half known ones."""
@@ -266,7 +266,7 @@ class TaskTuning:
             sketch = self.space.sketches[candidate.sketch]
             trace = sketch.trace(candidate.choices)
             key = trace.key
-            if (seconds := self._known.get(_digest(key))) is not None:
+            if (seconds := self._measured.get(_digest(key))) is not None:
                 repeated.append((candidate, seconds))
                 continue
             self._proposed.setdefault(key, []).append(candidate)
@@ -294,7 +294,7 @@ class TaskTuning:
     def _keep(self, record: Record, own: bool = True) -> None:
         (self.records if own else self.others).append(record)
         self._changed = True
-        self._known[_digest(record.trace_key)] = record.seconds
+        self._measured[_digest(record.trace_key)] = record.seconds
         if record.ok and not self.fastest <= record.seconds:
             self.fastest = record.seconds
 
@@ -310,11 +310,11 @@ class TaskTuning:
         self.phases["model"] += inside
         self.phases["search"] += time.perf_counter() - start - inside
 
-    def _candidate_of(self, record: Record) -> Candidate | None:
+    def _recorded_candidate(self, record: Record) -> Candidate | None:
         """Returns the candidate that a record came from; None if its choices make another schedule today."""
-        return self.candidate_of(record.provenance.sketch, record.provenance.choices, record.trace_key)
+        return self.find_candidate(record.provenance.sketch, record.provenance.choices, record.trace_key)
 
-    def candidate_of(self, name: str | None, choices: tuple[int, ...] | None, trace_key: str) -> Candidate | None:
+    def find_candidate(self, name: str | None, choices: tuple[int, ...] | None, trace_key: str) -> Candidate | None:
         """Returns the candidate of a sketch's choices; None if they do not make that schedule in this space."""
         numbers = [number for number, sketch in enumerate(self.space.sketches) if sketch.name == name]
         if choices is None or not numbers:

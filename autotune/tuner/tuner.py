@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from autotune.config import Measure, Model, Search, Transfer
 from autotune.tuner.callbacks import Callback
-from autotune.tuner.preparation import source_of
+from autotune.tuner.preparation import open_source
 from autotune.tuner.result import TuneResult
 from autotune.tuner.search.base import SearchStrategy
 from autotune.tuner.settings import Settings, warn_if_untrained
@@ -84,7 +84,7 @@ def tune(
             raise ValueError(
                 f"`callbacks` must be objects of autotune.tuner.callbacks.Callback, but got {callback!r:.80}"
             )
-    on = targets.get(targets.name_of(target))
+    on = targets.get(targets.target_name(target))
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):
         space = workload.space(on.hardware)
@@ -94,7 +94,7 @@ def tune(
     if space is not None:
         space = replace(space, workload=workload)
     settings = settings_for(on, trials, seed, search, cost_model, measure, transfer, algorithms)
-    source, request = source_of(settings), TaskRequest(Task(name, workload), settings, space, need=Need.RESULT)
+    source, request = open_source(settings), TaskRequest(Task(name, workload), settings, space, need=Need.RESULT)
     with nullcontext() if records is None else Database(records) as database:
         (result,) = tune_tasks([request], database=database, source=source, callbacks=callbacks)
     return result

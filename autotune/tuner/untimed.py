@@ -26,7 +26,7 @@ from autotune.tuner.search.population import Frame, Population, Seen
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from costmodel.features import FeatureExtractor, Shared, extractor_of
+from costmodel.features import FeatureExtractor, Shared, get_extractor
 from costmodel.features.estimators.least import least_seconds
 from costmodel.models.base import CostModel
 from costmodel.pretrained import open_pretrained
@@ -90,7 +90,7 @@ class _Sample:
     Attributes:
         seconds: estimates by the roofline, (candidates,).
         expected: values as in `_Ranked`, (candidates,).
-        known: whether a database proposes the candidate, (candidates,); such are never too far from the best.
+        proposed: whether a database proposes the candidate, (candidates,); such are never too far from the best.
     """
 
     space: SearchSpace
@@ -98,11 +98,11 @@ class _Sample:
     pool: Population
     seconds: NDArray[np.float64]
     expected: NDArray[np.float64]
-    known: NDArray[np.bool_]
+    proposed: NDArray[np.bool_]
 
     def best(self, limit: float) -> list[_Ranked]:
         """Picks a few of the best expected, of several sketches, among those estimated within a limit of seconds."""
-        near = np.flatnonzero((self.seconds <= limit) | self.known)
+        near = np.flatnonzero((self.seconds <= limit) | self.proposed)
         pool, expected = self.pool.take(near), self.expected[near]
         each = max(1, INSPECTED // 4, math.ceil(INSPECTED / max(1, len(np.unique(pool.sketches)))))
         picked = pick_diverse(pool, -expected, INSPECTED, GuidedOptions.diversity, each)
@@ -110,7 +110,7 @@ class _Sample:
         return [_Ranked(float(self.seconds[at]), float(self.expected[at]), one, self.space) for one, at in chosen]
 
 
-def without_trials(
+def select_without_trials(
     task: Task,
     settings: Settings,
     algorithms: Sequence[str] | None = None,
@@ -118,8 +118,8 @@ def without_trials(
     hardware: Hardware | None = None,
     **options: Any,
 ) -> ScheduledWorkload:
-    """Chooses the schedule of a task that is not searched: `chosen` by the settings' pretrained model and database, if
-    the space is the workload's own.
+    """Chooses the schedule of a task that is not searched: `select_by_model` by the settings' pretrained model and
+    database, if the space is the workload's own.
 
     Raises:
         ConfigError: no candidate is legal, or the settings name a model or database that does not exist.
@@ -130,17 +130,17 @@ def without_trials(
     if model is not None:
         store = EntryStore(settings, hardware=hardware)
         like = store.nearest(task.workload, target, settings.search.starts)
-    return chosen(task, settings, algorithms, space, hardware, model=model, like=like, **options)
+    return select_by_model(task, settings, algorithms, space, hardware, model=model, like=like, **options)
 
 
-def by_roofline(
+def select_by_roofline(
     task: Task, settings: Settings, algorithms: Sequence[str] | None = None, **options: Any
 ) -> ScheduledWorkload:
-    """Chooses a schedule by the estimate alone: `chosen` without a model, with the same arguments."""
-    return chosen(task, settings, algorithms, **options)
+    """Chooses a schedule by the estimate alone: `select_by_model` without a model, with the same arguments."""
+    return select_by_model(task, settings, algorithms, **options)
 
 
-def chosen(
+def select_by_model(
     task: Task,
     settings: Settings,
     algorithms: Sequence[str] | None = None,
@@ -244,7 +244,7 @@ def _sample(
     count: int,
     threads: int,
     model: CostModel | None,
-    known: Sequence[Candidate],
+    proposals: Sequence[Candidate],
 ) -> _Sample:
     """Draws about `count` candidates of a space, equally many of every sketch, and adds the known ones.
 
@@ -255,7 +255,7 @@ def _sample(
 
     def extractor(sketch: int) -> FeatureExtractor:
         of = space.sketches[sketch]
-        return extractor_of(of.program, of.columns, space.hardware, cold, threads, shared)
+        return get_extractor(of.program, of.columns, space.hardware, cold, threads, shared)
 
     def estimated(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         return np.asarray(extractor(sketch).roofline(space.sketches[sketch].expand(choices)))
@@ -265,7 +265,7 @@ def _sample(
         return model.predict(extractor(sketch)(space.sketches[sketch].expand(choices)))
 
     frame, seen = Frame(space), Seen()
-    named = frame.population(known)
+    named = frame.population(proposals)
     seen.add(frame.keys(named))
     sampler = LegalSampler(frame, seen, rng)
     drawn = sampler.spread(np.full(len(frame.sketches), max(LEAST, count // max(1, len(frame.sketches)))))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.config import ConfigError, Measure, Search
-from autotune.tuner.database.entry import Entry, lanes_of
-from autotune.tuner.database.place import NONE
+from autotune.tuner.database.entry import Entry, schedule_lanes
+from autotune.tuner.database.locations import NONE
 from autotune.tuner.database.projection import project
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import without_trials
+from autotune.tuner.untimed import select_without_trials
 from autotune.units import latency
 from measure.host import allowed_cores
 from measure.interleaved import InterleavedTimer, InterleavedTiming
@@ -90,7 +90,7 @@ def _trials(entry: Entry) -> list[Trial] | None:
     if entry.target not in registry.TARGETS:
         return None
     target = registry.get(entry.target)
-    if lanes_of(target.hardware) != entry.lanes or entry.threads > len(allowed_cores()) or target.simulated:
+    if schedule_lanes(target.hardware) != entry.lanes or entry.threads > len(allowed_cores()) or target.simulated:
         return None
     if entry.algorithm not in entry.workload.algorithms:
         return None
@@ -101,7 +101,7 @@ def _trials(entry: Entry) -> list[Trial] | None:
     alone = Search(database=NONE)
     settings = Settings(target, search=alone, measure=Measure(threads=entry.threads, cache=entry.cache))
     try:
-        chosen = without_trials(Task(entry.workload.operator, entry.workload), settings)
+        chosen = select_without_trials(Task(entry.workload.operator, entry.workload), settings)
     except ConfigError:  # the only alternative is a library
         return None
     own = space.sketches[candidate.sketch].trace(candidate.choices)

@@ -28,7 +28,7 @@ SECONDS = 480.0
 """Time limit of all stages together, in seconds."""
 LADDER, TESTS, TIMING = 120.0, 150.0, 30.0
 """Seconds after which a stage is ended; the benchmark gets what is left."""
-KEPT = 15.0
+SECONDS_RESERVED = 15.0
 """Seconds before the end in which nothing is begun."""
 TEST_SECONDS = 20
 """Time limit of each test, in seconds."""
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     codes: dict[str, int | None] = {}
 
     def left(most: float) -> float:
-        return max(1.0, min(most, end - time.monotonic() - KEPT))
+        return max(1.0, min(most, end - time.monotonic() - SECONDS_RESERVED))
 
     codes["ladder"] = stage("ladder", ["benchmarks.gpu.ladder", *arguments_of_stage], folder, left(LADDER))
     processes = max(1, min(6, (os.cpu_count() or 1) // 2))

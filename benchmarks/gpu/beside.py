@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from measure.steadiness import spread_of
+from measure.steadiness import compute_spread
 
 TURNS, SAMPLES = 7, 16
 PEER_LAUNCHES = 8
@@ -57,7 +57,7 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
                     seconds = watch.time(SAMPLES)
                     samples[name] += seconds.tolist() if turn else []  # the first turn warms up
             figures[state] = {name: float(np.median(s)) for name, s in samples.items()}
-            figures[f"spread_{state}"] = {name: spread_of(s) for name, s in samples.items()}
+            figures[f"spread_{state}"] = {name: compute_spread(s) for name, s in samples.items()}
             best = min(s for name, s in figures[state].items() if name != "ours")
             figures[f"ratio_{state}"] = best / figures[state]["ours"]
     return figures

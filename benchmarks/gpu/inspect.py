@@ -109,13 +109,13 @@ def launched(module: Module) -> list[dict[str, int]]:
     return found
 
 
-def line(name: str, workload: Workload, found: Sequence[Inspected], target: CudaTarget) -> str:
+def line(name: str, workload: Workload, inspected: Sequence[Inspected], target: CudaTarget) -> str:
     """Formats a row of the table, about the largest kernel and the bound of all."""
-    most = max(found, key=lambda each: each.bound.seconds)
+    most = max(inspected, key=lambda each: each.bound.seconds)
     code, kernel = most.bound, most.kernel
-    seconds = sum(each.bound.seconds for each in found)
+    seconds = sum(each.bound.seconds for each in inspected)
     tensor = code.share(*TENSOR) > 0
-    moved = bytes_of(workload) / target.hardware.bandwidth
+    moved = count_bytes(workload) / target.hardware.bandwidth
     rate = dict(target.limits.tensor_flops)["float16"] if tensor else target.hardware.peak_flops
     ideal, of = max((workload.flops / rate, "tensor cores" if tensor else "fp32"), (moved, "bandwidth"))
     block = "x".join(str(n) for n in kernel.block if n > 1) or "1"
@@ -130,7 +130,7 @@ def line(name: str, workload: Workload, found: Sequence[Inspected], target: Cuda
     )
 
 
-def bytes_of(workload: Workload) -> int:
+def count_bytes(workload: Workload) -> int:
     """Counts bytes of inputs and output, each moved once."""
     return sum(prod(spec.shape) * dtype_bytes(spec.dtype) for spec in (*workload.inputs, workload.output))
 

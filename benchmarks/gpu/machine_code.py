@@ -134,7 +134,7 @@ class Work:
     read: int
 
 
-def work_of(kernel: DeviceKernel) -> Work:
+def count_work(kernel: DeviceKernel) -> Work:
     """Counts a kernel's loops."""
     products, operations, steps, read = 0, 2, 1, 0
     names = {b.name for b in kernel.params}
@@ -198,7 +198,7 @@ def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound
     The trip count of a loop follows from its contents: barriers, multiply-adds, or loads of the kernel's inputs.
     """
     assert hardware.gpu is not None
-    gpu, work = hardware.gpu, work_of(kernel)
+    gpu, work = hardware.gpu, count_work(kernel)
     passes = {loop: _passes(function, loop, work) for loop in function.loops}
     counts = [(1.0, function.count())] + [(passes[loop], function.count(loop)) for loop in function.loops]
     total: dict[str, float] = {}

@@ -35,7 +35,7 @@ CONFIG = Path(__file__).resolve().parents[2] / "configs" / "resnet50_cuda.yaml"
 TURNS, SAMPLES = 9, 16
 RUN_SECONDS = 400.0
 """Time limit of `autotune run`, in seconds."""
-KEPT = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
+REPORTED = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
 """Entries of the summary's network that a row has."""
 
 
@@ -58,7 +58,7 @@ def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
         raise RuntimeError(f"`autotune run` must write a network, but ended with {done.returncode}")
     seconds = time.perf_counter() - begun
     network = json.loads(summary.read_text())["network"]
-    return {"code": done.returncode, "run_seconds": seconds, **{name: network[name] for name in KEPT}}
+    return {"code": done.returncode, "run_seconds": seconds, **{name: network[name] for name in REPORTED}}
 
 
 def peer() -> Any:
@@ -85,14 +85,14 @@ def calls(data: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
 
     config.freezing = True
 
-    def made(form: Any, compiled: bool) -> Callable[[], Any]:
+    def make_call(form: Any, compiled: bool) -> Callable[[], Any]:
         model, given = peer().to(memory_format=form), data.contiguous(memory_format=form)
         run = torch.compile(model) if compiled else model
         return lambda: run(given)
 
     forms = {"": torch.contiguous_format, "_channels_last": torch.channels_last}
     return {
-        f"{name}{suffix}": lambda form=form, compiled=compiled: made(form, compiled)
+        f"{name}{suffix}": lambda form=form, compiled=compiled: make_call(form, compiled)
         for name, compiled in (("eager", False), ("inductor", True))
         for suffix, form in forms.items()
     }

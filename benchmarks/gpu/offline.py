@@ -29,7 +29,7 @@ from benchmarks.throughput import Bench, one_core
 from costmodel.models.lightgbm_model import LightGBMModel
 from measure.worker import GARBAGE
 from search_space import workloads
-from search_space.space import SearchSpace, generate, program_of
+from search_space.space import SearchSpace, generate, make_program
 from search_space.workloads import Workload
 from targets.cuda.nvrtc import compile_cubin, compile_ptx, version
 from targets.cuda.program import DeviceProgram
@@ -136,7 +136,7 @@ def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> C
     for index, candidate in enumerate(Evolution(space, scorer, np.random.default_rng(seed)).ask(count)):
         sketch = space.sketches[candidate.sketch]
         trace = sketch.trace(candidate.choices)
-        program, seconds = timed(lambda s=sketch, t=trace: program_of(workload, s.algorithm, t))
+        program, seconds = timed(lambda s=sketch, t=trace: make_program(workload, s.algorithm, t))
         compilation.add("lowered", seconds)
         device, seconds = timed(lambda p=program, i=index: target.device_program(p, f"candidate{i}"))
         compilation.add("kernels", seconds)

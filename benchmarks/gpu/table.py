@@ -71,12 +71,12 @@ def network_lines(document: dict[str, Any]) -> str:
     return table(["PyTorch", "ours", "spread", "PyTorch's", "spread", "ratio"], rows)
 
 
-def _milliseconds(found: dict[str, Any]) -> list[str]:
+def _milliseconds(row: dict[str, Any]) -> list[str]:
     """Formats our time, PyTorch's, each with the spread of its turns, and the ratio; or why they are missing."""
-    if "problem" in found:
-        return [found["problem"], *[""] * 4]
+    if "problem" in row:
+        return [row["problem"], *[""] * 4]
     cells = []
     for who in ("ours", "torch"):
-        turns, middle = found[who]["turns"], found[who]["seconds"]
+        turns, middle = row[who]["turns"], row[who]["seconds"]
         cells += [f"{middle * 1e3:.3f}", f"{(max(turns) - min(turns)) / middle * 100:.1f} %"]
-    return [*cells, f"{found['torch']['seconds'] / found['ours']['seconds']:.2f}x"]
+    return [*cells, f"{row['torch']['seconds'] / row['ours']['seconds']:.2f}x"]

@@ -37,7 +37,7 @@ class WaryPool(MeasurePool):
         accepted = []
         for trial in trials:
             index, self._submitted = self._submitted, self._submitted + 1
-            hangs = self.hangs[_sketch_of(trial)]
+            hangs = self.hangs[_sketch_identity(trial)]
             if hangs >= self.most:
                 message = f"its sketch ran out of time {hangs} times, and is given up"
                 self._dropped.append(TrialResult(trial, index, Outcome.failed(ErrorClass.run_timeout, message)))
@@ -52,7 +52,7 @@ class WaryPool(MeasurePool):
             results, self._dropped = self._dropped, []
             return results
         results = [replace(r, index=self._places.pop(r.index)) for r in self.pool.results(timeout)]
-        self.hangs.update(_sketch_of(r.trial) for r in results if r.error is ErrorClass.run_timeout)
+        self.hangs.update(_sketch_identity(r.trial) for r in results if r.error is ErrorClass.run_timeout)
         return results
 
     def cancel(self) -> None:
@@ -72,7 +72,7 @@ class WaryPool(MeasurePool):
         return self.pool.capacity
 
 
-def _sketch_of(trial: Trial) -> tuple[str, str]:
+def _sketch_identity(trial: Trial) -> tuple[str, str]:
     """Returns the workload, and the trial's schedule without its numbers."""
     return trial.workload_key, json.dumps([trial.algorithm, *map(_without_numbers, trial.trace)], sort_keys=True)
 

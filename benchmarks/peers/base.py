@@ -61,7 +61,7 @@ class Peer(ABC):
         """Returns the output, in the workload's layout."""
 
 
-def inputs_of(workload: Workload, seed: int = 0) -> list[Array]:
+def make_inputs(workload: Workload, seed: int = 0) -> list[Array]:
     """Makes the arrays that every peer gets."""
     return workload.make_inputs(seed)
 
@@ -95,7 +95,7 @@ def _answer(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("pin", True):
             os.sched_setaffinity(0, cores_for(threads))
         workload = Workload.from_json(request["workload"])
-        return peer.prepare(workload, inputs_of(workload), threads, request.get("options", {}))
+        return peer.prepare(workload, make_inputs(workload), threads, request.get("options", {}))
     if request["op"] == "time":
         return {"seconds": peer.time(request["samples"]).tolist()}
     if request["op"] == "warm":

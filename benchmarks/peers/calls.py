@@ -20,7 +20,7 @@ def warm_up(call: Call, seconds: float = 0.01, fewest: int = 3) -> None:
         done += 1
 
 
-def seconds_of(call: Call, samples: int, overhead: float = 0.0) -> NDArray[np.float64]:
+def measure_seconds(call: Call, samples: int, overhead: float = 0.0) -> NDArray[np.float64]:
     """Times each execution, less `overhead`, in seconds: `(samples,)`."""
     warm_up(call)
     seconds = np.empty(samples)
@@ -37,7 +37,7 @@ def seconds_above(call: Call, empty: Call, samples: int) -> NDArray[np.float64]:
     For calls that take little more than an empty one, whose cost changes by some microseconds within a minute.
     """
     half = max(1, samples // 2)
-    before, found, after = seconds_of(empty, half), seconds_of(call, samples), seconds_of(empty, half)
+    before, found, after = measure_seconds(empty, half), measure_seconds(call, samples), measure_seconds(empty, half)
     return np.maximum(found - np.median([*before, *after]), 1e-9)
 
 
@@ -46,5 +46,5 @@ def medians(calls: Mapping[str, Call], samples: int = 20, rounds: int = 3) -> di
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
-            best[name] = min(best[name], float(np.median(seconds_of(call, samples))))
+            best[name] = min(best[name], float(np.median(measure_seconds(call, samples))))
     return best

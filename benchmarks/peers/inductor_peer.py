@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
-from benchmarks.peers.calls import medians, seconds_of
+from benchmarks.peers.calls import measure_seconds, medians
 from search_space.workloads import Workload
 
 MODES: Mapping[str, dict[str, Any]] = {"default": {}, "max-autotune": {"mode": "max-autotune-no-cudagraphs"}}
@@ -44,11 +44,11 @@ class InductorPeer(Peer):
         best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
         nothing = _compiled(nn.ReLU(), [torch.ones(1)], {})
-        self._overhead = float(np.median(seconds_of(nothing, 500)))
+        self._overhead = float(np.median(measure_seconds(nothing, 500)))
         return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
 
     def time(self, samples: int) -> NDArray[np.float64]:
-        return seconds_of(self._call, samples, self._overhead)
+        return measure_seconds(self._call, samples, self._overhead)
 
     def output(self) -> Array:
         result = self._call()

@@ -18,12 +18,12 @@ from autotune.compiler.checking.runtimes import OPENVINO_FLOATS
 from autotune.config import Measure, Model, Search
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from benchmarks.peers.base import PeerError, answer_all
-from benchmarks.peers.calls import seconds_of
+from benchmarks.peers.calls import measure_seconds
 from measure.host import cores_for
 from search_space import te
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets import registry
 
@@ -102,8 +102,8 @@ def plain_read(nbytes: int, threads: int) -> Callable[[], Any]:
     workload = Workload.of([memory, te.compute((BLOCKS,), lambda p: te.sum(memory[p, r], axis=r), name="sums")])
     target = registry.get("cpu")
     settings = Settings(target, 0, 0, Search(), Model(), Measure(cache="network", threads=threads))
-    found = by_roofline(Task("read", workload), settings)
-    kernel = target.load(target.build(program_of(workload, found.algorithm, found.trace)))
+    found = select_by_roofline(Task("read", workload), settings)
+    kernel = target.load(target.build(make_program(workload, found.algorithm, found.trace)))
     bound = kernel.bind(workload.make_inputs(0))
     return lambda: bound.run(threads)
 
@@ -122,9 +122,9 @@ class _Peer:
             self.run, output = RUNTIMES[request["runtime"]](model, x.astype(np.float32), threads)
             return {"output": output.reshape(-1)[:256].tolist()}
         if request["op"] == "warm":
-            seconds_of(self.run, 2, 0.0)
+            measure_seconds(self.run, 2, 0.0)
             return {}
-        return {"seconds": seconds_of(self.run, request["samples"], 0.0).tolist()}
+        return {"seconds": measure_seconds(self.run, request["samples"], 0.0).tolist()}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.compiler.checking.runtimes import OPENVINO_FLOATS
 from autotune.graph.single_op import SingleOp, UnsupportedOperator, single_op
 from benchmarks.peers.base import Array, Peer, PeerError, serve
-from benchmarks.peers.calls import seconds_of
+from benchmarks.peers.calls import measure_seconds
 from search_space import workloads
 from search_space.workloads import Workload
 
@@ -33,11 +33,11 @@ class OpenvinoPeer(Peer):
         nothing = workloads.softmax(1, 1)
         self._request = _request(self._op, threads)
         empty = _request(single_op(nothing, nothing.make_inputs(0)), threads)
-        self._overhead = float(np.median(seconds_of(empty.infer, 500)))
+        self._overhead = float(np.median(measure_seconds(empty.infer, 500)))
         return {"overhead": self._overhead, "version": openvino.get_version()}
 
     def time(self, samples: int) -> NDArray[np.float64]:
-        return seconds_of(self._request.infer, samples, self._overhead)
+        return measure_seconds(self._request.infer, samples, self._overhead)
 
     def output(self) -> Array:
         self._request.infer()

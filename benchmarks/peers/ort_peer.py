@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.graph import ort_runner
 from benchmarks.peers.base import Array, Peer, PeerError, serve
-from benchmarks.peers.calls import medians, seconds_of
+from benchmarks.peers.calls import measure_seconds, medians
 from search_space.workloads import Workload
 
 
@@ -50,7 +50,7 @@ class OrtPeer(Peer):
         }
 
     def time(self, samples: int) -> NDArray[np.float64]:
-        return seconds_of(self._runner.run, samples, self._overhead or 0.0)
+        return measure_seconds(self._runner.run, samples, self._overhead or 0.0)
 
     def output(self) -> Array:
         self._runner.run()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.base import Array, Peer, serve
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets import registry
 
@@ -24,10 +24,10 @@ class OurPeer(Peer):
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         target = registry.get(options.get("target", "cpu"))
-        program = program_of(workload, options["algorithm"], Trace.from_json(options["trace"]))
+        program = make_program(workload, options["algorithm"], Trace.from_json(options["trace"]))
         self._bound = target.load(target.build(program)).bind(arrays)
         self._threads = threads
-        rtol, atol = workload.tolerance_of(options["algorithm"])
+        rtol, atol = workload.get_tolerance(options["algorithm"])
         np.testing.assert_allclose(self.output(), workload.reference(*arrays), rtol=rtol, atol=atol)
         return {"variant": options["algorithm"]}
 

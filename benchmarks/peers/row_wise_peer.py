@@ -87,7 +87,7 @@ def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threa
     runners = []
     for name, given in ((kind, arrays), ("", [np.ones(1, np.float32)])):
         shape = workload.output.shape if name else (1,)
-        op = SingleOp(model_of(name, given, shape), {"x": given[0]}, shape, lambda y: y)
+        op = SingleOp(build_model(name, given, shape), {"x": given[0]}, shape, lambda y: y)
         runners.append(ort_runner.OrtRunner([op], threads))
     return Prepared(runners[0].run, runners[1].run, runners[0].output)
 
@@ -99,7 +99,7 @@ def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads:
     core, requests = openvino.Core(), []
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, **OPENVINO_FLOATS}
     for name, given in ((kind, arrays), ("", [np.ones(1, np.float32)])):
-        model = core.read_model(model_of(name, given, workload.output.shape if name else (1,)))
+        model = core.read_model(build_model(name, given, workload.output.shape if name else (1,)))
         request = core.compile_model(model, "CPU", settings).create_infer_request()
         request.set_input_tensor(openvino.Tensor(given[0]))  # a copy: a request does not keep what it shares alive
         requests.append(request)
@@ -109,7 +109,7 @@ def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads:
 RUNTIMES = {"torch": of_torch, "onnxruntime": of_onnxruntime, "openvino": of_openvino}
 
 
-def model_of(kind: str, arrays: Sequence[Array], shape: Sequence[int]) -> bytes:
+def build_model(kind: str, arrays: Sequence[Array], shape: Sequence[int]) -> bytes:
     """Builds the ONNX model of a kind, from x to y of `shape`; an empty kind is a rectifier."""
     from onnx import TensorProto, helper, numpy_helper
 
@@ -135,19 +135,19 @@ class RowWisePeer(Peer):
     ) -> dict[str, Any]:
         runtime, kind = options["runtime"], options["kind"]
         try:
-            self._made = RUNTIMES[runtime](kind, workload, arrays, threads)
-            self._made.call()
+            self._call = RUNTIMES[runtime](kind, workload, arrays, threads)
+            self._call.call()
         except RuntimeError as error:
             raise PeerError(f"`kind` must be one that {runtime} has, but got kind={kind!r}: {error}") from None
         rtol, atol = workload.tolerance
-        np.testing.assert_allclose(self._made.output(), workload.reference(*arrays), rtol=10 * rtol, atol=10 * atol)
+        np.testing.assert_allclose(self._call.output(), workload.reference(*arrays), rtol=10 * rtol, atol=10 * atol)
         return {"variant": kind}
 
     def time(self, samples: int) -> NDArray[np.float64]:
-        return seconds_above(self._made.call, self._made.empty, samples)
+        return seconds_above(self._call.call, self._call.empty, samples)
 
     def output(self) -> Array:
-        return self._made.output()
+        return self._call.output()
 
 
 if __name__ == "__main__":

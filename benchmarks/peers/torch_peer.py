@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
-from benchmarks.peers.calls import medians, seconds_of
+from benchmarks.peers.calls import measure_seconds, medians
 from search_space.workloads import Workload
 
 Call = Callable[[], torch.Tensor]
@@ -37,11 +37,11 @@ class TorchPeer(Peer):
         best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
         one = torch.ones(1)
-        self._overhead = float(np.median(seconds_of(lambda: torch.relu(one), 500)))
+        self._overhead = float(np.median(measure_seconds(lambda: torch.relu(one), 500)))
         return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
 
     def time(self, samples: int) -> NDArray[np.float64]:
-        return seconds_of(self._call, samples, self._overhead)
+        return measure_seconds(self._call, samples, self._overhead)
 
     def output(self) -> Array:
         result = self._call()

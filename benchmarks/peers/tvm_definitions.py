@@ -15,7 +15,7 @@ Definition = Callable[[Workload], list[te.Tensor]]
 """Inputs and, last, the output."""
 
 
-def definitions_of(workload: Workload) -> dict[str, Definition]:
+def make_definitions(workload: Workload) -> dict[str, Definition]:
     """Maps algorithms to definitions: the direct one, and Winograd's where it fits.
 
     Raises:

@@ -22,7 +22,7 @@ from tvm.s_tir import meta_schedule
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
-from benchmarks.peers.tvm_definitions import definitions_of
+from benchmarks.peers.tvm_definitions import make_definitions
 from benchmarks.reached import trials_to
 from search_space.workloads import Workload
 
@@ -47,7 +47,7 @@ class TvmPeer(Peer):
         target = tvm.target.Target({"kind": "llvm", "mcpu": options["mcpu"], "num-cores": threads})
         upto, folder = options["upto"], Path(options["folder"])
         by_algorithm = {}
-        for algorithm, definition in definitions_of(workload).items():
+        for algorithm, definition in make_definitions(workload).items():
             search = _Search(te.create_prim_func(definition(workload)), folder / algorithm)
             if not search.folder.exists():
                 search.run(target, options["trials"], threads, options.get("seed", 0))
@@ -99,7 +99,7 @@ class _Search:
     @property
     def seconds(self) -> list[float]:
         """Seconds of each trial in the search's own runs, in order; the database itself would sort them."""
-        return [_seconds_of(line) for line in self._records.read_text().splitlines()]
+        return [_read_seconds(line) for line in self._records.read_text().splitlines()]
 
     def first(self, trials: int) -> meta_schedule.database.Database:
         """Makes the database as it was after `trials` trials."""
@@ -113,7 +113,7 @@ class _Search:
         return {"records": len(seconds), "nearly_after": trials_to(seconds), "tuning_seconds": took}
 
 
-def _seconds_of(line: str) -> float:
+def _read_seconds(line: str) -> float:
     """Averages the runs in a line of the database; a failed one has none, or a huge one."""
     _, (_, runs, *_) = json.loads(line)
     return float(np.mean([float(value) for value in runs])) if runs else np.inf

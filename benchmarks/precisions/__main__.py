@@ -47,7 +47,7 @@ NAME = "precisions"
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "precisions.png"
 
 
-def line_of(row: Mapping[str, Any]) -> str:
+def format_line(row: Mapping[str, Any]) -> str:
     """Formats a row in a line."""
     entries = []
     for label in dict.fromkeys((*row["seconds"], *row["decibels"])):
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="autotune-precisions-") as place:
             return compare(chosen[name], Path(place), plan)
 
-    code = collect(options, NAME, plan.to_json(), list(chosen), measure, line_of, precisions)
+    code = collect(options, NAME, plan.to_json(), list(chosen), measure, format_line, precisions)
     saved = results.load(NAME, options.results)
     if code == 0 and saved is not None and (picture := draw(saved["rows"], options.picture)):
         sys.stderr.write(f"{picture} is drawn\n")

@@ -13,15 +13,15 @@ from typing import Any
 from autotune.compiler.build import write_network
 from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
 from autotune.compiler.compile_from_records import FOLDER
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.config import ConfigError, RunConfig, check_config
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.run.run import run
-from autotune.run.workloads import limits_of, network_of, settings_of
+from autotune.run.workloads import import_network, make_limits, make_settings
 from autotune.run_files import PRECISION
 from benchmarks.figures import figures_in_turns
 from benchmarks.networks_table import NARROW_PEERS
@@ -109,7 +109,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
             processes.append(process)
             row["resident_bytes"][label] = process.memory()
             row["taken"] |= {label: process.precision} if process.precision else {}
-        row["decibels"] = decibels_of(answers)
+        row["decibels"] = compute_decibels(answers)
         processes = [process for process in processes if not _is_another(process, row)]
         if plan.turns:
             with alone():
@@ -118,7 +118,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
 
 
 def _opened(
-    subject: Subject, file: Path, whole: Path, folder: Path, plan: Plan, row: dict[str, Any]
+    subject: Subject, file: Path, model_file: Path, folder: Path, plan: Plan, row: dict[str, Any]
 ) -> Iterator[tuple[str, type[NetworkProcess], dict[str, str]]]:
     """Lists what processes open: label, whose runtime is its first word; notes failures in `row`."""
     for precision in plan.precisions:
@@ -135,7 +135,7 @@ def _opened(
             row["mixture"] = {name: mixture[name] for name in ("wanted", "predicted", "measured", "narrow", "full")}
         yield label, NetworkProcess, {"folder": str(executable_folder)}
     for peer in plan.peers:
-        yield peer, NetworkProcess, {"model": str(whole)}
+        yield peer, NetworkProcess, {"model": str(model_file)}
     model = subject.model
     for peer in plan.torch:
         if model is None:
@@ -157,8 +157,8 @@ def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) ->
         run(config, WHERE, resume=True)
         chosen = config.folder / PRECISION
         return config.folder / FOLDER, json.loads(chosen.read_text()) if chosen.exists() else None
-    settings, limits = settings_of(config), limits_of(config)
-    network = network_of(config)
+    settings, limits = make_settings(config), make_limits(config)
+    network = import_network(config)
     write_network(network, Schedules(None, settings, limits), config.folder / FOLDER, settings)
     return config.folder / FOLDER, None if network.mixture is None else network.mixture.to_json()
 
@@ -190,7 +190,7 @@ def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
     return True
 
 
-def decibels_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+def compute_decibels(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
     """Computes each runtime's decibels against ONNX Runtime in float32, or ours if it is absent; empty without both."""
     reference = EXACT if EXACT in answers else f"autotune {FULL}"
     if reference not in answers:

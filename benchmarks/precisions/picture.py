@@ -75,21 +75,21 @@ def _points(panel: Any, row: Row, peers: bool) -> dict[str, Any]:
     handles = {}
     ours = [label for label in row["seconds"] if is_ours(label)]
     tuned = row["trials"] > 0
-    places = sorted(_place(row, label) for label in ours)
+    places = sorted(_coordinates(row, label) for label in ours)
     panel.plot(*zip(*places, strict=True), color="C0", linewidth=0.9, alpha=0.6)
     for number, label in enumerate(ours):
         name = f"{title(label, row)}, {row['trials']} trials" if tuned else title(label, row)
         fill = f"C{number}" if tuned else "none"
         (handles[name],) = panel.plot(
-            *_place(row, label), "o", color=f"C{number}", markerfacecolor=fill, markersize=6, linestyle="none"
+            *_coordinates(row, label), "o", color=f"C{number}", markerfacecolor=fill, markersize=6, linestyle="none"
         )
     for label in [peer for peer in ORDER if peers and peer in row["seconds"]]:
         mark, colour = MARKS[ORDER.index(label)], f"C{3 + ORDER.index(label)}"
         (handles[title(label, row)],) = panel.plot(
-            *_place(row, label), mark, color=colour, markersize=5, alpha=0.85, linestyle="none"
+            *_coordinates(row, label), mark, color=colour, markersize=5, alpha=0.85, linestyle="none"
         )
     return handles
 
 
-def _place(row: Row, label: str) -> tuple[float, float]:
+def _coordinates(row: Row, label: str) -> tuple[float, float]:
     return min(row["decibels"].get(label, EXACT), EXACT), row["seconds"][label] * 1e3

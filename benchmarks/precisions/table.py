@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.graph.precision import FULL
-from autotune.titles import title_of
+from autotune.titles import runtime_title
 from benchmarks.figures import beside
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
@@ -34,7 +34,7 @@ def title(label: str, row: Row) -> str:
     if label in TITLES:
         return TITLES[label]
     runtime, _, precision = label.partition(" ")
-    return title_of(runtime, precision or FULL, row.get("taken", {}).get(label, ""))
+    return runtime_title(runtime, precision or FULL, row.get("taken", {}).get(label, ""))
 
 
 def is_ours(label: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from autotune.compiler.checking import runtimes
 from autotune.compiler.checking.process import NetworkProcess
 from autotune.compiler.checking.runtimes import Array, Opener, timed
-from benchmarks.survey.exports import made
+from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model
 from measure.host import cores_for
 
@@ -38,28 +38,28 @@ class Torch:
         import torch
 
         torch.set_num_threads(len(cores_for(facts["threads"])))
-        module, example = made(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
+        module, example = make_model(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
         if any(tensor.ndim == 4 for tensor in example.values()):
             module = module.to(memory_format=torch.channels_last)
         self._module = torch.compile(module, options={"freezing": True}) if self.compiled else module
-        self._names, self._given = list(example), list(example.values())
+        self._names, self._inputs = list(example), list(example.values())
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Runs the module, whose one output is named by its number."""
         import torch
 
         tensors = []
-        for name, before in zip(self._names, self._given, strict=True):
+        for name, before in zip(self._names, self._inputs, strict=True):
             tensor = torch.from_numpy(arrays[name]) if name in arrays else before  # the export has no unused inputs
             tensors.append(tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor)
-        self._given = tensors
+        self._inputs = tensors
         with self._computing():
             found = self._module(*tensors)
         return {"0": found.float().numpy() if found.is_floating_point() else found.numpy()}
 
     def time(self, iterations: int) -> Sequence[float]:
         with self._computing():
-            return timed(lambda: self._module(*self._given), iterations)
+            return timed(lambda: self._module(*self._inputs), iterations)
 
     @contextmanager
     def _computing(self) -> Iterator[None]:

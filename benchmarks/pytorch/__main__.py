@@ -21,7 +21,7 @@ from benchmarks import results
 from benchmarks.collected import collect
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
 from benchmarks.pytorch.table import pytorch, ratio
-from benchmarks.survey.exports import made
+from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model, load_models, select
 from benchmarks.survey.process import Facts, limited
 from measure.host import allowed_cores
@@ -49,7 +49,7 @@ def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def line_of(row: Mapping[str, Any]) -> str:
+def format_line(row: Mapping[str, Any]) -> str:
     """Formats a row in a line."""
     parts = [row.get("failed", "error")]
     if "errors" in row:
@@ -72,7 +72,7 @@ def explained(models: Sequence[Model]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                module, given = made(model, seed=0)
+                module, given = make_model(model, seed=0)
                 said = str(explain(module, *given.values()))
             except Exception as error:  # the others are still of interest
                 said = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def measure(name: str) -> dict[str, Any]:
         return measured(by_name[name], options)
 
-    return collect(options, NAME, settings, list(by_name), measure, line_of, pytorch)
+    return collect(options, NAME, settings, list(by_name), measure, format_line, pytorch)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
                 continue
             processes.append(process)
         cold.pop(EAGER)
-        facts.add(missing=missing, cold_seconds=cold, errors=errors_of(answers))
+        facts.add(missing=missing, cold_seconds=cold, errors=compute_errors(answers))
         facts.begin("timing")
         if request["turns"]:
             with alone():
@@ -69,7 +69,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     facts.begin("")
 
 
-def errors_of(answers: Mapping[str, Array]) -> dict[str, float | None]:
+def compute_errors(answers: Mapping[str, Array]) -> dict[str, float | None]:
     """Computes each runtime's largest difference from eager PyTorch over the largest output; None if not finite."""
     wanted = answers[EAGER].astype(np.float64)
     largest = float(np.abs(wanted).max())

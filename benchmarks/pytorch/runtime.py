@@ -16,7 +16,7 @@ from typing import Any
 from autotune.compiler.checking import runtimes
 from autotune.compiler.checking.process import NetworkProcess
 from autotune.compiler.checking.runtimes import Array, Opener, timed
-from benchmarks.survey.exports import made
+from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model
 from benchmarks.survey.process import Facts
 from measure.host import cores_for
@@ -53,13 +53,13 @@ class Eager:
         import torch
 
         torch.set_num_threads(len(cores_for(facts["threads"])))
-        module, example = made(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
+        module, example = make_model(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
         tensors = list(example.values())
         if self.last and any(tensor.ndim == 4 for tensor in tensors):
             module = module.to(memory_format=torch.channels_last)
             tensors = [g.contiguous(memory_format=torch.channels_last) if g.ndim == 4 else g for g in tensors]
         self._run = module if self.options is None else torch.compile(module, **self.options)
-        self._given, self._notes = tensors, Facts(Path(facts["notes"]))
+        self._inputs, self._notes = tensors, Facts(Path(facts["notes"]))
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Computes the output of the model on its own inputs: `arrays` is empty."""
@@ -67,7 +67,7 @@ class Eager:
 
         with torch.no_grad():
             start = time.perf_counter()
-            found = self._run(*self._given)
+            found = self._run(*self._inputs)
             self._notes.add(first_seconds=time.perf_counter() - start)
         return {"0": found.numpy()}
 
@@ -75,7 +75,7 @@ class Eager:
         import torch
 
         with torch.no_grad():
-            return timed(lambda: self._run(*self._given), iterations)
+            return timed(lambda: self._run(*self._inputs), iterations)
 
 
 class Ours(Eager):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text, with_processors
+from benchmarks.figures import halves_difference, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
@@ -42,7 +42,7 @@ def ratio_to_best(row: Row) -> tuple[float | None, float]:
     """Computes the seconds of the fastest peer over ours, and their noise; None as in `ratio`."""
     found = {peer: value for peer in TITLES if peer != OURS and (value := ratio(row, "seconds", peer)) is not None}
     best = min(found, key=found.__getitem__, default=None)
-    return (None, 0.0) if best is None else (found[best], noise_of(row, OURS, best))
+    return (None, 0.0) if best is None else (found[best], halves_difference(row, OURS, best))
 
 
 def is_right(row: Row) -> bool:
@@ -107,7 +107,7 @@ def _lines(rows: Sequence[Row]) -> str:
         cells = [row["name"], row["library"], learned, "" if error is None else f"{error:.0e}"]
         cells += [_number(row.get("seconds", {}).get(name), 1e3, ".2f") for name in timed]
         cells += [
-            ratio_text(ratio(row, "seconds", peer), noise_of(row, OURS, peer))
+            ratio_text(ratio(row, "seconds", peer), halves_difference(row, OURS, peer))
             for peer in (INDUCTOR, FROZEN)
             if peer in timed
         ]

@@ -46,7 +46,7 @@ MOST_CLOSE = 128
 """Most candidates that take turns once more."""
 SAMPLE = 24
 """Number of candidates of a simulated task that the ordinary pool measures, too, which checks their output."""
-Found = tuple[float, float, str]
+Timing = tuple[float, float, str]
 """Seconds for searches and seconds for judging them, NaN for a failure, and the class of the failure, or `ok`.
 
 On targets that are timed by a clock, they are the fastest of every other burst each.
@@ -67,7 +67,7 @@ class Collection:
 
     def __init__(self, task: SearchTask, folder: Path = PARTS, command: str = "") -> None:
         self.task, self.command = task, command
-        whole = task.whole()
+        whole = task.make_space()
         self.restriction = task.restriction(whole)
         self.space = self.restriction.apply(whole)
         self.threads = task.threads or self.space.hardware.cores
@@ -109,18 +109,18 @@ class Collection:
         found = sorted((seconds, place) for place, seconds in self.latencies().items() if not math.isnan(seconds))
         return [place for seconds, place in found if seconds <= limit][:MOST_CLOSE]
 
-    def keep(self, places: Sequence[int], found: Sequence[Found]) -> None:
+    def keep(self, places: Sequence[int], timings: Sequence[Timing]) -> None:
         """Writes measurements down, all of them or none."""
         lines = []
-        for place, (seconds, again, error) in zip(places, found, strict=True):
+        for place, (seconds, again, error) in zip(places, timings, strict=True):
             self._note(place, seconds, again, error)
             values = [None if math.isnan(value) else value for value in (seconds, again)]
             lines.append({"place": place, "seconds": values[0], "again": values[1], "error": error})
         self._write(*lines)
 
-    def trial(self, place: int) -> Trial:
+    def trial(self, row: int) -> Trial:
         """Makes the trial of a candidate."""
-        (candidate,) = self.frame.candidates(self.population.take(np.array([place])))
+        (candidate,) = self.frame.candidates(self.population.take(np.array([row])))
         sketch = self.space.sketches[candidate.sketch]
         return Trial.of(
             self.space.workload,
@@ -173,11 +173,11 @@ class Collection:
     def _write(self, *lines: dict[str, Any]) -> None:
         self._journal.append([json.dumps(line).encode() + b"\n" for line in lines])
 
-    def _note(self, place: int, seconds: float, again: float, error: str) -> None:
-        self.seconds.setdefault(place, []).append(seconds)
-        self.again.setdefault(place, []).append(again)
+    def _note(self, row: int, seconds: float, again: float, error: str) -> None:
+        self.seconds.setdefault(row, []).append(seconds)
+        self.again.setdefault(row, []).append(again)
         if error != "ok":
-            self.errors.setdefault(place, error)
+            self.errors.setdefault(row, error)
 
 
 def collect(
@@ -219,7 +219,7 @@ def collect(
     return table
 
 
-def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Found:
+def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Timing:
     """Simulates the time of a candidate, which is deterministic; computes no output."""
     sketch = space.sketches[candidate.sketch]
     vta = registry.get(target)
@@ -242,7 +242,7 @@ def _simulate_all(collection: Collection, places: Sequence[int], jobs: int) -> N
         _say(collection)
 
 
-def _in_processes(collection: Collection, parts: Sequence[Sequence[Candidate]], jobs: int) -> Iterator[list[Found]]:
+def _in_processes(collection: Collection, parts: Sequence[Sequence[Candidate]], jobs: int) -> Iterator[list[Timing]]:
     target = collection.task.target
     if jobs == 1:
         yield from ([simulate(collection.space, target, candidate) for candidate in part] for part in parts)
@@ -262,7 +262,7 @@ def _prepare(workload: dict[str, Any], restriction: dict[str, Any], target: str)
     _SPACE[:] = [(Restriction.from_json(restriction).apply(whole), target)]
 
 
-def _simulate_part(candidates: Sequence[Candidate]) -> list[Found]:
+def _simulate_part(candidates: Sequence[Candidate]) -> list[Timing]:
     ((space, target),) = _SPACE
     return [simulate(space, target, candidate) for candidate in candidates]
 

@@ -69,7 +69,7 @@ def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]
             yield pending[done], done.result()
 
 
-def jobs_of(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -> list[Job]:
+def list_jobs(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -> list[Job]:
     """Lists searches of one table: the baseline, which costs nothing, with more seeds."""
     jobs = []
     for method in chosen:
@@ -91,10 +91,10 @@ def run(options: argparse.Namespace) -> int:
 
     def measure(name: str) -> dict[str, Any]:
         played: dict[str, dict[int, Played]] = {}
-        for job, found in play_all(jobs_of(tables_by_name[name], chosen, options), options.jobs):
+        for job, found in play_all(list_jobs(tables_by_name[name], chosen, options), options.jobs):
             played.setdefault(job[1].name, {})[job[2]] = found
         ordered = {m.name: [played[m.name][seed] for seed in sorted(played[m.name])] for m in chosen}
-        return summary.row_of(ReplayTable.load(tables_by_name[name]), ordered, options.trials)
+        return summary.make_row(ReplayTable.load(tables_by_name[name]), ordered, options.trials)
 
     code = collect(options, NAME, settings, list(tables_by_name), measure, summary.sentence, tables.search)
     saved = results.load(NAME, options.results)
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 def show_tasks(options: argparse.Namespace) -> int:
     """Lists the tasks: how many candidates each has here, and whether there is a table of it."""
     for task in select(options.tasks, (*TASKS, *ELSEWHERE)):
-        space = task.restriction(unrestricted := task.whole()).apply(unrestricted)
+        space = task.restriction(unrestricted := task.make_space()).apply(unrestricted)
         legal = sum(len(legal_rows(sketch)) for sketch in space.sketches)
         made = "made" if (options.folder / f"{task.name}.json").exists() else "missing"
         sys.stdout.write(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autotune.tuner.search.base import Candidate
 from autotune.tuner.search.population import Frame, Population
 from benchmarks.search.restrict import Restriction, digest, legal_rows
-from costmodel.features import FeatureExtractor, extractor_of
+from costmodel.features import FeatureExtractor, get_extractor
 from measure.pool import Cache
 from measure.replay import ReplayError
 from search_space.hardware import Hardware
@@ -123,7 +123,7 @@ class ReplayTable:
 
     def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
         """Makes the feature extractor of a sketch of the space."""
-        return extractor_of(program, columns, hardware, self.cache == "network", self.threads)
+        return get_extractor(program, columns, hardware, self.cache == "network", self.threads)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:

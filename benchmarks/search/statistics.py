@@ -15,7 +15,7 @@ RESAMPLES = 4000
 CONFIDENCE = 0.95
 
 
-def kinds_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def group_by_kind(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Groups the names of the rows by `CPU` and `VTA`; measured ones come first.
 
     They are kept apart: the estimate of the simulated accelerator shares its constants with the simulator.
@@ -67,7 +67,7 @@ class Estimate:
         return [self.value, self.low, self.high]
 
 
-def mean_of(values: NDArray[np.float64], rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:
+def bootstrap_mean(values: NDArray[np.float64], rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:
     """Computes the mean over seeds, (seeds,), with its bootstrap interval."""
     drawn = values[rng.integers(0, len(values), (resamples, len(values)))].mean(axis=1)
     return _interval(float(values.mean()), drawn)

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.search.play import BLIND, UNIFORM, Played
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.restrict import digest
-from benchmarks.search.statistics import CAP, counted, curve, kinds_of, mean_of, speedup, trials_to
+from benchmarks.search.statistics import CAP, bootstrap_mean, counted, curve, group_by_kind, speedup, trials_to
 
 SHARES = (0.95, 0.98)
 POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
@@ -18,7 +18,7 @@ POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
 Row = dict[str, Any]
 
 
-def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: int) -> Row:
+def make_row(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: int) -> Row:
     """Summarises a task's searches as its row.
 
     Args:
@@ -36,7 +36,7 @@ def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: i
         at = [p for p in points if p <= most] or [1]
         lines = np.stack([curve(run.seconds, table.best, at) for run in runs])  # (seeds, points)
         rng = np.random.default_rng(0)
-        band = [mean_of(lines[:, place], rng, 1000) for place in range(len(at))]
+        band = [bootstrap_mean(lines[:, place], rng, 1000) for place in range(len(at))]
         ranked = np.concatenate([run.rank_accuracy for run in runs])
         methods[name] = {
             "budget": CAP if name in BLIND else trials,
@@ -72,7 +72,7 @@ def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, dict[str, Any]]]:
     the size of the complete table, so the ratio is a lower bound.
     """
     out: dict[str, dict[str, dict[str, Any]]] = {}
-    for kind, names in kinds_of(rows).items():
+    for kind, names in group_by_kind(rows).items():
         for share in SHARES:
             key = _key(share)
             for method in dict.fromkeys(m for name in names for m in rows[name]["methods"]):

@@ -52,7 +52,7 @@ class SearchTask:
         kept = [s.name for s in space.sketches if not self.sketches or s.name.endswith(tuple(self.sketches))]
         return thin(space, kept, self.most, self.pruned)
 
-    def whole(self) -> SearchSpace:
+    def make_space(self) -> SearchSpace:
         """Generates the workload's complete space on this machine."""
         return generate(self.make(), registry.get(self.target).hardware)
 
@@ -65,7 +65,7 @@ def _layer(name: str, **most: int) -> SearchTask:
         f"vta_{name.lower()}",
         "VTA convolution",
         f"VTA {title}" + (f" s{conv.stride}" if conv.stride > 1 else ""),
-        lambda: vta.workload_of(vta.ROWS[name]),
+        lambda: vta.make_workload(vta.ROWS[name]),
         target=vta.TARGET,
         most={f"out.{axis}": count for axis, count in most.items()},
     )

@@ -21,7 +21,7 @@ from autotune.compiler.compile_from_records import FOLDER
 from autotune.compiler.schedules import Schedules
 from autotune.config import RunConfig, check_config
 from autotune.run.run import run
-from autotune.run.workloads import limits_of, network_of, settings_of
+from autotune.run.workloads import import_network, make_limits, make_settings
 from benchmarks.collected import add_options, collect
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.serving.callers import Window
@@ -45,12 +45,12 @@ def prepared(name: str, trials: int, folder: Path) -> None:
     if (folder / INPUTS).exists():
         return
     config = _config(name, trials, folder)
-    network = network_of(config)
+    network = import_network(config)
     if trials:
         run(config, "benchmark")
     else:
-        settings = settings_of(config)
-        write_network(network, Schedules(None, settings, limits_of(config)), config.folder / FOLDER, settings)
+        settings = make_settings(config)
+        write_network(network, Schedules(None, settings, make_limits(config)), config.folder / FOLDER, settings)
     network.source.save(folder / MODEL)
     feeds: dict[str, Any] = make_feeds(network, config.seed)
     np.savez(folder / INPUTS, **feeds)

@@ -48,7 +48,7 @@ def _drawn_shapes(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generato
     channels, spatial, kernel = (rng.choice(c, 2, replace=False) for c in ((1, 2, 3, 4), (9, 10, 12), (1, 2, 3)))
     batch, alike = int(rng.integers(1, 3)), bool(rng.integers(2))
 
-    def extent(name: str, place: int, old: int) -> int:
+    def extent(name: str, index: int, old: int) -> int:
         if old == 1 and name[0] == "w":
             return 1
         pool = [batch] if old == 1 else channels if old in (2, 4) else kernel if name[0] == "w" else spatial
@@ -142,9 +142,9 @@ class Chosen:
                 yield ordered((*term[:place], new, *term[place + 1 :]), COMMUTATIVE)
 
 
-def choose(found: Iterable[Candidate], rng: np.random.Generator) -> Chosen:
+def choose(candidates: Iterable[Candidate], rng: np.random.Generator) -> Chosen:
     """Selects rules among candidates, the smallest and most general first, so that others may follow from them."""
-    distinct = {str(candidate.rule): candidate for candidate in found}
+    distinct = {str(candidate.rule): candidate for candidate in candidates}
     chosen = Chosen()
     for candidate in sorted(distinct.values(), key=_order):
         chosen.add(candidate, rng)

@@ -260,10 +260,10 @@ def _up_to_two(domain: Domain, values: Values, size: int) -> list[Term]:
     return levels[size]
 
 
-def _as_cuts(whole: Term, a: Term, b: Term, domain: Domain) -> Iterator[Candidate]:
-    """Cuts `whole` into parts, each as large as the last axis of a variable that its term reads last."""
+def _as_cuts(term: Term, a: Term, b: Term, domain: Domain) -> Iterator[Candidate]:
+    """Cuts `term` into parts, each as large as the last axis of a variable that its term reads last."""
     like_a, like_b = (variables(term)[-1] for term in (a, b))
-    cuts: tuple[Term, Term] = (("first", whole, like_a), ("last", whole, like_b))
+    cuts: tuple[Term, Term] = (("first", term, like_a), ("last", term, like_b))
     yield from _both_ways((a, b), cuts, domain)
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from autotune.units import latency, share
 from benchmarks import results
-from benchmarks.provenance import commit_of, versions
+from benchmarks.provenance import read_commit, versions
+from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.exports import EXPORTERS
-from benchmarks.survey.kept import Kept
-from benchmarks.survey.log import Log, Row, key_of, row_of
+from benchmarks.survey.log import Log, Row, make_row, row_key
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Facts, limited
 from benchmarks.survey.table import ratio, summary
@@ -47,7 +47,7 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
         if model.library == "onnx":
             request["file"], workers = str(model.options["path"]), WORKERS[1:]
         elif options.exports is not None:
-            export = Kept(options.exports, model, options.seed, request["exporters"])
+            export = ExportCache(options.exports, model, options.seed, request["exporters"])
             request["file"] = str(export.file)
             facts.add(**export.facts)
             workers = WORKERS[bool(export.facts) :]
@@ -61,13 +61,13 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
                 export.note(facts.all())
         if ended.timed_out and deadline < end:
             return None
-        return row_of(model, common, facts.all(), ended)
+        return make_row(model, common, facts.all(), ended)
 
 
 def export(models: Sequence[Model], options: argparse.Namespace) -> None:
     """Exports the models that are not kept yet, and tells of each that cannot be."""
     for model in models:
-        export = Kept(options.exports, model, options.seed, _exporters(options))
+        export = ExportCache(options.exports, model, options.seed, _exporters(options))
         if export.facts or model.library == "onnx":
             continue
         with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
@@ -88,12 +88,12 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
         "each_task": options.each_task,
         "seed": options.seed,
         "turns": options.turns,
-        "commit": commit_of(),
+        "commit": read_commit(),
         "versions": versions(),
     }
     deadline = time.monotonic() + options.minutes * 60
     for model in models:
-        known = log.latest().get(key_of({**common, "name": model.name}))
+        known = log.latest().get(row_key({**common, "name": model.name}))
         listed = {"library": model.library, "options": dict(model.options)}  # as the list has it now
         if results.is_done(known, {**listed, "commit": common["commit"]} if options.again else listed):
             continue
@@ -103,9 +103,9 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
         if row is None:
             break
         log.append(row)
-        sys.stderr.write(f"{line_of(row)}\n")
+        sys.stderr.write(f"{format_line(row)}\n")
     latest = log.latest()
-    keys = [key_of({**common, "name": model.name}) for model in models]
+    keys = [row_key({**common, "name": model.name}) for model in models]
     return [latest[key] for key in keys if key in latest]
 
 
@@ -113,20 +113,20 @@ def _exporters(options: argparse.Namespace) -> list[str]:
     return [options.exporter] if options.exporter else list(EXPORTERS)
 
 
-def _request(model: Model, options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Makes the request to each process, for a model whose files are in `place`."""
+def _request(model: Model, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Makes the request to each process, for a model whose files are in `folder`."""
     return {
         "model": model.to_json(),
         "name": model.name,
-        "file": str(place / "model.onnx"),
-        "folder": str(place),
-        "facts": str(place / "facts.jsonl"),
+        "file": str(folder / "model.onnx"),
+        "folder": str(folder),
+        "facts": str(folder / "facts.jsonl"),
         "memory_bytes": int(options.memory * 2**30),
         "exporters": _exporters(options),
     }
 
 
-def line_of(row: Row) -> str:
+def format_line(row: Row) -> str:
     """Formats a row in a line."""
     parts = [f"{row['name']}: {row['status']}" + (f": {row['reason']}" if row["reason"] else "")]
     if "error" in row:

@@ -42,12 +42,12 @@ def main() -> None:
     logging.disable(logging.WARNING)
     start = time.perf_counter()
     with facts.failures():
-        module, inputs = made(Model.from_json(request["model"]), request["seed"])
+        module, inputs = make_model(Model.from_json(request["model"]), request["seed"])
         exporter = written(module, inputs, Path(request["file"]), request["exporters"])
     facts.add(export_seconds=time.perf_counter() - start, exporter=exporter)
 
 
-def made(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
+def make_model(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
     """Makes the module of a model, and its inputs by name."""
     import torch
 

@@ -54,21 +54,21 @@ class Log:
         self.rows.append(row)
 
     def latest(self) -> dict[str, Row]:
-        """Returns the last row of each key, see `key_of`."""
-        return {key_of(row): row for row in self.rows}
+        """Returns the last row of each key, see `row_key`."""
+        return {row_key(row): row for row in self.rows}
 
 
-def key_of(row: Mapping[str, Any]) -> str:
+def row_key(row: Mapping[str, Any]) -> str:
     """Returns the key of a row: model, processor, threads and trials."""
-    return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {budget_of(row)}"
+    return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {budget_text(row)}"
 
 
-def budget_of(row: Mapping[str, Any]) -> str:
+def budget_text(row: Mapping[str, Any]) -> str:
     """Formats the trials of a row's model: of all its tasks together, or of each."""
     return f"{row['trials']} trials{' a task' if row.get('each_task') else ''}"
 
 
-def row_of(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:
+def make_row(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:
     """Makes the row of a model.
 
     Args:

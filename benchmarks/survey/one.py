@@ -15,21 +15,21 @@ import numpy as np
 from autotune.compiler.bound import bound_seconds
 from autotune.compiler.build import make_feeds, write_network
 from autotune.compiler.checking.check import TOLERANCE
-from autotune.compiler.checking.comparison import Check, against_float64, errors_of
+from autotune.compiler.checking.comparison import Check, against_float64, compute_errors
 from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure, time_in_turns
 from autotune.compiler.checking.timing import Timing
 from autotune.compiler.compile_from_records import FOLDER
 from autotune.compiler.executable.loading import load
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.schedules import Schedules
 from autotune.config import RunConfig, check_config
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.frontends.onnx.nodes import NodeError
 from autotune.graph.ir import Array
 from autotune.run.run import run
-from autotune.run.workloads import limits_of, settings_of
+from autotune.run.workloads import make_limits, make_settings
 from autotune.tuner.settings import Settings
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
@@ -61,7 +61,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     start = time.perf_counter()
     try:
         network = load_network(load_model(file), request["name"], CompileOptions(seed=request["seed"]))
-    except ModelError as error:
+    except UnsupportedModelError as error:
         facts.add(refused=str(error))
         return
     if not network.tasks:
@@ -71,7 +71,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
 
     facts.begin("compile")
     config = _config(request, len(network.tasks))
-    settings = settings_of(config)
+    settings = make_settings(config)
     start = time.perf_counter()
     executable_folder = compiled(network, config, settings, folder)
     facts.add(compile_seconds=time.perf_counter() - start)
@@ -110,7 +110,7 @@ def compiled(network: Network, config: RunConfig, settings: Settings, folder: Pa
     if config.trials:
         run(config, WHERE)
         return config.folder / FOLDER
-    write_network(network, Schedules(None, settings, limits_of(config)), folder / FOLDER, settings)
+    write_network(network, Schedules(None, settings, make_limits(config)), folder / FOLDER, settings)
     return folder / FOLDER
 
 
@@ -127,7 +127,7 @@ class Beside:
         RuntimeFailure: the executable cannot be run.
     """
 
-    def __init__(self, network: Network, place: Path, threads: int, folder: Path) -> None:
+    def __init__(self, network: Network, executable_folder: Path, threads: int, folder: Path) -> None:
         file, names = folder / "with_weights.onnx", network.source.output_names
         network.source.save(file)
         self.feeds = make_feeds(network, 0)
@@ -136,7 +136,7 @@ class Beside:
         self.missing: dict[str, str] = {}
         try:
             for runtime in ("autotune", *PEERS):
-                opened = {"folder": str(place)} if runtime == "autotune" else {"model": str(file)}
+                opened = {"folder": str(executable_folder)} if runtime == "autotune" else {"model": str(file)}
                 try:
                     process = NetworkProcess(runtime, threads, **opened)
                     self.processes.append(process)
@@ -186,7 +186,7 @@ def agreement(
         return {"right": None, "note": f"a reference must run the model, but none does: {error}"}
     if empty := [name for name, array in wanted.items() if not _tells(array)]:
         return {"right": None, "note": f"outputs must be finite and of several values, but {empty[0]} is not"}
-    check = Check(peer or "the model in float64", errors_of(ours, wanted))
+    check = Check(peer or "the model in float64", compute_errors(ours, wanted))
     if check.max_error > TOLERANCE and peer is not None:
         check = against_float64(check, network.source, feeds, ours, wanted)
     return {
@@ -201,15 +201,15 @@ def _tells(array: Array) -> bool:
     return bool(np.isfinite(array).all()) and (array.size < 2 or bool((array != array.flat[0]).any()))
 
 
-def profile(network: Network, place: Path, config: RunConfig, settings: Settings) -> dict[str, Any]:
+def profile(network: Network, executable_folder: Path, config: RunConfig, settings: Settings) -> dict[str, Any]:
     """Computes seconds of the network's bound, and lists the layers that lose most against theirs."""
     os.sched_setaffinity(0, cores_for(settings.threads))
-    executable = load(place, settings.threads)
+    executable = load(executable_folder, settings.threads)
     feeds = make_feeds(network, 0)
     executable(*(feeds[p.name] for p in executable.inputs))
     executable.profile(3)  # warm
     seconds = np.median(executable.profile(PROFILED), axis=0)  # (steps,)
-    hardware, limits = settings.target.hardware, limits_of(config)
+    hardware, limits = settings.target.hardware, make_limits(config)
     bounds = {t.workload.key: bound_seconds([t], hardware, settings.threads, limits) / t.weight for t in network.tasks}
     names = {t.workload.key: t.name for t in network.tasks}
     keys, took = [], []

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
-from benchmarks.survey.log import STATUSES, budget_of
+from benchmarks.survey.log import STATUSES, budget_text
 
 Row = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ def _groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     """Returns rows of each processor, number of threads and of trials, and their summary."""
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for row in document["rows"].values():
-        groups.setdefault((row["cpu"], row["threads"], budget_of(row)), []).append(row)
+        groups.setdefault((row["cpu"], row["threads"], budget_text(row)), []).append(row)
     summaries = []
     for (cpu, threads, budget), rows in sorted(groups.items(), key=lambda item: item[0]):
         commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
@@ -111,5 +111,5 @@ def _ms(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
-def _percent(part: float | None, whole: float | None) -> str:
-    return f"{part / whole * 100:.0f} %" if part is not None and whole else ""
+def _percent(part: float | None, total: float | None) -> str:
+    return f"{part / total * 100:.0f} %" if part is not None and total else ""

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from targets.vta.builder import Builder, Program
+from targets.vta.builder import Program, StreamBuilder
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ACC, ADD, INP, MAX, MIN, SHR, WGT
 from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE
@@ -168,7 +168,7 @@ class _Lowering:
 
     def __init__(self, conv: Conv2d, knobs: Knobs, hardware: VtaHardware) -> None:
         self.conv, self.knobs, self.h = conv, knobs, hardware
-        self.b = Builder(hardware)
+        self.b = StreamBuilder(hardware)
         self.threads = knobs.oc_threads * knobs.h_threads
         k, s = conv.kernel, conv.stride
         self.rows, self.columns = (knobs.tile_h - 1) * s + k, (knobs.tile_w - 1) * s + k
@@ -181,14 +181,14 @@ class _Lowering:
         """Emits operands, tiles and FINISH."""
         conv, knobs, h, b = self.conv, self.knobs, self.h, self.b
         k = conv.kernel
-        self.inp = b.place(blocked(data, h.batch, h.block_in), h.inp_bytes)
+        self.inp = b.add_data(blocked(data, h.batch, h.block_in), h.inp_bytes)
         shape = (self.co, h.block_out, self.ci, h.block_in, k, k)
-        self.wgt = b.place(weights.reshape(shape).transpose(0, 2, 4, 5, 1, 3), h.wgt_bytes)
+        self.wgt = b.add_data(weights.reshape(shape).transpose(0, 2, 4, 5, 1, 3), h.wgt_bytes)
         repeated = np.repeat(bias.reshape(self.co, 1, h.block_out), h.batch, axis=1)
-        self.bias = b.place(repeated.astype(np.int32), h.acc_bytes)
+        self.bias = b.add_data(repeated.astype(np.int32), h.acc_bytes)
         images = conv.batch // h.batch
         output_shape = (images, self.co, conv.out_height, conv.out_width, h.batch, h.block_out)
-        self.out = b.place(np.zeros(output_shape, np.int8), h.out_bytes)
+        self.out = b.add_data(np.zeros(output_shape, np.int8), h.out_bytes)
         for _ in range(self.threads):  # all of the accumulator is free
             b.push(STORE_MODULE, COMPUTE_MODULE)
         for image, i, co, j in product(

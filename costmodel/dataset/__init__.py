@@ -3,8 +3,8 @@
 from costmodel.dataset.dataset import SHIPPED, Block, Dataset, SketchData, TaskData
 from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.split import (
-    Part,
     Split,
+    TaskPrograms,
     split_by_network,
     split_by_target,
     split_by_task,
@@ -16,7 +16,7 @@ __all__ = [
     "Block",
     "Dataset",
     "DatasetError",
-    "Part",
+    "TaskPrograms",
     "SketchData",
     "Split",
     "TaskData",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from costmodel.dataset import symbolic
-from costmodel.dataset.dataset import Dataset, Measured, Program, SketchData, TaskData, digest_of
+from costmodel.dataset.dataset import Dataset, Measured, Program, SketchData, TaskData, trace_digest
 from costmodel.dataset.errors import DatasetError
 from measure.provenance import Kind
 from measure.record import Record
@@ -44,11 +44,11 @@ def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
         DatasetError: there are no records, or one is of a workload or target that is unknown here.
     """
     described = {_family_of_task(task): task for task in tasks}
-    builders: dict[Family, _Builder] = {}
+    builders: dict[Family, _TaskBuilder] = {}
     for record in records:
         family = record.trial.family
         if family not in builders:
-            builders[family] = _Builder(_task_of(record, described.get(family)))
+            builders[family] = _TaskBuilder(_make_task(record, described.get(family)))
         builders[family].add(record)
     if not builders:
         raise DatasetError("`records` must hold at least one measurement, but got none")
@@ -78,12 +78,12 @@ def merge(datasets: Sequence[Dataset]) -> Dataset:
     return Dataset(dict(merged.values()))
 
 
-def machine_of(host: Mapping[str, Any], simulated: bool) -> str:
+def machine_name(host: Mapping[str, Any], simulated: bool) -> str:
     """Returns a task's name of the machine that measured it; it is empty for simulators, which agree everywhere."""
     return "" if simulated else f"{host.get('cpu', 'unknown')}, {host.get('cores', '?')} cores"
 
 
-class _Builder:
+class _TaskBuilder:
     """Programs of one task that are being collected."""
 
     def __init__(self, task: TaskData) -> None:
@@ -155,7 +155,7 @@ class _Builder:
             trace = Trace.from_json(record.trial.trace)
         except ScheduleError as error:
             raise DatasetError(f"`trace` of a record must be a schedule, but {error}") from None
-        if digest_of(trace) != _digest(record):
+        if trace_digest(trace) != _digest(record):
             raise DatasetError(f"`trace_key` must be that of the record's trace, but got {record.trace_key!r}")
         return self._of.sketch(SketchData(record.provenance.sketch, record.algorithm, symbolic.to_text(trace), ())), ()
 
@@ -184,15 +184,15 @@ def _family_of_task(task: TaskData) -> Family:
     return task.workload.key, task.target, task.threads, task.cache
 
 
-def _task_of(record: Record, known: TaskData | None) -> TaskData:
+def _make_task(record: Record, earlier: TaskData | None) -> TaskData:
     """Returns the known task on the record's machine, or makes one of the record and the target's hardware here."""
-    if known is not None:
-        machine = machine_of(record.host, simulated=not known.machine)
-        return dataclasses.replace(known, machine=machine)  # a fleet may measure on another machine
+    if earlier is not None:
+        machine = machine_name(record.host, simulated=not earlier.machine)
+        return dataclasses.replace(earlier, machine=machine)  # a fleet may measure on another machine
     try:
         workload, target = Workload.from_json(record.trial.workload), registry.get(record.target)
     except ValueError as error:
         raise DatasetError(f"records must be of workloads and targets that are known here, but {error}") from error
-    machine = machine_of(record.host, target.simulated)
+    machine = machine_name(record.host, target.simulated)
     trial = record.trial
     return TaskData(workload.key, workload, trial.target, machine, trial.threads, trial.cache, target.hardware)

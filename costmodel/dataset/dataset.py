@@ -150,7 +150,7 @@ class Program:
         return self.error == ErrorClass.ok
 
 
-def digest_of(trace: Trace) -> int:
+def trace_digest(trace: Trace) -> int:
     """Returns the first 8 bytes of a concrete trace's key, as a signed number."""
     return int.from_bytes(bytes.fromhex(trace.key[:16]), "big", signed=True)
 
@@ -194,7 +194,7 @@ class Dataset:
         Raises:
             DatasetError: the files do not exist, have another schema, or are damaged.
         """
-        place = place_of(folder)
+        place = dataset_folder(folder)
         tables = {name: read_table(place, name) for name in COLUMNS}
         try:
             tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
@@ -260,11 +260,11 @@ class Dataset:
         Raises:
             DatasetError: the task is not in the dataset.
         """
-        return self._of(task).programs
+        return self._get_measured(task).programs
 
     def sketches(self, task: TaskData) -> Sequence[SketchData]:
         """Lists the sketches of a task; `Program.sketch` is an index into them."""
-        return self._of(task).sketches
+        return self._get_measured(task).sketches
 
     def seconds(self, task: TaskData) -> NDArray[np.float64]:
         """Returns the fastest sample of each program, (programs,) seconds; NaN for a failure.
@@ -351,20 +351,20 @@ class Dataset:
             DatasetError: a task is not in the dataset.
         """
         chosen = [self.task(task if isinstance(task, str) else task.key) for task in tasks]
-        other = Dataset({task: self._of(task) for task in chosen})
+        other = Dataset({task: self._get_measured(task) for task in chosen})
         other._blocks = self._blocks
         return other
 
     def measured(self, task: TaskData) -> Measured:
         """Returns copies of the lists of a task's sketches and programs, to build other datasets."""
-        of = self._of(task)
+        of = self._get_measured(task)
         return Measured(list(of.sketches), list(of.programs))
 
     def __len__(self) -> int:
         """Counts the programs of all tasks, failures included."""
         return sum(len(of.programs) for of in self._measured.values())
 
-    def _of(self, task: TaskData) -> Measured:
+    def _get_measured(self, task: TaskData) -> Measured:
         if task not in self._measured:
             raise DatasetError(f"`task` must be one of the dataset, but got task={task!r}")
         return self._measured[task]
@@ -384,7 +384,7 @@ class Dataset:
             yield Block(rows, what(extractor, columns))
 
 
-def place_of(folder: str | Path) -> Path:
+def dataset_folder(folder: str | Path) -> Path:
     """Returns the folder of a dataset's files; `shipped` is the dataset in the package."""
     return _SHIPPED if str(folder) == SHIPPED else Path(folder)
 

@@ -56,7 +56,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
 """Table -> column -> its type and description."""
 
 
-def schema_of(table: str) -> pa.Schema:
+def make_schema(table: str) -> pa.Schema:
     """Makes the Arrow schema of a table, with descriptions and version."""
     import pyarrow as pa
 
@@ -91,7 +91,7 @@ def write_tables(folder: Path, tables: Mapping[str, Mapping[str, object]]) -> No
     with ExitStack() as stack:  # no file is replaced before all are written
         for name, columns in tables.items():
             partial = stack.enter_context(replacing(folder / f"{name}.parquet"))
-            table = pa.table(dict(columns), schema_of(name))
+            table = pa.table(dict(columns), make_schema(name))
             pq.write_table(table, partial, compression="zstd", compression_level=19, write_statistics=False)
 
 
@@ -118,7 +118,7 @@ def read_table(folder: Path, table: str) -> pa.Table:
     marked = (data.schema.metadata or {}).get(MARK, b"").decode(errors="replace")
     if marked != SCHEMA:
         raise DatasetError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={marked!r}")
-    wanted = schema_of(table)
+    wanted = make_schema(table)
     if data.schema.names != wanted.names or data.schema.types != wanted.types:
         got = ", ".join(f"{name}: {kind}" for name, kind in zip(data.schema.names, data.schema.types, strict=True))
         raise DatasetError(f"{path}: a table must have the columns {', '.join(wanted.names)}, but got {got}")

@@ -25,16 +25,16 @@ DRAWN = ("within", "task")
 """Kinds that draw a share at random."""
 
 
-class Part(NamedTuple):
+class TaskPrograms(NamedTuple):
     """Programs of one task: `rows` (n,) are their indices among the task's."""
 
     task: TaskData
     rows: Rows
 
 
-def working(data: Dataset) -> list[Part]:
+def working(data: Dataset) -> list[TaskPrograms]:
     """Lists the valid programs of each task; tasks without one are left out."""
-    every = (Part(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks)
+    every = (TaskPrograms(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks)
     return [part for part in every if len(part.rows)]
 
 
@@ -86,13 +86,15 @@ class Split:
         if self.kind != "within" and (both := sorted({*self.train_tasks} & {*self.test_tasks})):
             raise DatasetError(f"`train_tasks` and `test_tasks` must have no task in common, but both have {both[0]!r}")
 
-    def train(self, data: Dataset) -> list[Part]:
+    def train(self, data: Dataset) -> list[TaskPrograms]:
         """Lists the training programs; tasks that the dataset lacks are left out."""
-        return [Part(task, self._rows(data, task, False)) for task in data.tasks if task.key in self.train_tasks]
+        return [
+            TaskPrograms(task, self._rows(data, task, False)) for task in data.tasks if task.key in self.train_tasks
+        ]
 
-    def test(self, data: Dataset) -> list[Part]:
+    def test(self, data: Dataset) -> list[TaskPrograms]:
         """Lists the test programs; tasks that the dataset lacks are left out."""
-        return [Part(task, self._rows(data, task, True)) for task in data.tasks if task.key in self.test_tasks]
+        return [TaskPrograms(task, self._rows(data, task, True)) for task in data.tasks if task.key in self.test_tasks]
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **dataclasses.asdict(self)}
@@ -158,7 +160,7 @@ def split_by_target(data: Dataset, targets: Collection[str]) -> Split:
     _check_names("targets", targets, known)
     test = tuple(task.key for task in data.tasks if task.target in targets)
     train = tuple(task.key for task in data.tasks if task.target not in targets)
-    return _whole(Split("target", 0, None, tuple(targets), train, test))
+    return _require_both_parts(Split("target", 0, None, tuple(targets), train, test))
 
 
 def split_by_network(data: Dataset, networks: Collection[str]) -> Split:
@@ -178,21 +180,23 @@ def _by_workload(
 ) -> Split:
     hidden = {task.workload.key for task in data.tasks if task.key in test}
     train = tuple(task.key for task in data.tasks if task.workload.key not in hidden)
-    return _whole(Split(kind, seed, share, held_out, train, tuple(t.key for t in data.tasks if t.key in test)))
+    return _require_both_parts(
+        Split(kind, seed, share, held_out, train, tuple(t.key for t in data.tasks if t.key in test))
+    )
 
 
-def _whole(split: Split) -> Split:
+def _require_both_parts(split: Split) -> Split:
     if not split.train_tasks:
         raise DatasetError(f"`held_out` must leave tasks to learn from, but got {', '.join(split.held_out)}")
     return split
 
 
-def _check_names(what: str, given: Collection[str], known: Collection[str]) -> None:
-    if not given:
-        raise DatasetError(f"`{what}` must name at least one of {', '.join(sorted(known)) or 'none'}, but got none")
-    for name in given:
-        if name not in known:
-            raise DatasetError(f"`{what}` must be among {', '.join(sorted(known)) or 'none'}, but got {name!r}")
+def _check_names(what: str, names: Collection[str], allowed: Collection[str]) -> None:
+    if not names:
+        raise DatasetError(f"`{what}` must name at least one of {', '.join(sorted(allowed)) or 'none'}, but got none")
+    for name in names:
+        if name not in allowed:
+            raise DatasetError(f"`{what}` must be among {', '.join(sorted(allowed)) or 'none'}, but got {name!r}")
 
 
 def _checked(share: float | None) -> float:

@@ -11,7 +11,7 @@ from search_space.ir.tape import Value
 FAR = 1e9  # step where no loop over a window moves the index
 
 
-def made(nest: Nest) -> Value:
+def executed_share(nest: Nest) -> Value:
     """Returns the share of a statement's instructions that is executed, as some products with zeros are skipped.
 
     They are skipped if one unrolled tile has all positions along a dimension. They are also skipped if a tile has one

@@ -34,17 +34,17 @@ class Nests:
     def __init__(self, columns: Sequence[str]) -> None:
         self.tape, self.width = Tape(), len(columns)
         self._convert = Columns(self.tape, columns, loops=True)
-        self._known: dict[Hashable, Nest] = {}
+        self._nests: dict[Hashable, Nest] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._nests)
 
     def of(self, statement: Statement) -> Nest:
         """Returns the nest of a statement."""
         key = statement.key
-        found = self._known.get(key)
+        found = self._nests.get(key)
         if found is None:
-            found = self._known[key] = Nest(statement, self._convert)
+            found = self._nests[key] = Nest(statement, self._convert)
         return found
 
 
@@ -112,7 +112,7 @@ class FeatureExtractor:
         return ColumnProgram(self._tape, outputs, self._width)
 
 
-def extractor_of(
+def get_extractor(
     program: LoopProgram,
     columns: Sequence[str],
     hardware: Hardware,
@@ -125,13 +125,13 @@ def extractor_of(
     The choice without trials, the first order of a search and its model ask for features of the same sketches. Making
     an extractor takes as long as scoring some thousands of candidates.
     """
-    extractors = _MADE.setdefault(program, {})
+    extractors = _EXTRACTORS.setdefault(program, {})
     key = (tuple(columns), hardware, cold_constants, threads)
     if key not in extractors:
         extractors[key] = FeatureExtractor(program, columns, hardware, cold_constants, threads, shared)
     return extractors[key]
 
 
-_MADE: WeakKeyDictionary[LoopProgram, dict[tuple[tuple[str, ...], Hardware, bool, int | None], FeatureExtractor]] = (
-    WeakKeyDictionary()
-)
+_EXTRACTORS: WeakKeyDictionary[
+    LoopProgram, dict[tuple[tuple[str, ...], Hardware, bool, int | None], FeatureExtractor]
+] = WeakKeyDictionary()

@@ -101,7 +101,7 @@ def _computation(nest: Nest) -> Iterator[Feature]:
 def _annotation(nest: Nest) -> Iterator[Feature]:
     """Yields product and innermost length of each kind of loops; for some, iterations inside and reduction extents."""
     for name, kinds in KINDS.items():
-        yield f"{name}.product", nest.extent_of(*kinds)
+        yield f"{name}.product", nest.total_extent(*kinds)
         length, inside = nest.tape.const(1), nest.tape.const(1)
         for i, (loop, extent) in enumerate(zip(nest.statement.loops, nest.extents, strict=True)):
             if loop.kind in kinds:

@@ -44,16 +44,16 @@ class Nest:
         self._starts, self._loops = starts, loops
         self._spans = Spans(columns, loops, starts)
         self._dims: dict[Access, list[tuple[list[Value], list[Value]]]] = {}
-        self._made: dict[Hashable, Any] = {}
+        self._computed: dict[Hashable, Any] = {}
         self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
         self.footprints = [self.footprint(a) for a in self.accesses]
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what `make` makes for a key, and caches it: sketches share nests."""
-        if key not in self._made:
-            self._made[key] = make()
-        found: T = self._made[key]
+        if key not in self._computed:
+            self._computed[key] = make()
+        found: T = self._computed[key]
         return found
 
     @cached_property
@@ -67,7 +67,7 @@ class Nest:
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return [extent for loop, extent in pairs if loop.kind == "library"] or None
 
-    def extent_of(self, *kinds: str) -> Value:
+    def total_extent(self, *kinds: str) -> Value:
         """Returns the product of the extents of all loops of some kinds."""
         return self.product(lambda loop: loop.kind in kinds)
 
@@ -96,10 +96,10 @@ class Nest:
     def dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
         """Returns, for each dimension, (distinct positions by level, width by level)."""
         if access not in self._dims:
-            self._dims[access] = self._dims_of(access)
+            self._dims[access] = self._access_dims(access)
         return self._dims[access]
 
-    def _dims_of(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
+    def _access_dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
         out = []
         for index, size in zip(access.indices, access.buffer.shape, strict=True):
             extent, widths = self.columns(size), self._spans(index)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from costmodel.features.groups import BUFFERS, COUNTS, NAMES, OPERATIONS
 
-WHOLE = "program.nanoseconds"
+PROGRAM_NANOSECONDS = "program.nanoseconds"
 SUMMED: tuple[str, ...] = (
     *(f"operations.{kind}" for kind in OPERATIONS),
     "iterations",
@@ -22,21 +22,21 @@ SUMMED: tuple[str, ...] = (
 )
 """Amounts of work, which add up over statements."""
 
-RELATIVE: tuple[str, ...] = (WHOLE, *(name for name in SUMMED if name.startswith("roofline.")))
+RELATIVE: tuple[str, ...] = (PROGRAM_NANOSECONDS, *(name for name in SUMMED if name.startswith("roofline.")))
 """Costs that are also given per operation, and so compare between tasks of any size."""
 
 PROGRAM_NAMES: tuple[str, ...] = (
     "statements",
     *(f"mean.{name}" for name in NAMES),
-    *(f"greatest.{name}" for name in NAMES if name != WHOLE),
+    *(f"greatest.{name}" for name in NAMES if name != PROGRAM_NANOSECONDS),
     *(f"total.{name}" for name in SUMMED),
     "total.operations",
     *(f"relative.{name}" for name in RELATIVE),
 )
-_SHARE, _WHOLE = NAMES.index("roofline.share"), NAMES.index(WHOLE)
-_NOT_WHOLE = [i for i, name in enumerate(NAMES) if name != WHOLE]
+_SHARE, _PROGRAM_NANOSECONDS = NAMES.index("roofline.share"), NAMES.index(PROGRAM_NANOSECONDS)
+_NOT_WHOLE = [i for i, name in enumerate(NAMES) if name != PROGRAM_NANOSECONDS]
 _SUMMED = [NAMES.index(name) for name in SUMMED]
-_RELATIVE = [SUMMED.index(name) for name in RELATIVE if name != WHOLE]
+_RELATIVE = [SUMMED.index(name) for name in RELATIVE if name != PROGRAM_NANOSECONDS]
 _OPERATIONS = slice(0, len(OPERATIONS))
 _LEAST_SHARE = 1e-6  # least weight of a statement in a mean, so that the weights never add up to 0
 assert set(SUMMED) <= set(COUNTS)
@@ -73,7 +73,7 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
         greatest[_NOT_WHOLE],
         logarithms,
         scale[None],
-        greatest[_WHOLE][None] - scale,
+        greatest[_PROGRAM_NANOSECONDS][None] - scale,
         logarithms[_RELATIVE] - scale,
         knobs,
     )
@@ -86,10 +86,10 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def program_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """Computes features of programs with different numbers of statements: float32 (programs, len(PROGRAM_NAMES))."""
-    return rows_of(features, program_features, len(PROGRAM_NAMES))
+    return describe_programs(features, program_features, len(PROGRAM_NAMES))
 
 
-def rows_of(
+def describe_programs(
     features: Sequence[NDArray[np.float32]], describe: Callable[[NDArray[np.float32]], NDArray[np.float32]], width: int
 ) -> NDArray[np.float32]:
     """Describes programs with different numbers of statements, programs of one number together.

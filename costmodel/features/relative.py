@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.features.groups import NAMES
-from costmodel.features.program import PROGRAM_NAMES, program_features, rows_of
+from costmodel.features.program import PROGRAM_NAMES, describe_programs, program_features
 
-_WHOLE = PROGRAM_NAMES.index("mean.program.nanoseconds")
+_PROGRAM_NANOSECONDS = PROGRAM_NAMES.index("mean.program.nanoseconds")
 _ENDS = (
     *(f"roofline.{x}" for x in ("accumulators", "registers", "body", "loads", "balance", "loads_an_instruction")),
     *("roofline.share", "library.product", "unroll.product", "vectorize.product", "reducing"),
@@ -29,7 +29,7 @@ _COSTS = (
     "instructions",
     *(f"{x}{i}" for x in ("traffic", "misses") for i in "123"),
 )
-_KEPT = [
+_UNCHANGED = [
     i
     for i, name in enumerate(PROGRAM_NAMES)
     if name == "statements" or name.startswith("relative.") or (not name.startswith("total.") and name.endswith(_ENDS))
@@ -41,7 +41,7 @@ _HEAVIEST = [i for i, name in enumerate(NAMES) if name.endswith((*_ENDS, ".regis
 _SPENT = [NAMES.index(f"roofline.{cost}") for cost in _COSTS]
 
 RELATIVE_NAMES: tuple[str, ...] = (
-    *(PROGRAM_NAMES[i] for i in _KEPT),
+    *(PROGRAM_NAMES[i] for i in _UNCHANGED),
     *(f"share.roofline.{cost}" for cost in _COSTS),
     *(f"heaviest.{NAMES[i]}" for i in _HEAVIEST),
     *(f"heaviest.roofline.{cost}.an_iteration" for cost in _COSTS),
@@ -55,12 +55,14 @@ def relative_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     found = program_features(features)
     knobs = found[len(PROGRAM_NAMES) :]
-    return np.concatenate([found[_KEPT], found[_SHARES] - found[_WHOLE], *_of_heaviest(features), knobs])
+    return np.concatenate(
+        [found[_UNCHANGED], found[_SHARES] - found[_PROGRAM_NANOSECONDS], *_of_heaviest(features), knobs]
+    )
 
 
 def relative_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """Computes features of programs with different numbers of statements: float32 (programs, len(RELATIVE_NAMES))."""
-    return rows_of(features, relative_features, len(RELATIVE_NAMES))
+    return describe_programs(features, relative_features, len(RELATIVE_NAMES))
 
 
 def _of_heaviest(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

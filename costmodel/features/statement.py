@@ -14,7 +14,7 @@ from search_space.lower.blocks import BULK
 from search_space.lower.borders import borders, present
 
 _BUFFER = tuple(field.name for field in fields(Buffer))
-HELD = {"local": 1, "warp": 32, "warpgroup": 128}
+HOLDING_THREADS = {"local": 1, "warp": 32, "warpgroup": 128}
 """Scopes of registers, and the number of threads that hold a buffer together."""
 INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that do not exist in machine code
 TAKEN_IN = {"float32": "mul", "int32": "bytedot"}
@@ -53,7 +53,7 @@ class Access:
     @property
     def memory(self) -> bool:
         """Tells whether it goes to memory rather than registers."""
-        return self.buffer.scope not in HELD
+        return self.buffer.scope not in HOLDING_THREADS
 
     @property
     def key(self) -> Hashable:

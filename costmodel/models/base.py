@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.models import text
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.tunable import Tunable
 
 Learned = TypeVar("Learned")
@@ -32,17 +32,17 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
     return predict
 
 
-def _finite(model: CostModel, found: Any, count: int) -> Scores:
+def _finite(model: CostModel, values: Any, count: int) -> Scores:
     name = type(model).__name__
     try:
-        scores = np.asarray(found, np.float64)
+        scores = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise ModelError(f"{name}: `predict` must return numbers, but got {type(found).__name__}") from None
+        raise CostModelError(f"{name}: `predict` must return numbers, but got {type(values).__name__}") from None
     if scores.shape != (count,):
-        raise ModelError(f"{name}: `predict` must return one score a candidate, ({count},), but got {scores.shape}")
+        raise CostModelError(f"{name}: `predict` must return one score a candidate, ({count},), but got {scores.shape}")
     if not np.isfinite(scores).all():
         wrong = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ModelError(
+        raise CostModelError(
             f"{name}: `predict` must return finite scores, but got {scores[wrong]} for candidate {wrong} of {count}"
         )
     return scores
@@ -98,7 +98,7 @@ class CostModel(ABC):
 
         Raises:
             ValueError: the model learns, and has not learned yet.
-            ModelError: the scores are not one finite number per candidate.
+            CostModelError: the scores are not one finite number per candidate.
         """
 
     def save(self, path: Path) -> None:
@@ -113,7 +113,7 @@ class CostModel(ABC):
         """Reads the state that `save` wrote.
 
         Raises:
-            ModelError: the file is not one of this model.
+            CostModelError: the file is not one of this model.
         """
         for name, value in text.read(path, type(self).__name__, self.saved).items():
             setattr(self, name, value)
@@ -131,7 +131,7 @@ class UncertainModel(CostModel):
 
         Raises:
             ValueError: the model has not learned yet.
-            ModelError: the scores or deviations are not one finite number per candidate.
+            CostModelError: the scores or deviations are not one finite number per candidate.
         """
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.models.base import Scores, need_fit
-from costmodel.models.booster import check_text, options_of, trees_for
+from costmodel.models.booster import check_text, make_options, trees_for
 from costmodel.models.forest import Forest
 from costmodel.models.learner import Learner, Programs
 from search_space.files import replace_file
@@ -27,7 +27,7 @@ class BoostedModel(Learner):
         head: start of the last line of its file, which holds the model's own state besides trees.
         seed: seed of all draws.
         trees: most trees; half as many as programs, and at least 8, for few programs.
-        leaves, learning_rate, feature_share, bins: options of the boosting, see `booster.options_of`.
+        leaves, learning_rate, feature_share, bins: options of the boosting, see `booster.make_options`.
         programs: most programs of one task to learn from: the faster half, and a sample of the rest.
         tasks_trees: most trees for programs of many tasks, all of which are learned from.
     """
@@ -46,7 +46,7 @@ class BoostedModel(Learner):
     def __post_init__(self) -> None:
         self._text: str | None = None
         self._forest: Forest | None = None
-        self._parameters = options_of(self.seed, self.leaves, self.learning_rate, self.feature_share, self.bins)
+        self._parameters = make_options(self.seed, self.leaves, self.learning_rate, self.feature_share, self.bins)
 
     def save(self, path: Path) -> None:
         """Writes LightGBM's own text format, and a last line with the model's other state."""
@@ -66,7 +66,7 @@ class BoostedModel(Learner):
         """Reads the line that `own` returned, and returns the number of the trees' features.
 
         Raises:
-            ModelError: the line is of another model.
+            CostModelError: the line is of another model.
         """
 
     def keep(self, text: str) -> None:
@@ -88,7 +88,7 @@ class BoostedModel(Learner):
         """Makes the trees' input: (rows, columns), and the program of each row, whose scores add up."""
         return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
 
-    def trees_of(self, programs: Programs) -> int:
+    def count_trees(self, programs: Programs) -> int:
         """Chooses the number of trees to learn from programs."""
         return trees_for(len(programs.features), self.tasks_trees if programs.many else self.trees)
 

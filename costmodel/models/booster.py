@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.forest import MAX_LEAVES
 from search_space.extras import require
 from search_space.scratch import ScratchFolder
@@ -96,7 +96,7 @@ def _provide_openmp(cause: OSError) -> None:
         ctypes.CDLL(str(copy))
 
 
-def options_of(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:
+def make_options(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:
     """Returns LightGBM's options for deterministic boosting, on one thread, to trees that `forest.Forest` supports.
 
     Args:
@@ -134,7 +134,7 @@ def check_text(text: str, features: int, path: Path) -> None:
     """Refuses a text that is not a LightGBM model on so many features.
 
     Raises:
-        ModelError: the text is not such a model; names its path.
+        CostModelError: the text is not such a model; names its path.
     """
     if text.strip() == NO_TREES:
         return
@@ -142,7 +142,7 @@ def check_text(text: str, features: int, path: Path) -> None:
     whole = text.startswith("tree\n") and "\nend of trees\n" in text
     if not whole or found is None or int(found[1]) + 1 != features:
         got = f"{int(found[1]) + 1} features" if whole and found is not None else "no such text"
-        raise ModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {got}")
+        raise CostModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {got}")
 
 
 def trees_for(programs: int, most: int) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from costmodel.models import registry
 from costmodel.models.base import CostModel, Scores, UncertainModel, check_lengths, need_fit
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.tunable import Range, Tunable
 from search_space.files import replace_file
 from search_space.scratch import ScratchFolder
@@ -86,7 +86,7 @@ class EnsembleModel(UncertainModel):
             member, options = str(document["member"]), dict(document["options"])
             texts = ["".join(lines) for lines in document["members"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
+            raise CostModelError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
         learned = []
         with ScratchFolder("ensemble") as folder:
             for i, text in enumerate(texts):

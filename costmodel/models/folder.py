@@ -9,7 +9,7 @@ from typing import Any
 
 from costmodel.models import registry
 from costmodel.models.base import CostModel
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from search_space.files import replace_file
 
 KIND, LEARNED, TRAINING = "kind.json", "model.txt", "training.json"
@@ -38,16 +38,16 @@ def load(folder: Path, name: str | None = None) -> tuple[str, CostModel]:
         name: name of the model, if it is one of the user's own.
 
     Raises:
-        ModelError: it is not such a folder, or has another model.
+        CostModelError: it is not such a folder, or has another model.
         OSError: a file cannot be read.
     """
     text = (folder / KIND).read_text()
     try:
         stored = str(json.loads(text)["cost_model"])
     except (ValueError, KeyError, TypeError):
-        raise ModelError(f"{folder / KIND}: a model's folder must name its model, but got {text[:60]!r}") from None
+        raise CostModelError(f"{folder / KIND}: a model's folder must name its model, but got {text[:60]!r}") from None
     if name is not None and name != stored:
-        raise ModelError(f"`name` must be that of the model in {folder}, {stored!r}, but got name={name!r}")
-    model = (registry.get(name) if name else registry.known(stored))()
+        raise CostModelError(f"`name` must be that of the model in {folder}, {stored!r}, but got name={name!r}")
+    model = (registry.get(name) if name else registry.get_trusted(stored))()
     model.load(folder / LEARNED)
     return stored, model

@@ -62,10 +62,10 @@ class LightGBMModel(BoostedModel):
         features, throughput = programs.features, programs.throughput
         weight, speed = self.base_weight + throughput, roofline.speeds(features)
         one_scale = self.prior and not programs.many  # one scale does not fit many tasks
-        self._scale = roofline.scale_of(speed, throughput, weight) if one_scale else 0.0
+        self._scale = roofline.fit_scale(speed, throughput, weight) if one_scale else 0.0
         rows, program = self.rows(features)
         loss = SumLoss(np.bincount(program), throughput - roofline.expected(speed, self._scale), weight)
-        self.keep(boost(rows, loss, self._parameters, self.trees_of(programs)))
+        self.keep(boost(rows, loss, self._parameters, self.count_trees(programs)))
 
 
 class SumLoss:

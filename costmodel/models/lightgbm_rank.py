@@ -15,7 +15,7 @@ from costmodel.features.program import PROGRAM_NAMES, program_features, program_
 from costmodel.models.base import Scores
 from costmodel.models.boosted import BoostedModel, summed
 from costmodel.models.booster import NO_TREES, boost
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.forest import MAX_LEAVES
 from costmodel.models.learner import Programs
 from costmodel.models.pair_loss import PairLoss
@@ -72,7 +72,9 @@ class PairwiseModel(BoostedModel):
     def read_own(self, own: str, path: Path) -> int:
         scope, _, slope = own.partition(" ")
         if scope not in SCOPES:
-            raise ModelError(f"{path}: a saved model must end with a line {self.head}SCOPE SLOPE, but got {own[:40]!r}")
+            raise CostModelError(
+                f"{path}: a saved model must end with a line {self.head}SCOPE SLOPE, but got {own[:40]!r}"
+            )
         self.scope, self._slope = scope, float(slope)
         return len(PROGRAM_NAMES) if scope == "program" else len(NAMES)
 
@@ -94,7 +96,7 @@ class PairwiseModel(BoostedModel):
         if not np.ptp(throughput):
             self.keep(NO_TREES)
             return
-        self.keep(boost(rows, loss(-self._slope * seconds), self._parameters, self.trees_of(programs)))
+        self.keep(boost(rows, loss(-self._slope * seconds), self._parameters, self.count_trees(programs)))
 
 
 class LambdaRankModel(PairwiseModel):

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from costmodel.features.relative import RELATIVE_NAMES, relative_features, relative_rows
 from costmodel.models.base import Scores
 from costmodel.models.boosted import BoostedModel
-from costmodel.models.booster import NO_TREES, boost, options_of
-from costmodel.models.errors import ModelError
+from costmodel.models.booster import NO_TREES, boost, make_options
+from costmodel.models.errors import CostModelError
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.learner import Programs
 from costmodel.models.roofline import logarithms
@@ -70,7 +70,7 @@ class ResidualModel(BoostedModel):
                 "`members`, `leaf_programs` and `tasks_leaf_programs` must be at least 1, but got members="
                 f"{self.members}, leaf_programs={self.leaf_programs}, tasks_leaf_programs={self.tasks_leaf_programs}"
             )
-        self._of_tasks = options_of(self.seed, self.tasks_leaves, self.learning_rate, self.feature_share, self.bins)
+        self._of_tasks = make_options(self.seed, self.tasks_leaves, self.learning_rate, self.feature_share, self.bins)
         self._forests = 1  # number of forests that are averaged
 
     @staticmethod
@@ -89,7 +89,7 @@ class ResidualModel(BoostedModel):
 
     def read_own(self, own: str, path: Path) -> int:
         if not own.isdigit() or int(own) < 1:
-            raise ModelError(f"{path}: a saved model must end with a line {self.head}FORESTS, but got {own[:40]!r}")
+            raise CostModelError(f"{path}: a saved model must end with a line {self.head}FORESTS, but got {own[:40]!r}")
         self._forests = int(own)
         return len(RELATIVE_NAMES)
 

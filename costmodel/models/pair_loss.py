@@ -95,12 +95,12 @@ class PairLoss:
         first, second = np.where(difference < 0, second, first), np.where(difference < 0, first, second)
         weight = np.abs(difference)
         if self.lambdarank:
-            discount = _discount(self._place(total))
+            discount = _discount(self._ranks(total))
             change = np.abs((self._gain[first] - self._gain[second]) * (discount[first] - discount[second]))
             weight = weight * change / self._ideal[first] * self._size[first]
         return first, second, weight
 
-    def _place(self, total: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _ranks(self, total: NDArray[np.float64]) -> NDArray[np.int64]:
         """Ranks each program in its task by score, from 0."""
         order = np.lexsort((-total, self._groups))
         place = np.empty(len(total), np.int64)
@@ -108,9 +108,9 @@ class PairLoss:
         return place
 
 
-def _discount(place: NDArray[np.int64]) -> NDArray[np.float64]:
+def _discount(rank: NDArray[np.int64]) -> NDArray[np.float64]:
     """Computes the discount of the gain of a program at a rank from 0."""
-    found: NDArray[np.float64] = 1.0 / np.log2(place + 2.0)
+    found: NDArray[np.float64] = 1.0 / np.log2(rank + 2.0)
     return found
 
 

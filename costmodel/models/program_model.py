@@ -89,7 +89,7 @@ class ProgramModel(Learner):
         scale, target = 0.0, throughput
         if self.prior and not programs.many:  # one scale does not fit many tasks
             speed = roofline.speeds(features)
-            scale = roofline.scale_of(speed, throughput, weight)
+            scale = roofline.fit_scale(speed, throughput, weight)
             target = throughput - roofline.expected(speed, scale)
         mean, deviation = rows.mean(axis=0), rows.std(axis=0)
         kept = np.flatnonzero(deviation > 1e-6)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from costmodel.models.base import CostModel
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.saving import check_saving
 from search_space.extras import require
 from search_space.operators.checks import choice, nearest
-from search_space.own import attribute, is_own, place_of
+from search_space.user_code import absolute_name, attribute, is_own
 
 MODELS: dict[str, str] = {
     "attention": "costmodel.models.attention:AttentionModel",
@@ -40,7 +40,9 @@ _FITTED_BY: dict[str, str] = {
 }
 """Model → the module of an extra that it is fitted by."""
 
-_OWN: dict[str, type[CostModel]] = {}  # class by `place_of` its name, for models outside the package asked for so far
+_OWN: dict[
+    str, type[CostModel]
+] = {}  # class by `absolute_name` its name, for models outside the package asked for so far
 
 
 def get(name: str) -> type[CostModel]:
@@ -49,29 +51,29 @@ def get(name: str) -> type[CostModel]:
     A module is searched for on Python's path, and in the working directory.
 
     Raises:
-        ModelError: no model has this name; names the nearest one.
+        CostModelError: no model has this name; names the nearest one.
     """
     if is_own(name):
-        place = place_of(name)
+        place = absolute_name(name)
         if place not in _OWN:
             _OWN[place] = _own(name)
         return _OWN[place]
-    chosen = MODELS[choice("cost_model", name, MODELS, ", or module:Class", ModelError)]
+    chosen = MODELS[choice("cost_model", name, MODELS, ", or module:Class", CostModelError)]
     module, _, attribute = chosen.partition(":")
     kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
     return kind
 
 
-def name_of(kind: str | type[CostModel]) -> str:
+def model_name(kind: str | type[CostModel]) -> str:
     """Returns a name by which `get` finds a class, wherever it is defined; a name is returned unchanged.
 
     Raises:
-        ModelError: it is not a subclass of `CostModel`.
+        CostModelError: it is not a subclass of `CostModel`.
     """
     if isinstance(kind, str):
         return kind
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
-        raise ModelError(
+        raise CostModelError(
             "`cost_model` must be a name, a subclass of CostModel or an object of one (`SklearnModel` takes estimators "
             f"of scikit-learn), but got cost_model={kind!r:.200}"
         )
@@ -82,18 +84,18 @@ def name_of(kind: str | type[CostModel]) -> str:
     return path
 
 
-def options_of(model: CostModel) -> dict[str, Any]:
+def read_options(model: CostModel) -> dict[str, Any]:
     """Reads the options for making another model like this one, without the seed and the learned state.
 
     Raises:
-        ModelError: an option of its class is not an attribute of that name.
+        CostModelError: an option of its class is not an attribute of that name.
     """
     options: dict[str, Any] = {}
     for name, parameter in inspect.signature(type(model)).parameters.items():
         if name == "seed":
             continue
         if not hasattr(model, name):
-            raise ModelError(
+            raise CostModelError(
                 f"a model that is given as an object must keep its options as attributes, but {type(model).__name__} "
                 f"has no {name!r}"
             )
@@ -109,7 +111,7 @@ def takes_seed(name: str) -> bool:
     """Tells whether the model takes a seed.
 
     Raises:
-        ModelError: no model has this name.
+        CostModelError: no model has this name.
     """
     return "seed" in inspect.signature(get(name)).parameters
 
@@ -121,7 +123,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     that cannot be stored. For the package's models this is part of their contract.
 
     Raises:
-        ModelError: the model, an option or its value is unknown or refused, or the learned state cannot be saved.
+        CostModelError: the model, an option or its value is unknown or refused, or the learned state cannot be saved.
         MissingExtra: packages that fit the model are not installed.
     """
     kind = get(name)
@@ -129,7 +131,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     named = [key for key, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
     for option in options if len(named) == len(parameters) else ():
         if option not in parameters:
-            raise ModelError(
+            raise CostModelError(
                 f"`{name}` must have options among {', '.join(parameters) or 'none'}, "
                 f"but got {option!r}{nearest(option, parameters)}"
             )
@@ -139,7 +141,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     try:
         model: CostModel = kind(**{**seeded, **options})
     except ValueError as error:
-        raise ModelError(f"{name}: {error}") from error
+        raise CostModelError(f"{name}: {error}") from error
     if name in _FITTED_BY:
         require(f"the cost model {name}", _FITTED_BY[name])
     if name not in MODELS:
@@ -153,35 +155,35 @@ def _check_type(option: str, value: Any, default: Any) -> None:
         return
     allowed = (int, float) if isinstance(default, float) else (type(default),)
     if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
-        raise ModelError(f"`{option}` must be of type {type(default).__name__}, but got {option}={value!r}")
+        raise CostModelError(f"`{option}` must be of type {type(default).__name__}, but got {option}={value!r}")
 
 
-def known(name: str) -> type[CostModel]:
+def get_trusted(name: str) -> type[CostModel]:
     """Finds the model class of a name read from a file, as `get` does, but runs no code that was not asked for before.
 
     Raises:
-        ModelError: no model has this name, or it is a user's own that this process has not asked for.
+        CostModelError: no model has this name, or it is a user's own that this process has not asked for.
     """
     if name in MODELS or not is_own(name):
         return get(name)
-    if place_of(name) not in _OWN:
-        raise ModelError(
+    if absolute_name(name) not in _OWN:
+        raise CostModelError(
             f"a model of one's own must be asked for by its name before its file is read, for that runs its code, "
             f"but got cost_model={name!r}"
         )
-    return _OWN[place_of(name)]
+    return _OWN[absolute_name(name)]
 
 
 def remake(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     """Makes a model of a name and options read from a file, without running code that was not asked for before.
 
     Raises:
-        ModelError: see `make` and `known`, which also applies to models named among the options.
+        CostModelError: see `make` and `get_trusted`, which also applies to models named among the options.
     """
-    known(name)
+    get_trusted(name)
     for text in _texts(options):
         if is_own(text):
-            known(text)
+            get_trusted(text)
     return make(name, options, seed)
 
 
@@ -197,7 +199,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _own(name: str) -> type[CostModel]:
-    kind = attribute(name, "cost_model", ModelError)
+    kind = attribute(name, "cost_model", CostModelError)
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
-        raise ModelError(f"`cost_model` must name a subclass of CostModel, but got cost_model={name!r}")
+        raise CostModelError(f"`cost_model` must name a subclass of CostModel, but got cost_model={name!r}")
     return kind

@@ -36,7 +36,7 @@ def speeds(features: Sequence[NDArray[np.float32]] | NDArray[np.float32]) -> Sco
     return np.exp2(-logarithms(features))
 
 
-def scale_of(speed: Scores, throughput: Scores, weight: Scores) -> float:
+def fit_scale(speed: Scores, throughput: Scores, weight: Scores) -> float:
     """Fits the scale of the roofline's speed to the throughput, by weighted least squares."""
     return float((weight * speed * throughput).sum() / (weight * speed**2).sum())
 

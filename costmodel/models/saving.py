@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.features import NAMES
 from costmodel.models.base import CostModel, Scores, UncertainModel
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from search_space.scratch import ScratchFolder
 
 ROWS = 10  # made-up programs that a model is tried on
@@ -27,7 +27,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
         options: options that it is made with, with the seed.
 
     Raises:
-        ModelError: it cannot be saved or loaded, its file is not text, or the loaded model predicts otherwise.
+        CostModelError: it cannot be saved or loaded, its file is not text, or the loaded model predicts otherwise.
     """
     key = (kind, repr(sorted(options.items())))
     if key in _SEEN:
@@ -40,7 +40,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
     for actual, expected in zip(_predictions(name, loaded, features, "loaded"), expected_scores, strict=True):
         if not np.array_equal(actual, expected):
             row = int(np.flatnonzero(actual != expected)[0])
-            raise ModelError(
+            raise CostModelError(
                 f"{name}: a model must predict after loading what it did before saving, to the last bit, "
                 f"but got {actual[row]!r} for {expected[row]!r}; `saved` names the attributes that are kept"
             )
@@ -52,57 +52,57 @@ def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) 
     try:
         model.save(path)
     except Exception as error:  # a user's code may raise anything
-        raise ModelError(f"{name}: what a model learns must be saved, but {_reason(error)}") from error
+        raise CostModelError(f"{name}: what a model learns must be saved, but {_reason(error)}") from error
     _check_text(name, path)
     try:
         loaded = kind()
     except TypeError as error:
-        raise ModelError(f"{name}: a model must be made without options where it is loaded, but {error}") from error
+        raise CostModelError(f"{name}: a model must be made without options where it is loaded, but {error}") from error
     try:
         loaded.load(path)
     except Exception as error:
-        raise ModelError(f"{name}: what a model saved must be loaded again, but {_reason(error)}") from error
+        raise CostModelError(f"{name}: what a model saved must be loaded again, but {_reason(error)}") from error
     return loaded
 
 
 def _check_text(name: str, path: Path) -> None:
     """Refuses a file that is not text: binary files of learned models are pickles, which run code when read."""
     if not path.is_file():
-        raise ModelError(f"{name}: `save` must write the file that it is given, but there is none")
+        raise CostModelError(f"{name}: `save` must write the file that it is given, but there is none")
     content = path.read_bytes()
     try:
         text = content.decode()
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise ModelError(f"{name}: `save` must write text, never code or pickles, but got {content[:16]!r}")
+        raise CostModelError(f"{name}: `save` must write text, never code or pickles, but got {content[:16]!r}")
 
 
 def _predictions(name: str, model: CostModel, features: NDArray[np.float32], state: str) -> tuple[Scores, ...]:
     """Predicts scores by a model that was `fitted` or `loaded`.
 
     Raises:
-        ModelError: it cannot predict; for a loaded one, names the attribute that `saved` lacks.
+        CostModelError: it cannot predict; for a loaded one, names the attribute that `saved` lacks.
     """
     try:
         if isinstance(model, UncertainModel):
             return model.predict_with_deviation(features)
         return (model.predict(features),)
-    except ModelError:
+    except CostModelError:
         raise
     except AttributeError as error:
         if state == "fitted" or error.obj is not model:
             raise
-        raise ModelError(
+        raise CostModelError(
             f"{name}: `saved` must name every attribute that `predict` reads, but {error.name!r} is not among "
             f"{list(model.saved)}"
         ) from error
     except ValueError as error:  # a model without learned state reports that it was not fitted
-        raise ModelError(f"{name}: a model must predict once it was {state}, but {error}") from error
+        raise CostModelError(f"{name}: a model must predict once it was {state}, but {error}") from error
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, ModelError) else f"got {type(error).__name__}: {error}"
+    return str(error) if isinstance(error, CostModelError) else f"got {type(error).__name__}: {error}"
 
 
 def _programs() -> tuple[NDArray[np.float32], NDArray[np.float64]]:

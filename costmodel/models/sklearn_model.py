@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from costmodel.models import text
 from costmodel.models.base import Scores
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.program_model import ProgramModel, Rows, fitting, one_thread, rounded
 from search_space.extras import require
 from search_space.operators.checks import nearest
@@ -73,7 +73,7 @@ class SklearnModel(ProgramModel):
         options: parameters that differ from the defaults of the class.
 
     Raises:
-        ModelError: the class is not in `ESTIMATORS`, or it lacks or refuses an option.
+        CostModelError: the class is not in `ESTIMATORS`, or it lacks or refuses an option.
         MissingExtra: scikit-learn is not installed.
     """
 
@@ -108,9 +108,9 @@ class SklearnModel(ProgramModel):
         """Fits the estimator.
 
         Raises:
-            ModelError: the estimator cannot learn from these programs.
+            CostModelError: the estimator cannot learn from these programs.
         """
-        regressor = _made(learned["estimator"], json.loads(learned["options"]), learned["seed"])
+        regressor = _make_estimator(learned["estimator"], json.loads(learned["options"]), learned["seed"])
         self._regressor = _fitted(regressor, learned["rows"], learned["target"], learned["weight"])
 
     def score(self, rows: Rows) -> Scores:
@@ -118,7 +118,7 @@ class SklearnModel(ProgramModel):
         try:
             found = self._regressor.predict(rounded(rows))
         except ValueError as error:
-            raise ModelError(f"{self.estimator} must predict, but: {_first_line(error)}") from error
+            raise CostModelError(f"{self.estimator} must predict, but: {_first_line(error)}") from error
         return rounded(np.asarray(found, np.float64).reshape(len(rows)))
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
@@ -132,7 +132,7 @@ class SklearnModel(ProgramModel):
             self.options = _checked(str(learned["estimator"]), json.loads(learned["options"]))
             self.prepare(learned)
         except (TypeError, ValueError, AttributeError) as error:
-            raise ModelError(f"{path}: a saved model must be whole, but {error}") from None
+            raise CostModelError(f"{path}: a saved model must be whole, but {error}") from None
         self.estimator, self._learned = str(learned["estimator"]), learned
 
 
@@ -140,16 +140,16 @@ def _taken_apart(estimator: Any, options: Mapping[str, Any]) -> tuple[str, dict[
     """Takes an estimator apart into the name of its class and its parameters."""
     name = type(estimator).__name__
     if name not in ESTIMATORS or not type(estimator).__module__.startswith(f"sklearn.{ESTIMATORS[name]}"):
-        raise ModelError(f"`estimator` must be one of {', '.join(ESTIMATORS)}, but got {estimator!r:.80}")
+        raise CostModelError(f"`estimator` must be one of {', '.join(ESTIMATORS)}, but got {estimator!r:.80}")
     if options:
-        raise ModelError(f"an estimator that is made must have its options already, but got {', '.join(options)}")
-    own, actual = _class_of(name)().get_params(deep=False), estimator.get_params(deep=False)
+        raise CostModelError(f"an estimator that is made must have its options already, but got {', '.join(options)}")
+    own, actual = _estimator_class(name)().get_params(deep=False), estimator.get_params(deep=False)
     return name, {k: v for k, v in actual.items() if k not in SET_HERE and repr(v) != repr(own[k])}
 
 
-def _class_of(name: str) -> Any:
+def _estimator_class(name: str) -> Any:
     if name not in ESTIMATORS:
-        raise ModelError(
+        raise CostModelError(
             f"`estimator` must be one of {', '.join(ESTIMATORS)}, but got estimator={name!r}{nearest(name, ESTIMATORS)}"
         )
     return getattr(import_module(f"sklearn.{ESTIMATORS[name]}"), name)
@@ -159,18 +159,20 @@ def _checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options as plain data, after a trial fit with them.
 
     Raises:
-        ModelError: an option is unknown, refused, or not plain data.
+        CostModelError: an option is unknown, refused, or not plain data.
     """
-    allowed = [option for option in _class_of(name)().get_params(deep=False) if option not in SET_HERE]
+    allowed = [option for option in _estimator_class(name)().get_params(deep=False) if option not in SET_HERE]
     for option in options:
         if option not in allowed:
-            raise ModelError(
+            raise CostModelError(
                 f"`{name}` must have options among {', '.join(allowed)}, but got {option!r}{nearest(option, allowed)}"
             )
     try:
         plain = json.dumps(dict(options), allow_nan=False)
     except (TypeError, ValueError):
-        raise ModelError(f"`{name}` must have options of numbers, texts and lists, but got {options!r:.200}") from None
+        raise CostModelError(
+            f"`{name}` must have options of numbers, texts and lists, but got {options!r:.200}"
+        ) from None
     _try(name, plain)
     accepted: dict[str, Any] = json.loads(plain)
     return accepted
@@ -181,15 +183,15 @@ def _try(name: str, options: str) -> None:
     """Fits an estimator with these options to a few made-up rows, as it validates values only then.
 
     Raises:
-        ModelError: the estimator refuses the options.
+        CostModelError: the estimator refuses the options.
     """
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(_TRIED, 4)).astype(np.float32)
-    _fitted(_made(name, json.loads(options), 0), rows, rng.uniform(size=_TRIED), np.ones(_TRIED))
+    _fitted(_make_estimator(name, json.loads(options), 0), rows, rng.uniform(size=_TRIED), np.ones(_TRIED))
 
 
-def _made(name: str, options: Mapping[str, Any], seed: int) -> Any:
-    kind = _class_of(name)
+def _make_estimator(name: str, options: Mapping[str, Any], seed: int) -> Any:
+    kind = _estimator_class(name)
     fixed = {"n_jobs": 1, "random_state": seed}
     return kind(**{k: v for k, v in fixed.items() if k in kind().get_params(deep=False)}, **options)
 
@@ -204,7 +206,7 @@ def _fitted(regressor: Any, rows: NDArray[np.float32], target: Scores, weight: S
         with fitting():
             return regressor.fit(rows.astype(np.float64), target, **weights)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise ModelError(f"{name} must learn from {len(rows)} programs, but: {_first_line(error)}") from error
+        raise CostModelError(f"{name} must learn from {len(rows)} programs, but: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

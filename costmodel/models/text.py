@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.features import NAMES
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from search_space.files import replace_file
 
 Value = int | float | str | NDArray[Any] | list[Any]
@@ -29,14 +29,14 @@ def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
         values: numbers, texts and arrays by name; arrays of any shape, finite.
 
     Raises:
-        ModelError: a value is of another type, or not finite.
+        CostModelError: a value is of another type, or not finite.
     """
     lines = []
     for name, value in {"model": model, "features": FEATURES, **values}.items():
         try:
             lines.append(f" {json.dumps(name)}: {_dump(value)}")
         except (TypeError, ValueError) as error:
-            raise ModelError(
+            raise CostModelError(
                 f"{model}: what is saved must be finite numbers, texts and arrays, but {name!r} is not: {error}"
             ) from None
     replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
@@ -51,20 +51,20 @@ def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
         names: names that the file must have.
 
     Raises:
-        ModelError: the file is not a saved model, is of another kind of model, or of other features.
+        CostModelError: the file is not a saved model, is of another kind of model, or of other features.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         header = values.pop("model"), values.pop("features")
         read = {name: _load(value) for name, value in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path}: a saved model must be whole, but {error!r}") from None
+        raise CostModelError(f"{path}: a saved model must be whole, but {error!r}") from None
     if header != (model, FEATURES):
-        raise ModelError(
+        raise CostModelError(
             f"{path}: a saved model must be {model!r} on the features {FEATURES}, but got {header[0]!r} on {header[1]}"
         )
     if missing := [name for name in names if name not in read]:
-        raise ModelError(
+        raise CostModelError(
             f"{path}: a saved model must have {', '.join(missing)}, but got {', '.join(read) or 'nothing'}"
         )
     return read

@@ -19,7 +19,7 @@ class Range:
     log: bool = False
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Tells whether the option is an integer."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 
 if TYPE_CHECKING:
     from costmodel.models.base import CostModel
@@ -28,7 +28,7 @@ def open_pretrained(name: str, target: str) -> CostModel | None:
         target: name of the target; `cpu` and `cpu:haswell` are of one kind.
 
     Raises:
-        ModelError: the file cannot be read.
+        CostModelError: the file cannot be read.
     """
     file = _file(name)
     if file is None:
@@ -37,11 +37,11 @@ def open_pretrained(name: str, target: str) -> CostModel | None:
     return model if target.partition(":")[0] in kinds else None
 
 
-def digest_of(name: str) -> str:
+def compute_digest(name: str) -> str:
     """Returns twelve hexadecimal digits that identify the model of a name; empty for `none`.
 
     Raises:
-        ModelError: the file cannot be read.
+        CostModelError: the file cannot be read.
     """
     file = _file(name)
     return "" if file is None else _digest(file, *_version(file))
@@ -57,12 +57,12 @@ def _version(file: Path) -> tuple[int, int]:
     """Returns the time of change in nanoseconds and the size of a file, by which cached contents are recognised.
 
     Raises:
-        ModelError: the file does not exist.
+        CostModelError: the file does not exist.
     """
     try:
         status = file.stat()
     except OSError as error:
-        raise ModelError(
+        raise CostModelError(
             f"`pretrained` must be {SHIPPED}, {NONE} or a file that `autotune costmodel pretrain` wrote, but got "
             f"{str(file)!r}: {error.strerror}"
         ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from costmodel.features.relative import RELATIVE_NAMES
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.lightgbm_residual import ResidualModel
 from search_space.files import replacing
@@ -30,10 +30,10 @@ def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
         path: path that ends with `.npz`.
 
     Raises:
-        ModelError: the path ends otherwise.
+        CostModelError: the path ends otherwise.
     """
     if path.suffix != ".npz":
-        raise ModelError(f"a pretrained model must be written to a file that ends with .npz, but got {path.name!r}")
+        raise CostModelError(f"a pretrained model must be written to a file that ends with .npz, but got {path.name!r}")
     kinds = ",".join(sorted({target.partition(":")[0] for target in targets}))
     arrays: dict[str, Any] = {name: getattr(model.forest, name).astype(kind) for name, kind in STORED.items()}
     said = {"format": FORMAT, "targets": kinds, "names": "\n".join(RELATIVE_NAMES), "members": model.own()}
@@ -47,19 +47,21 @@ def read(path: Path) -> tuple[frozenset[str], ResidualModel]:
     """Reads the kinds of targets that a model has learned of, and the model. It never runs code of the file.
 
     Raises:
-        ModelError: the file is not a pretrained model, or is one on features that do not exist any more.
+        CostModelError: the file is not a pretrained model, or is one on features that do not exist any more.
     """
     try:
         with np.load(path, allow_pickle=False) as data:
             contents = {name: data[name] for name in (*KINDS, "format", "targets", "names", "members")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelError(
+        raise CostModelError(
             f"{path}: a pretrained model must be what `autotune costmodel pretrain` wrote, but {error}"
         ) from None
     if str(contents["format"]) != FORMAT:
-        raise ModelError(f"{path}: `format` must be {FORMAT!r}, but got {str(contents['format'])!r}")
+        raise CostModelError(f"{path}: `format` must be {FORMAT!r}, but got {str(contents['format'])!r}")
     if str(contents["names"]).split("\n") != list(RELATIVE_NAMES):
-        raise ModelError(f"{path}: a pretrained model must be of the features that there are, but was made of others")
+        raise CostModelError(
+            f"{path}: a pretrained model must be of the features that there are, but was made of others"
+        )
     forest = Forest(**{name: np.ascontiguousarray(contents[name], kind) for name, kind in KINDS.items()})
     members = str(contents["members"])
     nodes, trees = len(forest.features), len(forest.ends)
@@ -74,5 +76,5 @@ def read(path: Path) -> tuple[frozenset[str], ResidualModel]:
         and np.isfinite(forest.leaves).all()
     )
     if not complete:  # native code uses these numbers as indices
-        raise ModelError(f"{path}: the trees of a pretrained model must be whole, but these are not")
+        raise CostModelError(f"{path}: the trees of a pretrained model must be whole, but these are not")
     return frozenset(str(contents["targets"]).split(",")), ResidualModel.of(forest, int(members))

@@ -168,7 +168,7 @@ def _units(hardware: Hardware) -> dict[str, float]:
     }
 
 
-def _unit_of(name: str) -> str | None:
+def _feature_unit(name: str) -> str | None:
     """Returns the unit of a feature that is a logarithm of an amount; None if all machines count it alike."""
     if name in ("vectorize.product", "vectorize.length"):
         return "lanes"
@@ -181,7 +181,7 @@ def _unit_of(name: str) -> str | None:
     return None
 
 
-_UNIT_OF = {name: unit for name in COUNTS if (unit := _unit_of(name)) is not None}
+_UNIT_OF = {name: unit for name in COUNTS if (unit := _feature_unit(name)) is not None}
 
 ALIGNMENTS: dict[str, type[Any]] = {
     "none": Unaligned,

@@ -132,7 +132,7 @@ class Base:
             raise TransferError(f"{path}: a saved model must be whole, but {error}") from error
 
 
-class Known:
+class PriorKnowledge:
     """Knowledge of one task before it is measured.
 
     Args:
@@ -169,7 +169,7 @@ class Known:
             rows = np.sort(rng.permutation(len(task.features))[:share])
             mapped, own, target = self.base.frame.of(task), [task.features[row] for row in rows], task.throughput[rows]
             speeds = roofline.speeds(own)
-            scale = roofline.scale_of(speeds, target, 0.1 + target)
+            scale = roofline.fit_scale(speeds, target, 0.1 + target)
             drawn = SourcePrograms(
                 [*drawn.features, *(mapped(of) for of in own)],
                 np.concatenate([drawn.throughput, target]),

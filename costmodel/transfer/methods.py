@@ -16,7 +16,7 @@ from costmodel.models.forest import Forest
 from costmodel.models.learner import faster_half
 from costmodel.models.lightgbm_model import LightGBMModel
 from costmodel.models.lightgbm_rank import PairwiseModel
-from costmodel.transfer.base import Known
+from costmodel.transfer.base import PriorKnowledge
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
 from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted
@@ -36,12 +36,12 @@ class Method(ABC):
     """A method that scores candidates of one task, higher is better: at first by the source alone.
 
     Attributes:
-        known: knowledge of the task from the source.
+        prior: knowledge of the task from the source.
         seed: seed of every draw.
         weight: share of the source in the predictions, from 1 to 0.
     """
 
-    known: Known
+    prior: PriorKnowledge
     seed: int = 0
     weight: float = field(default=1.0, init=False)
 
@@ -77,14 +77,14 @@ class Calibration:
 class _Measured:
     """Columns of the measured programs that every method needs."""
 
-    def __init__(self, known: Known, features: Sequence[Features], throughput: Column) -> None:
+    def __init__(self, prior: PriorKnowledge, features: Sequence[Features], throughput: Column) -> None:
         self.features, self.target = features, np.asarray(throughput, np.float64)
         self.weight = BASE_WEIGHT + self.target
         self.scores = np.empty(len(features))
         for places, block in by_length(features):
-            self.scores[places] = known(block)
+            self.scores[places] = prior(block)
         self.speeds = roofline.speeds(features)
-        self.scale = roofline.scale_of(self.speeds, self.target, self.weight)
+        self.scale = roofline.fit_scale(self.speeds, self.target, self.weight)
         self.calibration = Calibration.of(self.scores, self.target, self.weight)
 
 
@@ -108,12 +108,12 @@ class Residual(Method):
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
         self.weight = 0.5 ** (len(features) / self.half_life) if self.half_life else 1.0
-        measured = self._measured = _Measured(self.known, features, throughput)
+        measured = self._measured = _Measured(self.prior, features, throughput)
         expected = self._expected(measured.scores, measured.speeds)
         self._forest = Growth(self.seed).grow(features, measured.target - expected, measured.weight)
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        scores = self.known(features)
+        scores = self.prior(features)
         if self._forest is None:
             return scores
         speeds = roofline.speeds(features)
@@ -151,23 +151,23 @@ class FineTuned(Method):
             raise ValueError(
                 f"`penalty` and `passes` must be positive, but got penalty={self.penalty}, passes={self.passes}"
             )
-        model = self.known.base.model
+        model = self.prior.base.model
         if not isinstance(model, TREES):
             raise TransferError(
                 f"`model` must be made of boosted trees for the methods fine_tune and kriging, "
-                f"but got model={self.known.base.name!r}"
+                f"but got model={self.prior.base.name!r}"
             )
         self._source = self._model = model
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
         places = self._learned(np.asarray(throughput, np.float64))
         features, throughput = [features[place] for place in places.tolist()], throughput[places]
-        measured = _Measured(self.known, features, throughput)
+        measured = _Measured(self.prior, features, throughput)
         calibration = measured.calibration
         self._model, self.weight = self._source, 0.0
         if calibration.slope <= 0.0:
             return  # the source's order is useless here, which the guard handles
-        aligned = [self.known.align(of) for of in features]
+        aligned = [self.prior.align(of) for of in features]
         rows, program = self._source.rows(aligned)
         before, target = self._source.forest, (measured.target - calibration.shift) / calibration.slope
         after = self._refitted(rows, program, target - measured.scores, measured.weight)
@@ -177,7 +177,7 @@ class FineTuned(Method):
         self.weight = 1.0 - moved
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        return self._model.predict(self.known.align(features))
+        return self._model.predict(self.prior.align(features))
 
     def _learned(self, throughput: Column) -> NDArray[np.int64]:
         """Chooses the indices of the records to learn from."""
@@ -230,7 +230,7 @@ class Joint(Method):
                 f"`half_life`, `share` and `programs` must be positive, "
                 f"but got half_life={self.half_life}, share={self.share}, programs={self.programs}"
             )
-        self._programs = self.known.programs(self.programs, np.random.default_rng(self.seed))
+        self._programs = self.prior.programs(self.programs, np.random.default_rng(self.seed))
         self._forest: Forest | None = None
         self._scale = 0.0
 
@@ -238,21 +238,21 @@ class Joint(Method):
         target, source = np.asarray(throughput, np.float64), self._programs
         weight = BASE_WEIGHT + target
         speeds = roofline.speeds(features)
-        self._scale = roofline.scale_of(speeds, target, weight)
+        self._scale = roofline.fit_scale(speeds, target, weight)
         theirs = source.weights * (BASE_WEIGHT + source.throughput)
         theirs *= self.share * 0.5 ** (len(features) / self.half_life) / theirs.sum()
         self.weight = float(theirs.sum() / (theirs.sum() + len(features)))
         self._forest = Growth(self.seed, trees=150).grow(
-            [*source.features, *(self.known.align(of) for of in features)],
+            [*source.features, *(self.prior.align(of) for of in features)],
             np.concatenate([source.missing, target - roofline.expected(speeds, self._scale)]),
             np.concatenate([theirs, weight]),
         )
 
     def predict(self, features: NDArray[np.float32]) -> Column:
         if self._forest is None:
-            return self.known(features)
+            return self.prior(features)
         speeds = roofline.speeds(features)
-        return roofline.expected(speeds, self._scale) + summed(self._forest, self.known.align(features))
+        return roofline.expected(speeds, self._scale) + summed(self._forest, self.prior.align(features))
 
 
 METHODS: dict[str, type[Method]] = {

@@ -28,7 +28,7 @@ def distances(source: Sequence[SourceTask], task: Task, by: str = "all") -> Dist
     Raises:
         TransferError: `by` is unknown.
     """
-    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in names_of(by)], axis=0)
+    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in measure_names(by)], axis=0)
     return found
 
 
@@ -38,7 +38,7 @@ def described_distances(source: Sequence[SourceTask], task: Task) -> Distances:
     return found
 
 
-def names_of(by: str) -> tuple[str, ...]:
+def measure_names(by: str) -> tuple[str, ...]:
     """Lists the measures that are averaged.
 
     Raises:
@@ -49,15 +49,15 @@ def names_of(by: str) -> tuple[str, ...]:
     return tuple(MEASURES) if by == "all" else (by,)
 
 
-def weights(found: Distances) -> NDArray[np.float64]:
+def weights(distances: Distances) -> NDArray[np.float64]:
     """Computes each source task's weight, exp(-distance**2), 0.37 at the mean distance, scaled to a maximum of 1."""
-    weights: NDArray[np.float64] = np.exp(found.min(initial=np.inf) ** 2 - found**2)
+    weights: NDArray[np.float64] = np.exp(distances.min(initial=np.inf) ** 2 - distances**2)
     return weights
 
 
-def nearest(found: Distances, count: int) -> NDArray[np.int64]:
+def nearest(distances: Distances, count: int) -> NDArray[np.int64]:
     """Returns the indices of the `count` nearest source tasks, ascending; of equal ones the earlier first."""
-    return np.sort(np.argsort(found, kind="stable")[:count])
+    return np.sort(np.argsort(distances, kind="stable")[:count])
 
 
 def _operators(source: Sequence[SourceTask], task: Task) -> Distances:
@@ -104,9 +104,9 @@ def _quantiles(task: Task) -> NDArray[np.float64]:
     return np.quantile(rows.astype(np.float64), QUANTILES, axis=0).ravel()
 
 
-def _scaled(found: Distances) -> Distances:
-    mean = found.mean() if len(found) else 0.0
-    return found / mean if mean > 0 else found
+def _scaled(distances: Distances) -> Distances:
+    mean = distances.mean() if len(distances) else 0.0
+    return distances / mean if mean > 0 else distances
 
 
 MEASURES: dict[str, Callable[[Sequence[SourceTask], Task], Distances]] = {

@@ -36,7 +36,7 @@ class TargetTask:
     @cached_property
     def sample_rows(self) -> Features:
         """Statements of the sample: (rows, features)."""
-        return rows_of(self.sample)
+        return concatenate_rows(self.sample)
 
 
 class SourceTask:
@@ -90,7 +90,7 @@ class SourceTask:
     @cached_property
     def sample_rows(self) -> Features:
         """Statements of the sample: (rows, features)."""
-        return rows_of(self.sample)
+        return concatenate_rows(self.sample)
 
     def __repr__(self) -> str:
         return f"SourceTask({self.task.key})"
@@ -99,6 +99,6 @@ class SourceTask:
 Task = SourceTask | TargetTask
 
 
-def rows_of(features: Sequence[Features]) -> Features:
+def concatenate_rows(features: Sequence[Features]) -> Features:
     """Stacks the statements of programs: (rows, features)."""
     return np.concatenate([np.empty((0, len(NAMES)), np.float32), *features])

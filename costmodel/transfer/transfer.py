@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from costmodel.dataset import SHIPPED, Dataset, DatasetError
 from costmodel.dataset.build import build
 from costmodel.transfer import align, methods, similarity
-from costmodel.transfer.base import SCHEMA, Base, Known
+from costmodel.transfer.base import SCHEMA, Base, PriorKnowledge
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.guard import FIRST_SHARE, LITTLE_SHARES, MOST_SHARE, Guard
 from costmodel.transfer.methods import Method
@@ -61,7 +61,7 @@ class Options:
         if self.method != methods.AUTO:
             methods.get(self.method)
         align.get(self.align)
-        similarity.names_of(self.similarity)
+        similarity.measure_names(self.similarity)
         if self.tasks is not None and self.tasks < 1:
             raise TransferError(f"`tasks` must be at least 1, but got tasks={self.tasks}")
 
@@ -146,7 +146,7 @@ class Source:
                 used, apart = [used[index] for index in chosen.tolist()], apart[chosen]
             weights = similarity.weights(apart)
             base = self._base(used, None if options.tasks is None else weights, options, seed)
-        known = Known(base, task, used, weights)
+        known = PriorKnowledge(base, task, used, weights)
         name = methods.chosen(options.method, base.model)
         try:
             method = methods.get(name)(known, seed, **options.options)
@@ -185,7 +185,7 @@ class Transfer:
     def __init__(self, method: Method, name: str, source: str, guard: Guard | None = None) -> None:
         self._method: Method | None = method
         self.name, self.source, self.guard = name, source, guard
-        self.tasks, self.programs = method.known.base.tasks, method.known.base.programs
+        self.tasks, self.programs = method.prior.base.tasks, method.prior.base.programs
 
     @property
     def active(self) -> bool:
@@ -243,7 +243,7 @@ class Transfer:
             "dropped_at": None if self.guard is None else self.guard.dropped_at,
             "share": self.share,
             "weight": self.weight,
-            "rounds": [{name: _known(value) for name, value in vars(round_).items()} for round_ in rounds],
+            "rounds": [{name: _none_if_nan(value) for name, value in vars(round_).items()} for round_ in rounds],
         }
 
 
@@ -270,5 +270,5 @@ def _is_saved(path: Path) -> bool:
     return SCHEMA in head
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models.booster import boost, options_of, trees_for
+from costmodel.models.booster import boost, make_options, trees_for
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.lightgbm_model import SumLoss
 from costmodel.transfer.tasks import Features
@@ -42,7 +42,7 @@ class Growth:
             weight: weight of each program in the squared error.
         """
         loss = SumLoss(np.array([len(of) for of in features]), missing, weight)
-        parameters = options_of(self.seed, self.leaves, self.learning_rate, self.feature_share, BINS)
+        parameters = make_options(self.seed, self.leaves, self.learning_rate, self.feature_share, BINS)
         text = boost(np.concatenate(list(features)), loss, parameters, trees_for(len(features), self.trees))
         return Forest.from_lightgbm(text)
 
@@ -57,7 +57,7 @@ def by_length(features: Sequence[Features]) -> list[tuple[NDArray[np.int64], NDA
     return groups
 
 
-def leaves_of(forest: Forest, rows: Features) -> NDArray[np.int64]:
+def find_leaves(forest: Forest, rows: Features) -> NDArray[np.int64]:
     """Finds the leaf of each row in each tree: (rows, features) -> (trees, rows), columns of `Forest.leaves`."""
     out = np.empty((len(forest.ends), len(rows)), np.int64)
     begin = 0
@@ -95,7 +95,7 @@ def refitted(
         penalty: weight of a leaf's old value, in programs.
         passes: number of passes over all trees.
     """
-    reached = leaves_of(forest, rows)
+    reached = find_leaves(forest, rows)
     leaves = forest.leaves.copy()
     scores = np.zeros(len(rows))
     for tree, of in enumerate(reached):
@@ -137,7 +137,7 @@ def kriged(
     Returns:
         The trees, and the noise that the likelihood prefers of `NOISES`.
     """
-    reached = leaves_of(forest, rows)
+    reached = find_leaves(forest, rows)
     spread = np.array([of[of != 0.0].var() if of.any() else 0.0 for of in forest.leaves])  # padding of a tree is 0
     if not spread.sum() > 0.0:
         return forest, NOISES[-1]

@@ -26,7 +26,7 @@ class EndpointRefused(EndpointLost):
     """The endpoint gave an impossible answer: its trial goes elsewhere, and it gets no other trial in this run."""
 
 
-class Builder(Protocol):
+class BuildEndpoint(Protocol):
     """An endpoint that compiles trials.
 
     Attributes:
@@ -57,7 +57,7 @@ class Device(Protocol):
 
     Attributes:
         name: unique in the fleet; records name the device that made them.
-        host: name of the machine that the device is attached to, see `Builder`.
+        host: name of the machine that the device is attached to, see `BuildEndpoint`.
         targets: names of the targets whose modules it runs, without variants.
         exclusive: whether work on the same host disturbs timings; a simulator's are not disturbed.
         description: description of the machine, for the records; plain data.

@@ -132,7 +132,7 @@ class LocalBuilder(LocalEndpoint):
         bound: see `LocalEndpoint`.
 
     Attributes:
-        name, host, targets, slots: see `measure.fleet.endpoint.Builder`.
+        name, host, targets, slots: see `measure.fleet.endpoint.BuildEndpoint`.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from measure.fleet.endpoint import Builder, Device
+from measure.fleet.endpoint import BuildEndpoint, Device
 from measure.pool import Trial
 
 Phase = Literal["shared", "alone"]
@@ -104,7 +104,7 @@ class Member:
         description: description of a device, for the records.
     """
 
-    endpoint: Builder | Device
+    endpoint: BuildEndpoint | Device
     host: Host
     targets: frozenset[str]
     builds: bool
@@ -119,10 +119,10 @@ class Member:
         return f"{kind} {self.endpoint.name} ({', '.join(sorted(self.targets))})"
 
 
-def member_of(endpoint: Builder | Device, host: Host) -> Member:
+def make_member(endpoint: BuildEndpoint | Device, host: Host) -> Member:
     """Makes the state of an endpoint that joins."""
     targets = frozenset(endpoint.targets)
     if hasattr(endpoint, "build"):
-        return Member(endpoint, host, targets, True, False, cast(Builder, endpoint).slots)
+        return Member(endpoint, host, targets, True, False, cast(BuildEndpoint, endpoint).slots)
     description = {**endpoint.description, "device": endpoint.name}
     return Member(endpoint, host, targets, False, endpoint.exclusive, 1, description=description)

@@ -17,9 +17,9 @@ from typing import Protocol, cast
 
 from measure.best import BestLatencies
 from measure.errors import ErrorClass, OutcomeError, PoolError, failure
-from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefused
-from measure.fleet.members import Host, Member, Work, member_of
-from measure.fleet.validation import Judge, now, result_of, validated
+from measure.fleet.endpoint import BuildEndpoint, Device, EndpointLost, EndpointRefused
+from measure.fleet.members import Host, Member, Work, make_member
+from measure.fleet.validation import Judge, now, read_result, validated
 from measure.host import machine_name
 from measure.notices import NOTICE_SECONDS
 from measure.outcome import MOST_TEXT
@@ -89,7 +89,7 @@ class Fleet:
         self.settings = settings
         self._report, self._fail, self._judge = report, fail, judge
         self.lacks: dict[str, str] = {}
-        self._members: dict[Builder | Device, Member] = {}
+        self._members: dict[BuildEndpoint | Device, Member] = {}
         self._names, self._refused = set[str](), set[str]()
         self._hosts: dict[str, Host] = {}
         self._free: dict[bool, dict[str, dict[Member, None]]] = {  # is builder -> target -> members, longest free first
@@ -112,7 +112,7 @@ class Fleet:
         self.wanted: frozenset[str] = frozenset()
         """Names of the targets that trials have had so far: machines for others need not be started."""
 
-    def join(self, endpoint: Builder | Device) -> None:
+    def join(self, endpoint: BuildEndpoint | Device) -> None:
         """Adds a machine, which is given work from now on.
 
         Raises:
@@ -121,7 +121,7 @@ class Fleet:
         if endpoint.name in self._names:
             raise ValueError(f"`name` must be unique in the fleet, but got name={endpoint.name!r} again")
         host = self._hosts.setdefault(endpoint.host, Host())
-        member = member_of(endpoint, host)
+        member = make_member(endpoint, host)
         if self.refused(endpoint):
             member.targets = frozenset()  # it may stay, but gets no work
         host.add(member)
@@ -134,7 +134,7 @@ class Fleet:
         log.info("%s joins", member)
         self._wake()
 
-    def leave(self, endpoint: Builder | Device) -> None:
+    def leave(self, endpoint: BuildEndpoint | Device) -> None:
         """Removes and closes a machine; another one gets its work. Does nothing if the machine has left before."""
         member = self._members.pop(endpoint, None)
         if member is None:
@@ -155,17 +155,17 @@ class Fleet:
         task.add_done_callback(self._background.discard)
         self._wake()
 
-    async def left(self, endpoint: Builder | Device) -> None:
+    async def left(self, endpoint: BuildEndpoint | Device) -> None:
         """Waits until a machine has left, by `leave` or a loss; returns at once if it is not in the fleet."""
         if endpoint in self._members:
             await self._members[endpoint].gone.wait()
 
-    def refused(self, endpoint: Builder | Device) -> bool:
+    def refused(self, endpoint: BuildEndpoint | Device) -> bool:
         """Tells whether a machine of this name gave an impossible answer; it gets no more trials."""
         return endpoint.name in self._refused
 
     @property
-    def endpoints(self) -> Sequence[Builder | Device]:
+    def endpoints(self) -> Sequence[BuildEndpoint | Device]:
         """Builders and devices in the fleet now."""
         return tuple(self._members)
 
@@ -230,7 +230,7 @@ class Fleet:
         """Gives a trial to an endpoint."""
         if member.builds:
             self._building[work.target] += 1
-            coroutine = cast(Builder, member.endpoint).build(work.trial)
+            coroutine = cast(BuildEndpoint, member.endpoint).build(work.trial)
         else:
             device = cast(Device, member.endpoint)
             coroutine = device.run(work.trial, work.module, self._best.limit(work.trial))
@@ -312,7 +312,7 @@ class Fleet:
             return
         message = f"{work.losses} machines were lost with this trial; the last one: {member}: {why}"
         lost = {"error": ErrorClass.lost, "message": message[:MOST_TEXT]}
-        self._report(result_of(work, lost, built=member.builds, host=member.description))
+        self._report(read_result(work, lost, built=member.builds, host=member.description))
 
     def _refuse(self, member: Member, work: Work, why: str) -> None:
         """Removes an endpoint with an invalid answer for good, without counting a loss of the trial."""
@@ -469,7 +469,7 @@ class Fleet:
         devices = [member for member in self._members.values() if not member.builds and member.targets]
         if all(member.alone and member.endpoint.host == machine_name() for member in devices):
             return 1
-        slots = sum(cast(Builder, member.endpoint).slots for member in self._members.values() if member.builds)
+        slots = sum(cast(BuildEndpoint, member.endpoint).slots for member in self._members.values() if member.builds)
         return 2 * len(devices) + slots
 
     def _offer(self, member: Member) -> None:
@@ -492,7 +492,7 @@ class Fleet:
             self._give_up(failure("a provider must go on", error))
         self._wake()
 
-    async def _close_endpoint(self, endpoint: Builder | Device) -> None:
+    async def _close_endpoint(self, endpoint: BuildEndpoint | Device) -> None:
         try:
             await endpoint.close()
         except EndpointLost as error:

@@ -49,7 +49,7 @@ def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialR
     if member.builds and said.get("error", ErrorClass.ok) is ErrorClass.ok:
         work.module, work.build_span = answer.blob, span
         return None
-    result = result_of(work, answer.header, built=member.builds, host=None if member.builds else member.description)
+    result = read_result(work, answer.header, built=member.builds, host=None if member.builds else member.description)
     if result.ok:
         trial, timed = work.trial, math.fsum(result.latencies)
         check_possible(trial.workload, trial.target, trial.threads, result.seconds)
@@ -68,13 +68,13 @@ def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialRe
         work.module, work.build_span = answer.blob, tuple(answer.header["span"])
         return None
     try:
-        return result_of(work, answer.header, member.builds)
+        return read_result(work, answer.header, member.builds)
     except OutcomeError as wrong:
         message = f"a measurement must be possible, but: {wrong}"
-        return result_of(work, {"error": ErrorClass.unknown, "message": message}, member.builds)
+        return read_result(work, {"error": ErrorClass.unknown, "message": message}, member.builds)
 
 
-def result_of(
+def read_result(
     work: Work, header: Mapping[str, Any], built: bool = False, host: Mapping[str, Any] | None = None
 ) -> TrialResult:
     """Makes the result of a trial.

@@ -52,7 +52,7 @@ class _ActorEndpoint:
 
 
 class RayBuilder(_ActorEndpoint):
-    """A builder on one Ray node; see `measure.fleet.endpoint.Builder`."""
+    """A builder on one Ray node; see `measure.fleet.endpoint.BuildEndpoint`."""
 
     def __init__(self, name: str, host: str, targets: frozenset[str], slots: int, actor: Any) -> None:
         super().__init__(name, host, targets, actor)

@@ -12,7 +12,7 @@ from measure.errors import PoolError
 from measure.ray.actors import Actor
 from measure.ray.cluster import connect
 from measure.ray.proxy import ProxyActor
-from measure.ray.resources import RPC, demand_of, resource_of
+from measure.ray.resources import RPC, ray_demand, resource_name
 from measure.ray.settings import ProxySettings, RaySettings, workplace_to_json
 from targets import registry
 
@@ -53,7 +53,7 @@ class Post:
         return f"ray:{self.address}/{self.node[:6]}/{self.kind}{self.number}"
 
 
-def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
+def list_posts(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
     """Lists the actors that a node of `ray.nodes()` should have; devices only for the targets `wanted`."""
     if not node["Alive"]:
         return []
@@ -64,7 +64,7 @@ def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
         Post(key, address, name, number)
         for name in registry.TARGETS
         if name in wanted
-        for number in range(int(resources.get(resource_of(name), 0)))
+        for number in range(int(resources.get(resource_name(name), 0)))
     ]
 
 
@@ -118,7 +118,7 @@ class RayProvider:
         wanted = fleet.wanted if self.proxy is None else frozenset()
         addresses = [] if self.proxy is None else self.proxy.addresses.split(",")
         proxies = {Post("", address.strip(), _PROXY, number) for number, address in enumerate(addresses)}
-        return proxies | {post for node in nodes for post in posts_of(node, wanted)}
+        return proxies | {post for node in nodes for post in list_posts(node, wanted)}
 
     async def _fill(self, fleet: Fleet, post: Post) -> None:
         """Keeps an actor at its post, and replaces it whenever it has died.
@@ -162,7 +162,7 @@ class RayProvider:
         role, slots = "build", self.settings.workplace.builders or post.slots
         if post.kind != _BUILDER:
             role, slots = "share" if registry.get(post.kind).simulated else "run", 1
-            common.update(demand_of(post.kind))
+            common.update(ray_demand(post.kind))
         options = {
             **common,
             "max_concurrency": 2 * slots + 2,  # cancelled calls may still be ending

@@ -86,11 +86,11 @@ class ProxyActor(Jobs):
         self._fleet = ProxiedFleet()
         self._provider: asyncio.Task[None] | None = None
 
-    async def devices(self, known: list[int]) -> dict[str, Any]:
+    async def devices(self, numbers: list[int]) -> dict[str, Any]:
         """Returns the devices to serve: at once if they differ from what the caller knows, else after some seconds.
 
         Args:
-            known: numbers of the devices that the caller knows.
+            numbers: numbers of the devices that the caller knows.
 
         Returns:
             `devices`, number -> plain facts of a device; or `fault`, the reason why there can be no device.
@@ -101,7 +101,7 @@ class ProxyActor(Jobs):
 
             provider: Provider = RpcProvider(parse_addresses(self._addresses), RpcSettings(**self._settings))
             self._provider = asyncio.create_task(provider.provide(cast("Fleet", self._fleet)))
-        if list(self._fleet.devices) == known and not self._provider.done():
+        if list(self._fleet.devices) == numbers and not self._provider.done():
             news = asyncio.create_task(self._fleet.changed.wait())
             await asyncio.wait({news, self._provider}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             news.cancel()

@@ -14,14 +14,14 @@ _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 """Options of Ray's actors that request its own resources."""
 
 
-def resource_of(name: str) -> str:
+def resource_name(name: str) -> str:
     """Returns the resource of which each device of the target called `name` takes one unit."""
     return registry.get(name).ray_resource or f"autotune_{name}"
 
 
-def demand_of(name: str) -> dict[str, Any]:
+def ray_demand(name: str) -> dict[str, Any]:
     """Returns the actor options that request one device of the target called `name`."""
-    resource = resource_of(name)
+    resource = resource_name(name)
     return {_OPTIONS[resource]: 1} if resource in _OPTIONS else {"resources": {resource: 1}}
 
 
@@ -34,5 +34,5 @@ def local_resources() -> dict[str, float]:
     for name in registry.TARGETS:
         target = registry.get(name)
         if not target.ray_resource:
-            amounts[resource_of(name)] = float(len(allowed_cores())) if target.simulated else 1.0
+            amounts[resource_name(name)] = float(len(allowed_cores())) if target.simulated else 1.0
     return amounts

@@ -24,7 +24,7 @@ class RpcDevice:
     """A device behind an RPC server.
 
     Args:
-        place: `HOST:PORT` of the worker.
+        address: `HOST:PORT` of the worker.
         greeting: description of the worker by itself.
         settings: token, time-outs.
         check: place where outputs are compared; None: as in the settings.
@@ -32,46 +32,46 @@ class RpcDevice:
 
     Attributes:
         name, host, targets, exclusive, description: see `measure.fleet.endpoint.Device`.
-        place: `HOST:PORT` of the worker.
+        address: `HOST:PORT` of the worker.
         idle: event that is set while no trial is under way.
         recalled: whether the device is to take no more trials.
     """
 
     def __init__(
         self,
-        place: str,
+        address: str,
         greeting: Greeting,
         settings: RpcSettings,
         check: Check | None = None,
         connection: Connection | None = None,
     ) -> None:
-        self.place, self.settings, self.check = place, settings, check or settings.check
-        self.name = f"{greeting.key or greeting.name} at {place}"
+        self.address, self.settings, self.check = address, settings, check or settings.check
+        self.name = f"{greeting.key or greeting.name} at {address}"
         self.host, self.exclusive = greeting.host, greeting.exclusive
         self.targets = frozenset({greeting.target.partition(":")[0]})
         self.description: Mapping[str, Any] = {**greeting.description, "device": self.name, "target": greeting.target}
         self.idle = asyncio.Event()
         self.idle.set()
         self.recalled = False
-        self._jobs = JobClient(connection or Connection(place, settings), greeting, settings, self.name)
+        self._jobs = JobClient(connection or Connection(address, settings), greeting, settings, self.name)
         self._references = _References(settings)
         self._doubtful = False  # whether the remote process may be damaged
         self._closed = False
 
     @classmethod
-    async def connect(cls, place: str, settings: RpcSettings, check: Check | None = None) -> RpcDevice:
+    async def connect(cls, address: str, settings: RpcSettings, check: Check | None = None) -> RpcDevice:
         """Connects to a device.
 
         Raises:
             PoolError: the server refuses this client, or is not a worker.
             Unreachable: the server does not answer.
         """
-        connection = Connection(place, settings)
+        connection = Connection(address, settings)
         try:
             reply = await greet(connection, settings)
             if reply["role"] != "device":
-                raise PoolError(f"`place` must be that of a worker, but {place} is a {reply['role']}")
-            return cls(place, read_greeting(reply), settings, check, connection)
+                raise PoolError(f"`place` must be that of a worker, but {address} is a {reply['role']}")
+            return cls(address, read_greeting(reply), settings, check, connection)
         except BaseException:
             connection.close()
             raise

@@ -55,8 +55,8 @@ class RpcProvider:
     async def _serve(self, fleet: Fleet, address: RpcAddress) -> None:
         """Keeps the devices of one address joined."""
         losses = 0
-        while address.place not in self.refused:
-            connection = Connection(address.place, self.settings)
+        while address.address not in self.refused:
+            connection = Connection(address.address, self.settings)
             joined = time.monotonic()
             try:
                 reply = await self._greet(connection, address)
@@ -81,11 +81,11 @@ class RpcProvider:
                 limit = f"{self.settings.connect_timeout:g} s"
                 if late and not self._reached:
                     rule = "`pool` must name a worker or tracker that answers"
-                    raise PoolError(f"{rule}, but {address.place} did not within {limit}: {error}") from None
+                    raise PoolError(f"{rule}, but {address.address} did not within {limit}: {error}") from None
                 if late and not warned:
                     warned = True
-                    log.warning("%s has not answered for %s, and is tried again: %s", address.place, limit, error)
-                patience.still(f"a worker or tracker at {address.place}, at most {limit}: {error}")
+                    log.warning("%s has not answered for %s, and is tried again: %s", address.address, limit, error)
+                patience.still(f"a worker or tracker at {address.address}, at most {limit}: {error}")
                 await asyncio.sleep(self.settings.retry_pause)
             else:
                 self._reached = True
@@ -96,35 +96,35 @@ class RpcProvider:
         greeting = read_greeting(reply)
         if address.keys and greeting.key not in address.keys:
             raise PoolError(
-                f"`key` must be that of the worker, {greeting.key!r} at {address.place}, "
+                f"`key` must be that of the worker, {greeting.key!r} at {address.address}, "
                 f"but got key={', '.join(address.keys)}"
             )
-        device = RpcDevice(address.place, greeting, self.settings, address.check, connection)
+        device = RpcDevice(address.address, greeting, self.settings, address.check, connection)
         self.join(fleet, device)
         await fleet.left(device)
         if fleet.refused(device):
-            self.refused.add(address.place)
+            self.refused.add(address.address)
 
     def join(self, fleet: Fleet, device: RpcDevice) -> None:
         """Adds a device to the fleet."""
         self._joined = True
         fleet.join(device)
 
-    def note_keys(self, fleet: Fleet, place: str, key: str, keys: Sequence[str] | None) -> None:
+    def note_keys(self, fleet: Fleet, address: str, key: str, keys: Sequence[str] | None) -> None:
         """Notes that a tracker has no device of a wanted key, but devices of the keys `keys`; None: it has one.
 
         Raises:
             PoolError: trackers have had devices for `settings.patience` seconds, but none of any wanted key, and no
                 device has ever joined.
         """
-        source, now = (place, key), time.monotonic()
+        source, now = (address, key), time.monotonic()
         if keys is None:
-            fleet.lacks.pop(f"{place} {key}", None)
+            fleet.lacks.pop(f"{address} {key}", None)
             self._absent.pop(source, None)
             return
         available = f"devices of key={', '.join(keys)} alone" if keys else "no device"
         wanted = f", and key={key} is asked for" if key else ""
-        fleet.lacks[f"{place} {key}"] = f"the tracker at {place} has {available}{wanted}"
+        fleet.lacks[f"{address} {key}"] = f"the tracker at {address} has {available}{wanted}"
         if not keys:
             self._absent.pop(source, None)  # devices may be about to register
             return
@@ -133,7 +133,7 @@ class RpcProvider:
         late = now - max(self._absent.values()) >= self.settings.patience
         if late and not self._joined and len(self._absent) == asked:
             raise PoolError(
-                f"`key` must be one that the tracker at {place} has, {', '.join(keys)}, "
+                f"`key` must be one that the tracker at {address} has, {', '.join(keys)}, "
                 f"but got key={key}{nearest(key, keys)}"
             )
 
@@ -155,7 +155,7 @@ class _Leases:
         self._provider, self._fleet, self._address = provider, fleet, address
         self._connection, self._lease = connection, lease
         self._settings = provider.settings
-        self._held: dict[str, RpcDevice | None] = {}  # lease -> device, once it is connected
+        self._devices: dict[str, RpcDevice | None] = {}  # lease -> device, once it is connected
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def keep(self) -> None:
@@ -185,34 +185,34 @@ class _Leases:
                 raise PoolError(f"a tracker must give out devices, but {error}") from None
             patient = True
             keys = None if "keys" not in reply else [str(k)[:MAX_NAME] for k in get(reply, "keys", list)[:_SHOWN]]
-            self._provider.note_keys(self._fleet, self._address.place, key, keys)
-            if "lease" in reply and (lease := get(reply, "lease", str)) not in self._held:
-                self._held[lease] = None
+            self._provider.note_keys(self._fleet, self._address.address, key, keys)
+            if "lease" in reply and (lease := get(reply, "lease", str)) not in self._devices:
+                self._devices[lease] = None
                 task = asyncio.create_task(self._use(lease, get(reply, "place", str)))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 request = uuid.uuid4().hex
 
-    async def _use(self, lease: str, place: str) -> None:
+    async def _use(self, lease: str, address: str) -> None:
         """Keeps a device joined until it is lost, and then releases the lease."""
         broken = False
         try:
-            if place in self._provider.refused:
+            if address in self._provider.refused:
                 raise PoolError("it was not believed")
-            check_place(place, "place")  # the tracker's answer is not trusted
-            device = await RpcDevice.connect(place, self._settings, self._address.check)
-            self._held[lease] = device
+            check_place(address, "place")  # the tracker's answer is not trusted
+            device = await RpcDevice.connect(address, self._settings, self._address.check)
+            self._devices[lease] = device
             self._provider.join(self._fleet, device)
             await self._fleet.left(device)
             if self._fleet.refused(device):
-                self._provider.refused.add(place)
-            broken = not device.recalled or place in self._provider.refused
+                self._provider.refused.add(address)
+            broken = not device.recalled or address in self._provider.refused
         except (CallError, PoolError, ValueError) as error:
-            report = log.debug if place in self._provider.refused else log.warning
-            report("%s cannot be used: %s", place, error)
+            report = log.debug if address in self._provider.refused else log.warning
+            report("%s cannot be used: %s", address, error)
             broken = True
         finally:
-            self._held.pop(lease, None)
+            self._devices.pop(lease, None)
             with suppress(CallError):  # if this fails, the lease expires
                 await self._connection.call("Release", {"lease": lease, "broken": broken}, timeout=1.0)
 
@@ -220,17 +220,17 @@ class _Leases:
         """Extends the leases, and releases devices that the tracker recalls."""
         while True:
             await asyncio.sleep(self._lease / 3)
-            if not self._held:
+            if not self._devices:
                 continue
             with suppress(CallError):  # retried at the next turn; devices do not need the tracker
-                names = {"client": self._provider.client, "leases": list(self._held)}
+                names = {"client": self._provider.client, "leases": list(self._devices)}
                 reply, _ = await self._connection.call("Renew", names)
                 for lease in (*get(reply, "recalled", list), *get(reply, "lost", list)):
                     self._give_back(str(lease))
 
     def _give_back(self, lease: str) -> None:
         """Releases a device after its current trial."""
-        device = self._held.get(lease)
+        device = self._devices.get(lease)
         if device is None or device.recalled:
             return
         device.recalled = True

@@ -87,13 +87,13 @@ async def serve_tracker(listen: Listen, lease: float = 10.0, say: Callable[[str]
         await tracker.close()
 
 
-async def _register(connection: Connection, instance: str, key: str, place: str) -> None:
+async def _register(connection: Connection, instance: str, key: str, address: str) -> None:
     """Keeps a device registered; tries again while the tracker does not answer.
 
     Raises:
         PoolError: the tracker refuses this worker.
     """
-    host, _, port = place.rpartition(":")
+    host, _, port = address.rpartition(":")
     entry = {"instance": instance, "key": key, "host": "" if host in _WILDCARDS else host, "port": int(port)}
     silent = False
     try:

@@ -49,7 +49,7 @@ Use = Callable[[Supervisor], Awaitable[Answer]]
 class _Job:
     """A piece of work for the device, kept until its answer is forgotten."""
 
-    held: int  # bytes of its request, then of its answer
+    held_bytes: int  # bytes of its request, then of its answer
     task: asyncio.Task[Answer] | None = None
     running: bool = False
 
@@ -258,7 +258,7 @@ class RpcServer(Service):
         if len(answer.blob) > MAX_MESSAGE - _ROOM:
             message = f"an output must have at most {MAX_MESSAGE - _ROOM} bytes to travel, but got {len(answer.blob)}"
             answer = Answer({"error": ErrorClass.unknown, "message": message})
-        job.held = len(answer.blob)
+        job.held_bytes = len(answer.blob)
         return answer
 
     def _session(self, request: Request) -> _Session:
@@ -277,7 +277,7 @@ class RpcServer(Service):
 
     def _make_room(self, wanted: int) -> None:
         used = sum(
-            sum(job.held for job in session.jobs.values()) + sum(map(len, session.modules.values()))
+            sum(job.held_bytes for job in session.jobs.values()) + sum(map(len, session.modules.values()))
             for session in self._sessions.values()
         )
         if used + wanted > MAX_HELD:

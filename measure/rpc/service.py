@@ -45,12 +45,12 @@ class Listen:
     """Address and credentials of a server.
 
     Attributes:
-        place: `HOST:PORT`; port 0: the system chooses one.
+        address: `HOST:PORT`; port 0: the system chooses one.
         token: token that clients must have.
         certificate, key: PEM of the server's certificate and its key; None: connections are not encrypted.
     """
 
-    place: str
+    address: str
     token: str = field(repr=False)
     certificate: bytes | None = None
     key: bytes | None = field(default=None, repr=False)
@@ -109,7 +109,7 @@ class Service:
         period: seconds between calls of `expire`.
 
     Attributes:
-        place: `HOST:PORT` that it listens on, once it has started.
+        address: `HOST:PORT` that it listens on, once it has started.
     """
 
     def __init__(self, listen: Listen, handlers: Mapping[str, Handler], period: float = 0.1) -> None:
@@ -118,7 +118,7 @@ class Service:
         self._period = period
         self._server: Any = None
         self._expiring: asyncio.Task[None] | None = None
-        self.place = ""
+        self.address = ""
 
     def expire(self) -> None:
         """Ends claims whose lease has run out; does nothing by default."""
@@ -136,16 +136,16 @@ class Service:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         try:
             if self._listen.certificate is None:
-                port = self._server.add_insecure_port(self._listen.place)
+                port = self._server.add_insecure_port(self._listen.address)
             else:
                 pair = (self._listen.key, self._listen.certificate)
-                port = self._server.add_secure_port(self._listen.place, grpc.ssl_server_credentials([pair]))
+                port = self._server.add_secure_port(self._listen.address, grpc.ssl_server_credentials([pair]))
         except RuntimeError as error:
-            raise PoolError(f"`listen` must be an address to be had, but got {self._listen.place}: {error}") from None
+            raise PoolError(f"`listen` must be an address to be had, but got {self._listen.address}: {error}") from None
         await self._server.start()
-        self.place = f"{self._listen.place.rpartition(':')[0]}:{port}"
+        self.address = f"{self._listen.address.rpartition(':')[0]}:{port}"
         self._expiring = asyncio.create_task(self._keep_expiring())
-        return self.place
+        return self.address
 
     async def close(self) -> None:
         """Closes all connections; may be called twice."""

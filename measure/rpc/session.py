@@ -33,17 +33,17 @@ class RpcSession(Closing):
     """A worker's device for use by hand; a context manager, whose methods block and belong to one thread.
 
     Args:
-        place: `HOST:PORT` of the worker.
+        address: `HOST:PORT` of the worker.
         settings: token, patience.
 
     Raises:
         PoolError: the worker refuses this client, or does not answer, or the server is not a worker.
     """
 
-    def __init__(self, place: str, settings: RpcSettings) -> None:
-        self.place, self.settings = place, settings
+    def __init__(self, address: str, settings: RpcSettings) -> None:
+        self.address, self.settings = address, settings
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"session at {place}", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"session at {address}", daemon=True)
         self._thread.start()
         self._closed = False
         try:
@@ -72,7 +72,7 @@ class RpcSession(Closing):
         if len(addresses) != 1:
             raise ValueError(f"`url` must be of one worker, but got {len(addresses)}")
         ca = None if tls_ca is None else read_certificates(tls_ca, "tls_ca")
-        return cls(addresses[0].place, RpcSettings(read_token(token_file), ca))
+        return cls(addresses[0].address, RpcSettings(read_token(token_file), ca))
 
     @property
     def target(self) -> str:
@@ -112,11 +112,11 @@ class RpcSession(Closing):
         return self._wait(self._jobs.perform(request, blob, kernel.bring))
 
     async def _connect(self) -> JobClient:
-        connection = Connection(self.place, self.settings)
+        connection = Connection(self.address, self.settings)
         reply = await greet(connection, self.settings)
         if reply["role"] != "device":
-            raise PoolError(f"`place` must be that of a worker, but {self.place} is a {reply['role']}")
-        return JobClient(connection, read_greeting(reply), self.settings, f"the device at {self.place}")
+            raise PoolError(f"`place` must be that of a worker, but {self.address} is a {reply['role']}")
+        return JobClient(connection, read_greeting(reply), self.settings, f"the device at {self.address}")
 
     async def _keep_alive(self) -> None:
         while True:

@@ -68,13 +68,13 @@ class RpcAddress:
     """A worker or a tracker, and the devices wanted of it.
 
     Attributes:
-        place: `HOST:PORT`.
+        address: `HOST:PORT`.
         keys: keys of wanted devices; empty: any key.
         priority: priority at a tracker, which serves higher ones first.
         check: see `RpcSettings`.
     """
 
-    place: str
+    address: str
     keys: tuple[str, ...] = ()
     priority: int = 0
     check: Check = "device"

@@ -33,7 +33,7 @@ class _Device:
 
     instance: str
     key: str
-    place: str
+    address: str
     expires: float  # monotonic seconds
     lease: _Lease | None = None
     broken: bool = False  # reported by its last client; reset when it registers again
@@ -111,7 +111,7 @@ class Tracker(Service):
         if device is None:
             if len(self._devices) >= MAX_DEVICES:
                 raise Full(f"a tracker must have at most {MAX_DEVICES} devices, but got one more")
-            for other in [other for other in self._devices.values() if other.place == address]:
+            for other in [other for other in self._devices.values() if other.address == address]:
                 self._forget(other)  # the worker was restarted
             device = self._devices[instance] = _Device(instance, key, address, 0.0)
             log.info("%s registers as %r", address, device.key)
@@ -146,7 +146,7 @@ class Tracker(Service):
             fits = bool(keys) and wish.key in ("", *keys)
             return {} if fits else {"keys": keys[:MAX_KEYS]}, b""
         wish.lease.expires = time.monotonic() + self.lease
-        return {"lease": wish.lease.name, "place": wish.lease.device.place}, b""
+        return {"lease": wish.lease.name, "place": wish.lease.device.address}, b""
 
     async def _renew(self, request: Request) -> Reply:
         names = request.get("leases", list)
@@ -178,7 +178,7 @@ class Tracker(Service):
                 lease = _Lease(uuid.uuid4().hex, device, wish.client, wish.priority, expires)
                 device.lease = wish.lease = self._leases[lease.name] = lease
                 wish.granted.set()
-                log.info("%s goes to %s", device.place, wish.client)
+                log.info("%s goes to %s", device.address, wish.client)
             elif wish.recalls is None or wish.recalls.name not in self._leases:
                 wish.recalls = self._recall(wish, [device.lease for device in fitting if device.lease is not None])
 
@@ -201,7 +201,7 @@ class Tracker(Service):
             return None
         lease = min(others, key=lambda lease: (lease.priority, -counts[lease.client]))
         lease.recalled = True
-        log.info("%s is recalled from %s for %s", lease.device.place, lease.client, wish.client)
+        log.info("%s is recalled from %s for %s", lease.device.address, lease.client, wish.client)
         return lease
 
     def _end(self, lease: _Lease) -> None:
@@ -219,10 +219,10 @@ class Tracker(Service):
         """Forgets workers and clients whose lease has run out."""
         now = time.monotonic()
         for device in [device for device in self._devices.values() if device.expires < now]:
-            log.info("%s is silent", device.place)
+            log.info("%s is silent", device.address)
             self._forget(device)
         for lease in [lease for lease in self._leases.values() if lease.expires < now]:
-            log.info("%s is taken back from %s", lease.device.place, lease.client)
+            log.info("%s is taken back from %s", lease.device.address, lease.client)
             self._end(lease)
         for name in [name for name, wish in self._wishes.items() if wish.lease is None and wish.expires < now]:
             del self._wishes[name]

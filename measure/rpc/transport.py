@@ -79,12 +79,12 @@ class Connection:
     """Calls to one server; reconnects when the connection breaks. Threads may share it.
 
     Args:
-        place: `HOST:PORT`.
+        address: `HOST:PORT`.
         settings: token, certificates, time-outs.
     """
 
-    def __init__(self, place: str, settings: RpcSettings) -> None:
-        self.place = place
+    def __init__(self, address: str, settings: RpcSettings) -> None:
+        self.address = address
         self._settings = settings
         self._lock = threading.Lock()
         self._channel: Any = None
@@ -157,8 +157,8 @@ class Connection:
 
     def _connect(self) -> Any:
         if self._settings.ca is None:
-            return grpc.insecure_channel(self.place, _OPTIONS)
-        return grpc.secure_channel(self.place, grpc.ssl_channel_credentials(self._settings.ca), _OPTIONS)
+            return grpc.insecure_channel(self.address, _OPTIONS)
+        return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(self._settings.ca), _OPTIONS)
 
     def _reply(self, method: str, call: Any) -> Reply:
         try:
@@ -168,8 +168,8 @@ class Connection:
         except grpc.FutureCancelledError:
             code, details = grpc.StatusCode.CANCELLED, "the call was cancelled"
         except ProtocolError as error:
-            raise Garbled(f"{self.place} must speak the protocol, but: {error}") from None
+            raise Garbled(f"{self.address} must speak the protocol, but: {error}") from None
         if code in _GONE:
             self.close()  # a connection that was cut silently never recovers
         kind = _MEANING.get(code, CallError)
-        raise kind(f"{method} at {self.place}: {details or code.name}")
+        raise kind(f"{method} at {self.address}: {details or code.name}")

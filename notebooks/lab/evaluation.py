@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.lab.protocol import Pools, study
 from autotune.lab.protocol.curves import curve
-from costmodel.dataset import Part
+from costmodel.dataset import TaskPrograms
 
 pools = Pools.open()
 for role in ("train", "validation"):
@@ -27,7 +27,7 @@ for role in ("train", "validation"):
 
 # %%
 task = next(part.task for part in pools.parts("validation") if "depthwise" in part.task.name)
-table = pools.known.to_pandas([task])
+table = pools.training.to_pandas([task])
 print(f"{task.name}: {len(table)} programs, {len(table.columns)} columns")
 named = [name for name in table.columns if name.startswith("mean.") and table[name].std() > 0]
 related = table[named].corrwith(table["throughput"], method="spearman").dropna()
@@ -41,18 +41,18 @@ print(related.reindex(related.abs().sort_values(ascending=False).index).head(6).
 
 # %%
 rng = np.random.default_rng(0)
-some = [Part(part.task, np.sort(rng.permutation(part.rows)[:200])) for part in pools.parts("train")[::8]]
+some = [TaskPrograms(part.task, np.sort(rng.permutation(part.rows)[:200])) for part in pools.parts("train")[::8]]
 models = ["lightgbm_residual", "ridge", "roofline"]
 options = {"lightgbm_residual": {"tasks_trees": 100, "members": 1}}
 found = study(pools, "validation", models, seeds=1, options=options, parts=some, speed=False)
 for name, one in found.learned.items():
-    shown = {metric: found.held.tasks.estimate(metric, one.ranked) for metric in ("normalised1", "pairwise")}
+    shown = {metric: found.held_out.tasks.estimate(metric, one.ranked) for metric in ("normalised1", "pairwise")}
     print(f"{name:18}", "  ".join(f"{m} {e.value:.3f} ({e.low:.3f} to {e.high:.3f})" for m, e in shown.items()))
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
 for place, one in enumerate(found.learned.values()):
-    value, low, high = found.held.tasks.estimate("normalised1", one.ranked)
+    value, low, high = found.held_out.tasks.estimate("normalised1", one.ranked)
     axes.errorbar(value, -place, xerr=[[value - low], [high - value]], fmt="o")
 axes.set(yticks=-np.arange(len(found.learned)), yticklabels=list(found.learned), xlabel="normalised top-1")
 axes.grid(axis="x", linewidth=0.3)
@@ -66,7 +66,7 @@ plt.show()
 # %%
 first, second = found.learned["lightgbm_residual"], found.learned["roofline"]
 for metric in ("normalised1", "top1", "pairwise", "tau"):
-    d = found.held.tasks.difference(metric, first.ranked, second.ranked)
+    d = found.held_out.tasks.difference(metric, first.ranked, second.ranked)
     print(f"{metric:12} {d.value:+.3f} ({d.low:+.3f} to {d.high:+.3f}), p = {d.p:.3f}")
 
 # %% [markdown]

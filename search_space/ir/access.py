@@ -9,14 +9,14 @@ from search_space.ir.expr import BOOL, FLOATS, INT, Expr, cast, const, lift, mak
 from search_space.ir.intervals import DTYPE_RANGES, Bounds, Span
 from search_space.ir.points import values_where
 from search_space.ir.simplify import Simplifier
-from search_space.ir.sizes import extents_from_low, from_low, sizes_of, span
+from search_space.ir.sizes import extents_from_low, find_sizes, from_low, span
 
 Ranges = tuple[tuple[str, int], ...]
 Guards = frozenset[Expr]
 
 MOST_PATHS = 32
 """Greatest number of paths to one read whose guards are told apart; of more, only the common guards count."""
-KNOWN = 4096
+MOST_CACHED = 4096
 """Size of the caches of verdicts: the same definitions of a workload are built again and again."""
 
 
@@ -33,7 +33,7 @@ def check_reads(name: str, body: Expr, extents: Mapping[str, int | Expr]) -> Non
         TypeError: an index that is no integer.
     """
     shapes = [extent for node in walk(body) if node.op == "load" for extent in node.args[0].shape]
-    sizes = sizes_of([body, *extents.values(), *shapes])
+    sizes = find_sizes([body, *extents.values(), *shapes])
     if not variables(body) <= extents.keys() | sizes.keys():
         unknown = ", ".join(sorted(variables(body) - extents.keys() - sizes.keys()))
         raise ValueError(
@@ -52,7 +52,7 @@ def check_reads(name: str, body: Expr, extents: Mapping[str, int | Expr]) -> Non
         if not _quickly_inside(index, extent, bounds, name, node)
     ]
     if doubtful:
-        guards = _guards_of(body, {node for node, _ in doubtful})
+        guards = _collect_guards(body, {node for node, _ in doubtful})
         ranges = tuple(numbers.items())
         for node, dim in doubtful:
             _check(name, node, dim, guards[node.serial], ranges)
@@ -70,7 +70,7 @@ def _check_sized(name: str, body: Expr, extents: Mapping[str, int | Expr], sizes
         from_low(make("lt", var(axis), extent), sizes) for axis, extent in extents.items() if isinstance(extent, Expr)
     )
     loads = [node for node in walk(body) if node.op == "load"]
-    guards = _guards_of(body, set(loads)) if loads else {}
+    guards = _collect_guards(body, set(loads)) if loads else {}
     for node in loads:
         for dim, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True)):
             low, high = _quick_bounds(from_low(index, sizes), bounds, name, node)
@@ -94,7 +94,7 @@ def _shape(shape: Sequence[int | Expr]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-@lru_cache(KNOWN)
+@lru_cache(MOST_CACHED)
 def _inside_for_all(index: Expr, gap: Expr, guards: Guards, ranges: Ranges) -> bool:
     """Tells whether an index is at least 0, and below an extent (`gap` is the difference), where the guards hold."""
     bounds = Bounds(dict(ranges), guards)
@@ -119,9 +119,9 @@ def _quick_bounds(index: Expr, bounds: Bounds, name: str, load: Expr) -> Span:
     return bounds(index)
 
 
-def _check(name: str, load: Expr, place: int, paths: Iterable[Guards], ranges: Ranges) -> None:
-    index, tensor = load.args[1 + place], load.args[0]
-    extent = tensor.shape[place]
+def _check(name: str, load: Expr, position: int, paths: Iterable[Guards], ranges: Ranges) -> None:
+    index, tensor = load.args[1 + position], load.args[0]
+    extent = tensor.shape[position]
     of_data = _reads(index)
     for path in paths:
         guards = frozenset(guard for guard in path if of_data or not _reads(guard))
@@ -134,7 +134,7 @@ def _check(name: str, load: Expr, place: int, paths: Iterable[Guards], ranges: R
             where += "; te.minimum and te.maximum, or a condition on the index itself, keep it inside"
         raise ValueError(
             f"`{tensor.name}` must be read within its shape {tensor.shape}, "
-            f"but {name} reads its axis {place} at {index}, which runs from {low} to {high}{where}"
+            f"but {name} reads its axis {position} at {index}, which runs from {low} to {high}{where}"
         )
 
 
@@ -142,7 +142,7 @@ def _reads(e: Expr) -> bool:
     return any(node.op == "load" for node in walk(e))
 
 
-@lru_cache(KNOWN)
+@lru_cache(MOST_CACHED)
 def _outside(index: Expr, extent: int, guards: Guards, ranges: Ranges) -> Span | None:
     """Returns the range of an index that leaves `range(extent)` where the guards hold; None if it stays inside."""
     bounds = Bounds(dict(ranges), guards)
@@ -156,7 +156,7 @@ def _outside(index: Expr, extent: int, guards: Guards, ranges: Ranges) -> Span |
     return (min(low for low, _ in exact), max(high for _, high in exact)) if found else None
 
 
-def _guards_of(body: Expr, wanted: set[Expr]) -> dict[int, list[Guards]]:
+def _collect_guards(body: Expr, wanted: set[Expr]) -> dict[int, list[Guards]]:
     """Collects the guards of nodes, by serial: a set for each path to a node; supersets of another set are dropped.
 
     Only the branches of a `select` are guarded: all other operands are evaluated together with their parent.

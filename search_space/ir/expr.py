@@ -127,9 +127,9 @@ class Expr:
 
     def __str__(self) -> str:
         if self._text is None:
-            from search_space.ir.render import text_of
+            from search_space.ir.render import expression_text
 
-            self._text = text_of(self)
+            self._text = expression_text(self)
         return self._text
 
     __repr__ = __str__

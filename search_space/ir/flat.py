@@ -49,7 +49,7 @@ def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
             if terms.get(twin) == k * scale:
                 del terms[monomial], terms[twin]
                 merged = poly(x)
-            elif c.is_const and (outer := _remainder_of(quotient, rest, k * int(c.value), terms)) is not None:
+            elif c.is_const and (outer := _find_remainder(quotient, rest, k * int(c.value), terms)) is not None:
                 del terms[monomial], terms[outer[0]]
                 wider = c * outer[1]
                 merged = poly(simplify.mod(x, wider) if simplify else x % wider)
@@ -82,7 +82,7 @@ def _atom(e: Expr) -> Expr | None:
     return atom if c == 1 else None
 
 
-def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomial, Expr] | None:
+def _find_remainder(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomial, Expr] | None:
     """Finds k * (x % d), d a number, times `rest` among some terms; returns its monomial and d."""
     for monomial, c in terms.items():
         if c == k and (found := _remainder(monomial)) is not None:

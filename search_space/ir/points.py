@@ -52,10 +52,10 @@ def _points(axes: Iterable[str], extents: Mapping[str, int]) -> int:
 
 
 def _evaluable(e: Expr) -> bool:
-    return all(_known(node) for node in walk(e))
+    return all(_is_exact(node) for node in walk(e))
 
 
-def _known(e: Expr) -> bool:
+def _is_exact(e: Expr) -> bool:
     """Tells whether an operator gives the same number on every machine, from numbers alone."""
     if e.op == "call":
         return FUNCTIONS[e.args[0]].exact
@@ -86,7 +86,7 @@ class _Grid:
     """Expressions at the points of a block, one dimension for each axis, 1 where it does not matter."""
 
     def __init__(self, ranges: Mapping[str, Span]) -> None:
-        self._known: dict[int, Array] = {}
+        self._values: dict[int, Array] = {}
         self._vars = {
             name: np.arange(start, stop).reshape([-1 if name == other else 1 for other in ranges])
             for name, (start, stop) in ranges.items()
@@ -95,16 +95,16 @@ class _Grid:
     def __call__(self, e: Expr) -> Array:
         with np.errstate(all="ignore"):
             for node in walk(e):
-                if node.serial not in self._known:
-                    self._known[node.serial] = self._node(node)
-        return self._known[e.serial]
+                if node.serial not in self._values:
+                    self._values[node.serial] = self._node(node)
+        return self._values[e.serial]
 
     def _node(self, e: Expr) -> Array:
         if e.op == "var":
             return self._vars[e.args[0]]
         if e.op == "const":
             return np.asarray(e.value, numpy_dtype(e.dtype))
-        operands = [self._known[operand.serial] for operand in e.operands]
+        operands = [self._values[operand.serial] for operand in e.operands]
         if e.op == "cast":
             return operands[0].astype(numpy_dtype(e.dtype))
         if e.op == "call":

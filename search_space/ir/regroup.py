@@ -78,7 +78,7 @@ def recombined(e: Expr, simplify: Simplifier) -> Expr:
     while again:
         again = False
         for monomial, c in list(terms.items()):
-            found = _whole(terms, monomial, c, simplify)
+            found = _join_quotient(terms, monomial, c, simplify)
             if found is not None:
                 terms, again = found, True
                 break
@@ -107,7 +107,7 @@ def pulled_apart(e: Expr, simplify: Simplifier) -> Expr:
     return canon(transform(e, visit))
 
 
-def _whole(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier) -> Poly | None:
+def _join_quotient(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier) -> Poly | None:
     """Merges a remainder in this monomial with its quotient among the terms; returns the new terms, or None."""
     for atom in monomial:
         if atom.op != "mod" or monomial.count(atom) > 1:

@@ -33,7 +33,7 @@ def render(e: Expr, show: Callable[[Expr], str], is_atom: Callable[[Expr], bool]
         is_atom: test for operands whose text needs no parentheses.
     """
 
-    def rank_of(operand: Expr) -> float:
+    def operand_rank(operand: Expr) -> float:
         return 9 if is_atom(operand) else _RANK.get(operand.op, 9)
 
     if e.op == "const":
@@ -49,9 +49,9 @@ def render(e: Expr, show: Callable[[Expr], str], is_atom: Callable[[Expr], bool]
     if e.op in _RANK:
         rank = _RANK[e.op]
         left, right = map(show, e.args)
-        if rank_of(e.args[0]) < rank:
+        if operand_rank(e.args[0]) < rank:
             left = f"({left})"
-        if rank_of(e.args[1]) <= rank and not (e.op == "add" and e.args[1].op == "add"):
+        if operand_rank(e.args[1]) <= rank and not (e.op == "add" and e.args[1].op == "add"):
             right = f"({right})"
         return f"{left} {BINARY[e.op].symbol} {right}"
     if e.op == "call":
@@ -61,7 +61,7 @@ def render(e: Expr, show: Callable[[Expr], str], is_atom: Callable[[Expr], bool]
     return f"{e.op}({', '.join(show(a) if isinstance(a, Expr) else str(a) for a in e.args)})"
 
 
-def text_of(e: Expr) -> str:
+def expression_text(e: Expr) -> str:
     """Writes an expression on one line; a large one ends with the definitions of its shared subterms."""
     return where(e) if is_large([e], LARGE) else _small(e)
 
@@ -99,7 +99,7 @@ class SharedText:
         counts = Counter(operand.serial for node in order for operand in node.operands)
         counts.update(root.serial for root in roots)
         nodes: dict[int, int] = {}
-        inner = {rest.serial for node in order if (rest := _rest_of(node)) is not None}
+        inner = {rest.serial for node in order if (rest := _next_case(node)) is not None}
         tops = {root.serial for root in roots}
         reserved = {name for node in order if node.op in ("var", "load") and isinstance(name := node.args[0], str)}
         self._names: dict[int, str] = {}
@@ -150,7 +150,7 @@ def where(e: Expr) -> str:
     return " ".join([first.strip(), *(line.strip() for line in others), *([f"where {defined}"] if defined else [])])
 
 
-def _rest_of(e: Expr) -> Expr | None:
+def _next_case(e: Expr) -> Expr | None:
     """Returns the selection that continues a chain where its first case does not hold."""
     if not _is_case(e):
         return None
@@ -168,5 +168,5 @@ def _cases(e: Expr) -> list[tuple[Expr, Expr]]:
     cases, part = [], e if _is_case(e) else None
     while part is not None:
         cases.append((part.args[0], part.args[1]))
-        part = _rest_of(part)
+        part = _next_case(part)
     return cases

@@ -26,7 +26,7 @@ Interval = tuple[Any, Any]
 
 _ANY = ("numbers", frozenset(BITS))
 _NUMBERS = ("numbers", frozenset(BITS) - {"bool"})
-_WHOLE = ("integers (use te.floor_divide and te.floor_mod on floats)", frozenset(BITS) - {"bool", *FLOATS})
+_INTEGERS = ("integers (use te.floor_divide and te.floor_mod on floats)", frozenset(BITS) - {"bool", *FLOATS})
 _FLOATING = ("floating-point (use // on integers)", frozenset(FLOATS))
 _BOOL = ("bool", frozenset(["bool"]))
 _INT32 = ("int32", frozenset(["int32"]))
@@ -79,7 +79,7 @@ class MathFunction:
         step: relative distance of neighbouring results, where that is more than that of their dtype.
         jump: distance of two results whose arguments may be next to each other, where errors of arguments count.
         drawn: range of random inputs for the element-wise operator of its name; None: there is no such operator.
-        whole: whether that operator is defined on integers, too.
+        on_integers: whether that operator is defined on integers, too.
     """
 
     array: Callable[[Any], Array]
@@ -90,7 +90,7 @@ class MathFunction:
     step: float = 0.0
     jump: float = 0.0
     drawn: tuple[float, float] | None = (-4.0, 4.0)
-    whole: bool = False
+    on_integers: bool = False
 
 
 def applied(function: str, values: Any, dtype: str) -> Array:
@@ -241,8 +241,8 @@ BINARY: dict[str, BinaryOperator] = {
     "sub": BinaryOperator("-", 4, op.sub, np.subtract, _NUMBERS, lambda a, b: (a[0] - b[1], a[1] - b[0]), op.sub),
     "mul": BinaryOperator("*", 5, op.mul, np.multiply, _NUMBERS, _ends(op.mul), op.mul, commutative=True),
     "div": BinaryOperator("/", 5, op.truediv, np.divide, _FLOATING, _any, op.truediv, cost=8.0),
-    "floordiv": BinaryOperator("//", 5, op.floordiv, np.floor_divide, _WHOLE, _quotient, op.floordiv),
-    "mod": BinaryOperator("%", 5, op.mod, np.mod, _WHOLE, _remainder, lambda a, b: a - b * (a // b)),
+    "floordiv": BinaryOperator("//", 5, op.floordiv, np.floor_divide, _INTEGERS, _quotient, op.floordiv),
+    "mod": BinaryOperator("%", 5, op.mod, np.mod, _INTEGERS, _remainder, lambda a, b: a - b * (a // b)),
     "fmod": BinaryOperator("", 9, _fmod, _fmod, _FLOATING, cost=32.0),
     "shl": BinaryOperator("<<", 3.5, lambda a, b: a << (b & 31), lambda a, b: np.left_shift(a, b & 31), _INT32),
     "shr": BinaryOperator(">>", 3.5, lambda a, b: a >> (b & 31), lambda a, b: np.right_shift(a, b & 31), _INT32),
@@ -304,7 +304,7 @@ FUNCTIONS: dict[str, MathFunction] = {
     "rsqrt": MathFunction(
         lambda x: 1 / np.sqrt(x), _rsqrt, cost=12.0, defined=lambda least: least > 0, drawn=(0.1, 4.0)
     ),
-    "abs": MathFunction(np.abs, _abs, exact=True, whole=True),
+    "abs": MathFunction(np.abs, _abs, exact=True, on_integers=True),
     "floor": MathFunction(
         np.floor, lambda low, high, size: (math.floor(low), math.floor(high), max(size, 1.0), 1.0), exact=True
     ),

@@ -16,7 +16,7 @@ Sizes = Mapping[str, Span]
 """Least and greatest value of each size, by name."""
 
 
-def sizes_of(exprs: Iterable[Any]) -> dict[str, Span]:
+def find_sizes(exprs: Iterable[Any]) -> dict[str, Span]:
     """Collects the sizes that expressions or numbers mention, in order of appearance.
 
     Raises:
@@ -37,7 +37,7 @@ def sizes_of(exprs: Iterable[Any]) -> dict[str, Span]:
 
 def is_sized(e: Any) -> bool:
     """Tells whether an extent depends on sizes, and on no other variables."""
-    return isinstance(e, Expr) and bool(variables(e)) and variables(e) == sizes_of([e]).keys()
+    return isinstance(e, Expr) and bool(variables(e)) and variables(e) == find_sizes([e]).keys()
 
 
 def from_low(e: Expr, sizes: Sizes) -> Expr:
@@ -55,7 +55,7 @@ def span(e: Any) -> Span:
     expression = lift(e)
     if expression.is_const:
         return int(expression.value), int(expression.value)
-    sizes = sizes_of([expression])
+    sizes = find_sizes([expression])
     return Bounds(extents_from_low(sizes))(from_low(expression, sizes))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from search_space.ir.expr import Expr, lift, product, substitute
-from search_space.ir.sizes import sizes_of
+from search_space.ir.sizes import find_sizes
 
 THREAD_TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
 WRITTEN_OUT = ("vectorize", "unroll")
@@ -173,7 +173,7 @@ class LoopProgram:
             if isinstance(node, Allocate):
                 buffers[node.buffer.name] = node.buffer
         object.__setattr__(self, "buffers", buffers)
-        object.__setattr__(self, "sizes", sizes_of(extent for b in self.params for extent in b.shape))
+        object.__setattr__(self, "sizes", find_sizes(extent for b in self.params for extent in b.shape))
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

@@ -92,7 +92,7 @@ class Tape:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.numbers: list[float] = []
-        self._known: dict[Node, Value] = {}
+        self._values: dict[Node, Value] = {}
         self._flat = array("i")
         self._constants: dict[float, Value] = {}
 
@@ -134,7 +134,7 @@ class Tape:
             return a
         index = b.index
         key = (op, a.index, index, index)
-        return self._known.get(key) or self._node(key, None)
+        return self._values.get(key) or self._node(key, None)
 
     def select(self, condition: Value, then: Value | Number, other: Value | Number) -> Value:
         """Selects `then` where `condition` is not 0, else `other`."""
@@ -184,8 +184,8 @@ class Tape:
         return self._flat
 
     def _node(self, key: Node, number: float | None) -> Value:
-        value = self._known.get(key)
+        value = self._values.get(key)
         if value is None:
-            value = self._known[key] = Value(self, len(self.nodes), number)
+            value = self._values[key] = Value(self, len(self.nodes), number)
             self.nodes.append(key)
         return value

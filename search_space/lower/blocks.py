@@ -71,12 +71,12 @@ def thread_limits(program: LoopProgram, gpu: GpuLimits) -> tuple[Constraint, ...
     return tuple(dict.fromkeys(limits))
 
 
-def _bound_extents(stmt: Stmt, found: dict[str, dict[Expr, None]]) -> None:
+def _bound_extents(stmt: Stmt, extents: dict[str, dict[Expr, None]]) -> None:
     """Collects the extents of loops by the tag of a block's threads that they are bound to, in order."""
     if isinstance(stmt, Seq):
         for child in stmt.body:
-            _bound_extents(child, found)
+            _bound_extents(child, extents)
     elif isinstance(stmt, (For, Allocate)):
         if isinstance(stmt, For) and stmt.kind in BLOCK_TAGS:
-            found.setdefault(stmt.kind, {})[lift(stmt.extent)] = None
-        _bound_extents(stmt.body, found)
+            extents.setdefault(stmt.kind, {})[lift(stmt.extent)] = None
+        _bound_extents(stmt.body, extents)

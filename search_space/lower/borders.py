@@ -75,16 +75,16 @@ def borders(program: LoopProgram) -> Mapping[str, Border]:
     return by_buffer
 
 
-def present(found: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
+def present(borders: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
     """Lists comparisons; where one fails, an instruction adds only zeros to sums of integers.
 
     A comparison that depends on an index that moves within an operand's tile is left out.
     """
-    if not any(o.buffer in found for o in call.inputs) or call.reset or get_intrinsic(call.name).reducer != "sum":
+    if not any(o.buffer in borders for o in call.inputs) or call.reset or get_intrinsic(call.name).reducer != "sum":
         return ()
     conditions: list[Expr] = []
     for operand in call.inputs:
-        border = found.get(operand.buffer)
+        border = borders.get(operand.buffer)
         if border is not None:
             pairs = zip(operand.indices, operand.elements, strict=True)
             # An index that moves within the instruction has no single value: no comparison may use it.
@@ -113,12 +113,12 @@ def _exact(program: LoopProgram, name: str) -> bool:
     return bool(reading) and all(program.buffers[s.output.buffer].dtype == "int32" for s in reading)
 
 
-def _trimmed(stmt: Stmt, found: Mapping[str, Border]) -> Stmt:
-    stmt = map_children(stmt, lambda s: _trimmed(s, found))
+def _trimmed(stmt: Stmt, borders: Mapping[str, Border]) -> Stmt:
+    stmt = map_children(stmt, lambda s: _trimmed(s, borders))
     if not isinstance(stmt, For) or stmt.kind != "serial" or not stmt.extent.is_const or stmt.extent.value < 2:
         return stmt
     low, high = const(0), stmt.extent
-    for condition in _shared(stmt, found):
+    for condition in _shared(stmt, borders):
         bound = _bound(condition, stmt.var)
         if bound is None:
             continue
@@ -132,7 +132,7 @@ def _trimmed(stmt: Stmt, found: Mapping[str, Border]) -> Stmt:
     return For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
 
 
-def _shared(loop: For, found: Mapping[str, Border]) -> list[Expr]:
+def _shared(loop: For, borders: Mapping[str, Border]) -> list[Expr]:
     """Lists comparisons in a loop's variable and no inner loop's: where one fails, all products are zero."""
     inner: set[str] = set()
     common: list[Expr] | None = None
@@ -142,7 +142,7 @@ def _shared(loop: For, found: Mapping[str, Border]) -> list[Expr]:
         elif isinstance(stmt, Store | Allocate):
             return []
         elif isinstance(stmt, Intrinsic):
-            here = present(found, stmt)
+            here = present(borders, stmt)
             common = list(here) if common is None else [c for c in common if c in here]
         elif not isinstance(stmt, Seq):
             return []

@@ -18,7 +18,7 @@ from search_space.ir.findings import Findings
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.regroup import recombined
 from search_space.ir.simplify import Simplifier, Unbounded, interval
-from search_space.ir.sizes import is_sized, sizes_of, span
+from search_space.ir.sizes import find_sizes, is_sized, span
 from search_space.ir.stmt import THREAD_TAGS, Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
@@ -137,7 +137,7 @@ class Bounds:
                         overrun.add(axis.name)
         starts, extent = [], []
         for axis, regions in zip(stage.axes, lows, strict=True):
-            if axis.name in stage.whole:
+            if axis.name in stage.full_axes:
                 regions = [(const(0), canon(axis.extent - 1))]
             first, size = self._union(stage, axis, regions)
             # A region that overruns under a guard, and does not begin before the tensor, is not moved: its indices
@@ -193,16 +193,16 @@ class Bounds:
             first = self.simplify(maximum(first, const(0)))
         return first, size
 
-    def _union(self, stage: Stage, axis: Axis, found: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+    def _union(self, stage: Stage, axis: Axis, spans: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
         """Returns the first index and the extent that several reads cover along an axis, each given by start and width.
 
         Which of two symbolic ends is lower must be the same for all candidates, so they may differ by a number alone.
         """
         whole = (const(0), canon(axis.extent - 1))
-        if whole in found:
+        if whole in spans:
             return const(0), axis.extent
-        base, width = found[0]
-        for low, other in found[1:]:
+        base, width = spans[0]
+        for low, other in spans[1:]:
             shift = poly(canon(low - base))
             if any(m for m in shift):
                 raise ScheduleError(
@@ -225,7 +225,7 @@ class Bounds:
         guarded = {r.parent for r in splits if stage.is_reduce(r.children[0])}
         return guarded if guarded <= {a.name for a in stage.reduce_axes} else None
 
-    def _overrun_axes(self, stage: Stage, whole: frozenset[str]) -> set[str]:
+    def _overrun_axes(self, stage: Stage, full_axes: frozenset[str]) -> set[str]:
         """Returns the axes of `stage` that run past their end in some iteration of its loops.
 
         Overruns propagate from loops back to axes: an axis overruns if a loop split or fused from it does.
@@ -234,14 +234,14 @@ class Bounds:
         for relation in reversed(stage.relations):
             names = set(relation.children) if isinstance(relation, SplitRelation) else {relation.child}
             if isinstance(relation, SplitRelation):
-                open_tail = relation.tail in ("guard", "peel") and relation.parent not in whole
+                open_tail = relation.tail in ("guard", "peel") and relation.parent not in full_axes
                 if open_tail or names & loose:
                     loose.add(relation.parent)
             elif names & loose:
                 loose |= set(relation.parents)
         return loose
 
-    def _partly_run_clamped(self, stage: Stage, relaxed: dict[str, Expr], whole: frozenset[str]) -> set[str]:
+    def _partly_run_clamped(self, stage: Stage, relaxed: dict[str, Expr], full_axes: frozenset[str]) -> set[str]:
         """Returns axes with a clamped split of which a loop outside the innermost one runs.
 
         Each tile is moved inside, but a block of several tiles has the same width everywhere. For 5 rows in blocks of 2
@@ -256,7 +256,7 @@ class Bounds:
                 running.update(parents)
             if clamped.intersection(children):
                 clamped.update(parents)
-            if isinstance(relation, SplitRelation) and relation.tail == "clamp" and relation.parent not in whole:
+            if isinstance(relation, SplitRelation) and relation.tail == "clamp" and relation.parent not in full_axes:
                 clamped.update(parents if running.intersection(relation.children[:-1]) else ())
         return clamped
 
@@ -296,9 +296,10 @@ class Bounds:
             self.ranges[loop_var(stage.name, outer)] = canon(extents[outer] + 1)
             self.simplify.forget()
 
-    def _local(self, stage: Stage, extents: dict[str, Expr], whole: frozenset[str]) -> dict[str, Expr]:
-        """Returns every axis and loop of `stage` in its innermost loop variables; those in `whole` stay variables."""
-        local: dict[str, Expr] = {leaf: var(loop_var(stage.name, leaf)) for leaf in (*stage.leaves, *whole)}
+    def _local(self, stage: Stage, extents: dict[str, Expr], full_axes: frozenset[str]) -> dict[str, Expr]:
+        """Returns every axis and loop of `stage` in its innermost loop variables; those in `full_axes` stay
+        variables."""
+        local: dict[str, Expr] = {leaf: var(loop_var(stage.name, leaf)) for leaf in (*stage.leaves, *full_axes)}
         for relation in reversed(stage.relations):
             if isinstance(relation, FuseRelation):
                 rest = local[relation.child]
@@ -306,13 +307,15 @@ class Bounds:
                     local[parent] = rest % extents[parent]
                     rest = rest // extents[parent]
                 local[relation.parents[0]] = rest
-            elif relation.parent not in whole:
+            elif relation.parent not in full_axes:
                 local[relation.parent] = self._split_value(relation, local, extents)
         return local
 
-    def _values(self, stage: Stage, extents: dict[str, Expr], domain: Domain, whole: frozenset[str]) -> dict[str, Expr]:
-        local = self._local(stage, extents, whole)
-        for name in whole:
+    def _values(
+        self, stage: Stage, extents: dict[str, Expr], domain: Domain, full_axes: frozenset[str]
+    ) -> dict[str, Expr]:
+        local = self._local(stage, extents, full_axes)
+        for name in full_axes:
             self.ranges[loop_var(stage.name, name)] = extents[name]
         return self._shift(
             stage, {a.name: self.simplify(local[a.name]) for a in (*stage.axes, *stage.reduce_axes)}, domain
@@ -363,7 +366,7 @@ class Bounds:
                 if span(extent)[0] >= tile.value:
                     self.simplify.facts.append(poly(tile - extent))
                 elif not self.simplify.at_most_zero(tile - extent):
-                    sizes = ", ".join(f"{n} of {low} to {high}" for n, (low, high) in sizes_of([extent]).items())
+                    sizes = ", ".join(f"{n} of {low} to {high}" for n, (low, high) in find_sizes([extent]).items())
                     raise ScheduleError(
                         f"`factor` must be at most extent for all sizes where tail=clamp, but got factor={tile}, "
                         f"{extent=!s} ({where}) with {sizes}"

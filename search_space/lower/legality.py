@@ -23,7 +23,7 @@ def check_schedule(state: State) -> None:
                 _check_clamped_reduction(stage, relation)
 
 
-def place_of(state: State, stage: Stage) -> tuple[tuple[str, str], ...]:
+def list_outer_loops(state: State, stage: Stage) -> tuple[tuple[str, str], ...]:
     """Returns the loops around a stage's place as (stage, leaf), outermost first."""
     if stage.attach.kind == "root":
         return ()
@@ -34,17 +34,17 @@ def place_of(state: State, stage: Stage) -> tuple[tuple[str, str], ...]:
             f"but {stage.name} is computed at {stage.attach.leaf!r}"
         )
     inner = target.leaves[: target.leaves.index(stage.attach.leaf) + 1]
-    return place_of(state, target) + tuple((target.name, leaf) for leaf in inner)
+    return list_outer_loops(state, target) + tuple((target.name, leaf) for leaf in inner)
 
 
 def _check_attached(state: State, stage: Stage) -> None:
-    loops = place_of(state, stage)
+    loops = list_outer_loops(state, stage)
     consumers = state.consumers(stage.name)
     if not consumers:
         raise ScheduleError(f"an attached stage must be read by another, but nothing reads {stage.name}")
     # The buffer is allocated at that loop and refilled in each of its iterations: it does not exist outside of it.
     for consumer in consumers:
-        around = place_of(state, consumer) + tuple((consumer.name, leaf) for leaf in consumer.leaves)
+        around = list_outer_loops(state, consumer) + tuple((consumer.name, leaf) for leaf in consumer.leaves)
         if around[: len(loops)] != loops:
             raise ScheduleError(
                 f"every consumer must stand inside the loop a stage is computed at, but {consumer.name} reads "
@@ -68,7 +68,7 @@ def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
     reduced = [i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)]
     # All loops but the innermost determine where a tile begins; within a tile no element comes twice, so that its loop
     # may be anywhere and of any kind.
-    starts = leaves_of(stage, set(relation.children[:-1]))
+    starts = find_leaves(stage, set(relation.children[:-1]))
     # The initialisation comes before the first reduce loop: once for all loops inside of it.
     late = [leaf for leaf in starts if reduced and stage.leaves.index(leaf) > reduced[0]]
     if late:
@@ -84,7 +84,7 @@ def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
         )
 
 
-def leaves_of(stage: Stage, loops: set[str]) -> list[str]:
+def find_leaves(stage: Stage, loops: set[str]) -> list[str]:
     """Returns the leaves that `loops` have been split and fused into."""
     # Relations are in the order in which they were applied, and name loops that exist by then: one pass is enough.
     descendants = set(loops)

@@ -33,10 +33,10 @@ from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages
 from search_space.lower.legality import check_schedule
-from search_space.lower.pack import is_made, layout_of, pack_program, packed_buffer, packed_indices, source_buffer
+from search_space.lower.pack import is_made, pack_program, packed_buffer, packed_indices, packed_layout, source_buffer
 from search_space.lower.tensorize import tensorized
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.state import SplitRelation, Stage, State, identity_of
+from search_space.schedule.state import SplitRelation, Stage, State, reduction_identity
 
 
 def lower(state: State, name: str = "kernel", findings: Findings | None = None) -> LoopProgram:
@@ -72,7 +72,7 @@ def rows_apart(shape: tuple[Expr, ...], dtype: str) -> tuple[Expr, ...]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _PeeledTail:
     """The effects of a peeled tail on the loops inside it: fixed outer indices and shorter inner extents."""
 
     values: dict[str, Expr]
@@ -120,49 +120,49 @@ class _Lowering:
         return Buffer(stage.name, shape, stage.dtype, stage.scope)
 
     def build(self, stage: Stage) -> Stmt:
-        return self.loops(stage, 0, _Place({}, {}))
+        return self.loops(stage, 0, _PeeledTail({}, {}))
 
-    def loops(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+    def loops(self, stage: Stage, depth: int, peeled: _PeeledTail) -> Stmt:
         """Builds the loops of `stage` from `depth` inward; the initialisation comes before the first reduce loop."""
         init: Stmt | None = None
         if stage.reducer and depth == self.first_reduce(stage):
-            init = self.init(stage, depth, place)
+            init = self.init(stage, depth, peeled)
         if stage.tensorized and depth < len(stage.leaves) and stage.leaves[depth] == stage.tensorized[0]:
-            update, name = self.update(stage, place), stage.tensorized[1]
-            main: Stmt = tensorized(stage, depth, update, self.bounds, name, place.extents)
+            update, name = self.update(stage, peeled), stage.tensorized[1]
+            main: Stmt = tensorized(stage, depth, update, self.bounds, name, peeled.extents)
         elif depth == len(stage.leaves):
-            main = self.update(stage, place)
+            main = self.update(stage, peeled)
         else:
-            main = self.loop(stage, depth, place)
+            main = self.loop(stage, depth, peeled)
         return main if init is None else seq(init, main)
 
-    def loop(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+    def loop(self, stage: Stage, depth: int, peeled: _PeeledTail) -> Stmt:
         leaf = stage.leaves[depth]
-        name, kind = self.named(stage, leaf, place)
-        extent = place.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
-        body = self.attached(stage, leaf, self.loops(stage, depth + 1, place), place)
+        name, kind = self.named(stage, leaf, peeled)
+        extent = peeled.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
+        body = self.attached(stage, leaf, self.loops(stage, depth + 1, peeled), peeled)
         main = For(name, extent, kind, body, tuple((key, value) for axis, key, value in stage.pragmas if axis == leaf))
-        tail = self.tail(stage, leaf, extent, place)
+        tail = self.tail(stage, leaf, extent, peeled)
         if tail is None:
             return main
         # the rest of a peeled loop: its body once more, since trip counts differ; it may have no iteration
         return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
-    def named(self, stage: Stage, leaf: str, place: _Place) -> tuple[str, str]:
+    def named(self, stage: Stage, leaf: str, peeled: _PeeledTail) -> tuple[str, str]:
         """Returns the variable and the kind of a loop at a place.
 
         Open sizes may determine the length of a peeled loop's rest, unlike that of vectors and unrolled code: the rest
         becomes a serial loop with its own variable.
         """
         name, kind = loop_var(stage.name, leaf), stage.kinds.get(leaf, "serial")
-        if name in place.values:
-            return str(place.values[name].args[0]), "serial"
+        if name in peeled.values:
+            return str(peeled.values[name].args[0]), "serial"
         extent = self.bounds.nests[stage.name].extents[leaf]
         if kind in WRITTEN_OUT and is_sized(extent):
             raise ScheduleError(f"a loop to {kind} must run a number of times (split it), but {name} runs {extent}")
         return name, kind
 
-    def tail(self, stage: Stage, leaf: str, extent: Expr, place: _Place) -> _Place | None:
+    def tail(self, stage: Stage, leaf: str, extent: Expr, peeled: _PeeledTail) -> _PeeledTail | None:
         """Returns the place after the loop `leaf` if it was peeled and a rest remains."""
         for r in stage.relations:
             if isinstance(r, SplitRelation) and r.tail == "peel" and r.children[0] == leaf:
@@ -171,42 +171,42 @@ class _Lowering:
                 rest = self.simplify(whole % r.factors[0] if sized else whole - extent * r.factors[0])
                 if rest.is_const and rest.value == 0:
                     return None
-                values = {**place.values, loop_var(stage.name, leaf): extent}
+                values = {**peeled.values, loop_var(stage.name, leaf): extent}
                 if sized and stage.kinds.get(r.children[1]) in WRITTEN_OUT:
                     inner = loop_var(stage.name, r.children[1])
                     values[inner] = var(f"{inner}.rest")
                     self.bounds.ranges[f"{inner}.rest"] = rest
-                return _Place(values, {**place.extents, r.children[1]: rest})
+                return _PeeledTail(values, {**peeled.extents, r.children[1]: rest})
         return None
 
-    def attached(self, stage: Stage, leaf: str, body: Stmt, place: _Place) -> Stmt:
+    def attached(self, stage: Stage, leaf: str, body: Stmt, peeled: _PeeledTail) -> Stmt:
         """Puts the stages computed at this loop before `body`, each with its buffer around both."""
         # consumers first, each around the others: a producer then comes before the stages here that read it
         for producer in reversed(self.state.stages):
             at = producer.attach
             if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:
-                built = self.loops(producer, 0, _Place(place.values, {}))
+                built = self.loops(producer, 0, _PeeledTail(peeled.values, {}))
                 body = Allocate(self.buffer(producer), seq(built, body))
         return body
 
     def first_reduce(self, stage: Stage) -> int:
         return next((i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)), len(stage.leaves))
 
-    def init(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+    def init(self, stage: Stage, depth: int, peeled: _PeeledTail) -> Stmt:
         """Builds the initialisation under the spatial loops from `depth` inward."""
         nest = self.bounds.nests[stage.name]
         if depth == len(stage.leaves):
-            identity = const(identity_of(stage), stage.dtype)
+            identity = const(reduction_identity(stage), stage.dtype)
             return self.placed(
-                Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), place
+                Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), peeled
             )
         leaf = stage.leaves[depth]
         if stage.is_reduce(leaf):
-            return self.init(stage, depth + 1, place)
-        extent = place.extents.get(leaf, nest.extents[leaf])
-        name, kind = self.named(stage, leaf, place)
-        main = For(name, extent, kind, self.init(stage, depth + 1, place))
-        tail = self.tail(stage, leaf, extent, place)
+            return self.init(stage, depth + 1, peeled)
+        extent = peeled.extents.get(leaf, nest.extents[leaf])
+        name, kind = self.named(stage, leaf, peeled)
+        main = For(name, extent, kind, self.init(stage, depth + 1, peeled))
+        tail = self.tail(stage, leaf, extent, peeled)
         return main if tail is None else seq(main, self.init(stage, depth + 1, tail))
 
     def target(self, stage: Stage) -> tuple[Expr, ...]:
@@ -214,13 +214,13 @@ class _Lowering:
         values = nest.values if stage.attach.kind == "root" else nest.local
         return tuple(self.simplify(values[a.name]) for a in stage.axes)
 
-    def update(self, stage: Stage, place: _Place) -> Store:
+    def update(self, stage: Stage, peeled: _PeeledTail) -> Store:
         nest = self.bounds.nests[stage.name]
         value = self.read(stage)
         for guard in () if self.sums_zeros(stage) else nest.reduce_guards:
-            value = select(guard, value, const(identity_of(stage), stage.dtype))
+            value = select(guard, value, const(reduction_identity(stage), stage.dtype))
         store = Store(stage.name, self.target(stage), value, stage.reducer, _predicate(nest.spatial_guards))
-        return self.placed(store, place)
+        return self.placed(store, peeled)
 
     def filled(self, stage: Stage) -> bool:
         """Tells whether a stage holds zeros where its axes overrun, and never a value computed from elements there."""
@@ -259,16 +259,16 @@ class _Lowering:
                 return False
         return True
 
-    def placed(self, store: Store, place: _Place) -> Store:
+    def placed(self, store: Store, peeled: _PeeledTail) -> Store:
         """Fixes the outer indices of a store that is under a peeled tail."""
-        if not place.values:
+        if not peeled.values:
             return store
         return Store(
             store.buffer,
-            tuple(self.simplify(substitute(i, place.values)) for i in store.indices),
-            self.indices_simplified(substitute(store.value, place.values)),
+            tuple(self.simplify(substitute(i, peeled.values)) for i in store.indices),
+            self.indices_simplified(substitute(store.value, peeled.values)),
             store.reducer,
-            None if store.predicate is None else self.simplify(substitute(store.predicate, place.values)),
+            None if store.predicate is None else self.simplify(substitute(store.predicate, peeled.values)),
         )
 
     def read(self, stage: Stage) -> Expr:
@@ -308,7 +308,10 @@ class _Lowering:
                 # any block will do past the end: values computed from it are never stored
                 self.simplify(maximum(minimum(i, extent - 1), 0)) if open_dims[dim] and part == 0 else i
                 for (dim, part), i, extent in zip(
-                    layout_of(source).order, packed_indices(source, indices, self.simplify), buffer.shape, strict=True
+                    packed_layout(source).order,
+                    packed_indices(source, indices, self.simplify),
+                    buffer.shape,
+                    strict=True,
                 )
             ]
             return load(buffer.name, packed, node.dtype)

@@ -33,7 +33,7 @@ def is_made(source: Input) -> bool:
     return source.layout is not None or source.derived is not None
 
 
-def layout_of(source: Input) -> Layout:
+def packed_layout(source: Input) -> Layout:
     """Returns the packed layout; a derived constant that is not packed keeps the order of its axes."""
     dims = range(len(source.shape))
     return source.layout or Layout(tuple(() for _ in dims), tuple((d, 0) for d in dims))
@@ -46,7 +46,7 @@ def source_buffer(source: Input) -> Buffer:
 
 def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
     """Returns the packed buffer; dimensions that are not divided are rounded up."""
-    shape, layout = [], layout_of(source)
+    shape, layout = [], packed_layout(source)
     for dim, part in layout.order:
         factors = layout.factors[dim]
         # Part 0 counts the blocks: where the factors do not divide the extent, the last one is padded.
@@ -57,7 +57,7 @@ def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
 
 def packed_indices(source: Input, indices: Sequence[Expr], simplify: Simplifier) -> tuple[Expr, ...]:
     """Computes the indices in the packed buffer of the source's element `indices`."""
-    out, layout = [], layout_of(source)
+    out, layout = [], packed_layout(source)
     for dim, part in layout.order:
         factors = layout.factors[dim]
         value = simplify(indices[dim])
@@ -79,7 +79,7 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
         inputs: inputs that it may be derived from, by name.
         simplify: simplifier that knows the decision variables in the layout.
     """
-    layout, target = layout_of(source), packed_buffer(source, simplify)
+    layout, target = packed_layout(source), packed_buffer(source, simplify)
     loops = [f"{source.name}.p{i}" for i in range(len(target.shape))]
     part_loops = {part: var(loop) for part, loop in zip(layout.order, loops, strict=True)}
     ranges = dict(zip(loops, target.shape, strict=True))

@@ -10,7 +10,7 @@ from search_space.ir.stmt import Intrinsic, Operand, Store
 from search_space.lower.domains import Bounds, loop_var
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import get_intrinsic
-from search_space.schedule.patterns import pattern_of_load, shape_of
+from search_space.schedule.patterns import expression_pattern, pattern_of_load
 from search_space.schedule.state import Stage
 
 
@@ -33,7 +33,7 @@ def tensorized(
         got = ", ".join(f"{leaf}={e}" for leaf, e in zip(leaves, extents, strict=True))
         raise ScheduleError(f"`intrinsic` {name} must run over extents {intrinsic.extents}, but got {got}")
     loops = [loop_var(stage.name, leaf) for leaf in leaves]
-    if shape_of(update.value, loops) != intrinsic.pattern or update.reducer != intrinsic.reducer:
+    if expression_pattern(update.value, loops) != intrinsic.pattern or update.reducer != intrinsic.reducer:
         raise ScheduleError(f"`intrinsic` {name} must compute {intrinsic.pattern}, but the loops hold {update.value}")
     if update.predicate is not None:
         raise ScheduleError(f"`intrinsic` {name} must run unguarded, but got predicate {update.predicate}")

@@ -105,7 +105,7 @@ class _Block:
         for along in sums:
             if along is not None:
                 self._end(along, mask.seen)
-        own, steps = _loop_of(store.indices[-1], loops), [along[1] for along in sums if along is not None]
+        own, steps = _find_loop(store.indices[-1], loops), [along[1] for along in sums if along is not None]
         # If a reader needs complete rows, the zeros must be there; vectors of sums may reach past the visible columns.
         if own is not None and steps and len(steps) == len(readers) and self._alone(own[0], {store.buffer}):
             self._end(own, mask.seen + (max(steps) - 1))
@@ -118,13 +118,13 @@ class _Block:
         if len(writing) != 1 or not all(self._under(mask, name, reader, around) for reader, around in reading):
             return
         store, loops = writing[0]
-        own = _loop_of(store.indices[-1], loops)
+        own = _find_loop(store.indices[-1], loops)
         if own is None or not self._alone(own[0], {name}):
             return
         self._end(own, mask.seen)
         for reader, around in reading:
             masked = _masked(reader)
-            along = _loop_of(masked[0], around) if masked is not None and reader.reducer == "max" else None
+            along = _find_loop(masked[0], around) if masked is not None and reader.reducer == "max" else None
             if along is not None and self._alone(along[0], {reader.buffer}):
                 self._end(along, mask.seen)
 
@@ -148,11 +148,11 @@ class _Block:
         return own is not None and own.seen is mask.seen and len(places) == 1 and _alike(own.column, places[0])
 
     def _summed(self, reader: Store, loops: Loops, name: str) -> tuple[For, int, Expr] | None:
-        """Returns the loop of a sum along a buffer, as `_loop_of` has it; None if the store is no such sum."""
+        """Returns the loop of a sum along a buffer, as `_find_loop` has it; None if the store is no such sum."""
         places = [n for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         if reader.reducer != "sum" or len(places) != 1 or not _factor(reader.value, places[0]):
             return None
-        own = _loop_of(places[0].args[-1], loops)
+        own = _find_loop(places[0].args[-1], loops)
         return own if own is not None and self._alone(own[0], {reader.buffer}) else None
 
     def _end(self, own: tuple[For, int, Expr], seen: Expr) -> None:
@@ -207,7 +207,7 @@ def _grows(row: Expr, inner: Mapping[str, Expr]) -> bool:
     return True
 
 
-def _loop_of(index: Expr, loops: Loops) -> tuple[For, int, Expr] | None:
+def _find_loop(index: Expr, loops: Loops) -> tuple[For, int, Expr] | None:
     """Finds the serial loop that an index runs along: returns it, its step, and the start of the index.
 
     A clamped tile, which begins earlier at the end of a row, covers the rest of the row, so the clamp is ignored.

@@ -17,7 +17,7 @@ MACHINES: dict[str, str] = {
 _REGISTERED: list[SketchRule] = []
 
 
-def machine_of(kind: str) -> Machine:
+def get_machine(kind: str) -> Machine:
     """Returns the rules and limits of a kind of machine.
 
     Raises:
@@ -30,9 +30,9 @@ def machine_of(kind: str) -> Machine:
     return found
 
 
-def rules_of(kind: str) -> list[SketchRule]:
-    """Returns the sketch rules of a kind of machine, in the order in which they are tried; see `machine_of`."""
-    return machine_of(kind).rules
+def get_rules(kind: str) -> list[SketchRule]:
+    """Returns the sketch rules of a kind of machine, in the order in which they are tried; see `get_machine`."""
+    return get_machine(kind).rules
 
 
 def register_rule(rule: SketchRule, before: str | None = None, machine: str = "cpu") -> None:
@@ -41,7 +41,7 @@ def register_rule(rule: SketchRule, before: str | None = None, machine: str = "c
     Raises:
         ValueError: no rule, or no kind of machine, has that name.
     """
-    rules = rules_of(machine)
+    rules = get_rules(machine)
     names = [r.name for r in rules]
     if before is not None and before not in names:
         raise ValueError(f"`before` must be one of {', '.join(names)}, but got before={before!r}")
@@ -51,7 +51,7 @@ def register_rule(rule: SketchRule, before: str | None = None, machine: str = "c
 
 def registered_rules(kind: str) -> list[SketchRule]:
     """Lists the rules of a kind of machine that `register_rule` added, in the order in which they are tried."""
-    return [rule for rule in rules_of(kind) if any(rule is added for added in _REGISTERED)]
+    return [rule for rule in get_rules(kind) if any(rule is added for added in _REGISTERED)]
 
 
-__all__ = ["MACHINES", "machine_of", "register_rule", "registered_rules", "rules_of"]
+__all__ = ["MACHINES", "get_machine", "register_rule", "registered_rules", "get_rules"]

@@ -20,7 +20,7 @@ from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 from search_space.operators.weights_only import MATMUL_NBITS
-from search_space.own import attribute, is_own
+from search_space.user_code import attribute, is_own
 
 __all__ = ["LIBRARY", "OPERATORS", "REQUIRED", "Operator", "Precision", "find", "named", "register"]
 

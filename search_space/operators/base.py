@@ -43,14 +43,14 @@ class Precision:
         terms: number of terms that are added up for one output element, by arguments.
         scale: size of one such term, for inputs of size one.
         floor: spacings of floating-point numbers (times the scale) allowed for rounding outside of the sum.
-        whole: greatest error of an integer: 0, or 1 if it is rounded from floats that are computed.
+        integer_error: greatest error of an integer: 0, or 1 if it is rounded from floats that are computed.
         rounding: additional error of an algorithm, for inputs of size one.
     """
 
     terms: Callable[[Args], int] = lambda args: 1
     scale: Callable[[Args], float] = lambda args: 1.0
     floor: Callable[[Args], float] = lambda args: FLOOR
-    whole: Callable[[Args], int] = lambda args: 0
+    integer_error: Callable[[Args], int] = lambda args: 0
     rounding: Callable[[Args, str], float] = lambda args, algorithm: 0.0
 
 
@@ -90,25 +90,25 @@ class Operator(Generic[P]):
         """The arguments by name, in order."""
         return inspect.signature(self.normalise).parameters
 
-    def arguments(self, given: Args) -> dict[str, Any]:
+    def arguments(self, values: Args) -> dict[str, Any]:
         """Checks the arguments and returns every one in its canonical form.
 
         Raises:
             ValueError: an argument that is unknown, missing or of a value the operator is not defined for.
         """
         parameters = self.parameters
-        for name in given:
+        for name in values:
             if name not in parameters:
                 raise ValueError(
                     f"`{self.name}` must have arguments among {', '.join(parameters)}, "
                     f"but got {name!r}{nearest(name, parameters)}"
                 )
-        missing = [n for n, p in parameters.items() if p.default is REQUIRED and n not in given]
+        missing = [n for n, p in parameters.items() if p.default is REQUIRED and n not in values]
         if missing:
-            got = ", ".join(f"{k}={v!r}" for k, v in given.items())
+            got = ", ".join(f"{k}={v!r}" for k, v in values.items())
             raise ValueError(f"`{self.name}` must be given {', '.join(missing)}, but got {got or 'nothing'}")
         normalise: Callable[..., dict[str, Any]] = self.normalise
-        checked = normalise(**given)
+        checked = normalise(**values)
         return {name: checked[name] for name in parameters}
 
     def algorithms(self, args: Args) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from typing import Any
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, candidates: Iterable[str]) -> str:
     """Suggests the known name nearest to a wrong one, as words; "" if none is near."""
-    near = get_close_matches(str(name), list(known), 1)
+    near = get_close_matches(str(name), list(candidates), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -57,11 +57,13 @@ def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def choice(name: str, value: Any, known: Collection[str], where: str = "", error: type[Exception] = ValueError) -> str:
+def choice(
+    name: str, value: Any, allowed: Collection[str], where: str = "", error: type[Exception] = ValueError
+) -> str:
     """Checks for one of a few names."""
-    if value not in known:
+    if value not in allowed:
         raise error(
-            f"`{name}` must be one of {', '.join(known)}{where}, but got {name}={value!r}{nearest(value, known)}"
+            f"`{name}` must be one of {', '.join(allowed)}{where}, but got {name}={value!r}{nearest(value, allowed)}"
         )
     return str(value)
 

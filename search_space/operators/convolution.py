@@ -17,29 +17,29 @@ from search_space.operators.windows import EXTENTS, Window, pad, padded, window_
 from search_space.tags import Tag
 
 
-def layer_arguments(**given: Any) -> dict[str, Any]:
+def layer_arguments(**arguments: Any) -> dict[str, Any]:
     """Checks all arguments of a convolution, whose rank follows from the extents that are given.
 
     Raises:
         ValueError: an argument that the operator is not defined for.
     """
-    extents = {name: given[name] for name in EXTENTS if name in given}
-    window = {name: given[name] for name in ("kernel", "stride", "padding", "dilation")}
+    extents = {name: arguments[name] for name in EXTENTS if name in arguments}
+    window = {name: arguments[name] for name in ("kernel", "stride", "padding", "dilation")}
     args = sizes(
         **{
-            name: given[name]
+            name: arguments[name]
             for name in ("batch", "in_channels", "out_channels", "groups", "channels")
-            if name in given
+            if name in arguments
         }
     )
     for name in ("in_channels", "out_channels"):
         if "groups" in args and args[name] % args["groups"]:
-            raise ValueError(f"`groups` must divide {name}, but got groups={given['groups']}, {name}={args[name]}")
+            raise ValueError(f"`groups` must divide {name}, but got groups={arguments['groups']}, {name}={args[name]}")
     return {
         **args,
         **window_arguments(len(extents), **window, **extents),
-        **ending(given["bias"], given["activation"], given["dtype"]),
-        "constant_weight": flag("constant_weight", given["constant_weight"]),
+        **ending(arguments["bias"], arguments["activation"], arguments["dtype"]),
+        "constant_weight": flag("constant_weight", arguments["constant_weight"]),
     }
 
 

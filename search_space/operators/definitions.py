@@ -62,21 +62,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _checked_algorithms(given: Any) -> list[list[Any]]:
-    pairs = isinstance(given, Sequence) and all(isinstance(p, Sequence) and len(p) == 2 for p in given)
-    if not pairs or not given or not all(isinstance(name, str) and name.isidentifier() for name, _ in given):
-        raise ValueError(f"`algorithms` must be pairs of a name and a definition, but got {str(given)[:80]}")
-    if len({name for name, _ in given}) < len(given):
-        raise ValueError(f"`algorithms` must have different names, but got {', '.join(name for name, _ in given)}")
-    parsed = [(name, te_json.from_json(definition)) for name, definition in given]
-    first, wanted = parsed[0][0], _taken(parsed[0][1])
+def _checked_algorithms(algorithms: Any) -> list[list[Any]]:
+    pairs = isinstance(algorithms, Sequence) and all(isinstance(p, Sequence) and len(p) == 2 for p in algorithms)
+    if not pairs or not algorithms or not all(isinstance(name, str) and name.isidentifier() for name, _ in algorithms):
+        raise ValueError(f"`algorithms` must be pairs of a name and a definition, but got {str(algorithms)[:80]}")
+    if len({name for name, _ in algorithms}) < len(algorithms):
+        raise ValueError(f"`algorithms` must have different names, but got {', '.join(name for name, _ in algorithms)}")
+    parsed = [(name, te_json.from_json(definition)) for name, definition in algorithms]
+    first, wanted = parsed[0][0], _signature(parsed[0][1])
     for name, tensors in parsed[1:]:
-        if _taken(tensors) != wanted:
+        if _signature(tensors) != wanted:
             raise ValueError(f"`algorithms` must take and give the same tensors, but {name} and {first} differ")
     return [[name, te_json.to_json(tensors)] for name, tensors in parsed]
 
 
-def _taken(tensors: Sequence[te.Tensor]) -> list[tuple[str, tuple[int, ...], str, bool]]:
+def _signature(tensors: Sequence[te.Tensor]) -> list[tuple[str, tuple[int, ...], str, bool]]:
     *inputs, output = tensors
     return [*((t.name, t.shape, t.dtype, t.op.constant) for t in inputs), ("", output.shape, output.dtype, False)]
 
@@ -122,13 +122,13 @@ DEFINITIONS = _OfArguments(
 )
 
 
-def arguments_of(operator: Operator[Any], given: Args) -> dict[str, Any]:
+def definition_arguments(operator: Operator[Any], values: Args) -> dict[str, Any]:
     """Returns the arguments of `DEFINITIONS` that represent an operator with arguments of its own.
 
     Raises:
         ValueError: arguments that it refuses, or a reference that differs from its first definition.
     """
-    args = operator.arguments(given)
+    args = operator.arguments(values)
     algorithms = [[name, te_json.to_json(operator.tensors(args, name))] for name in operator.algorithms(args)]
     precision = operator.precision
     data = {
@@ -143,13 +143,13 @@ def arguments_of(operator: Operator[Any], given: Args) -> dict[str, Any]:
     return data
 
 
-def check_reference(operator: Operator[Any], given: Args, tolerance: tuple[float, float]) -> None:
+def check_reference(operator: Operator[Any], values: Args, tolerance: tuple[float, float]) -> None:
     """Compares an operator's own reference with its first definition, which workers compare kernels with.
 
     Raises:
         ValueError: they differ by more than the tolerance, relative and absolute.
     """
-    args = operator.arguments(given)
+    args = operator.arguments(values)
     *inputs, output = operator.tensors(args, operator.algorithms(args)[0])
     rng = np.random.default_rng(0)
     arrays = [operator.draw(args, t.shape, numpy_dtype(t.dtype), rng) for t in inputs]

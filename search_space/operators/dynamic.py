@@ -15,7 +15,7 @@ from search_space.operators.weights_only import (
     BLOCKS,
     TINIEST,
     dequantised,
-    inputs_of,
+    make_inputs,
     matmul_nbits,
     products,
     strided,
@@ -38,14 +38,14 @@ def dynamic_matmul(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros
     return matmul_nbits(m, n, k, bits, group, flag("zeros", zeros))
 
 
-def block_of(group: int) -> int:
+def block_size(group: int) -> int:
     """Returns the numbers of a row that are rounded together."""
     return next(size for size in BLOCKS if group % size == 0)
 
 
 def rounded(args: Args, data: Array) -> Array:
     """Rounds the data (m, k) to the float32 values that are multiplied."""
-    block, (m, k) = block_of(args["group"]), data.shape
+    block, (m, k) = block_size(args["group"]), data.shape
     whole = np.zeros((m, -(-k // block), block), np.float32)
     whole.reshape(m, -1)[:, :k] = data
     peak = np.maximum(np.abs(whole).max(2, keepdims=True), np.float32(TINIEST))
@@ -72,7 +72,7 @@ class _Rounded:
         """Makes a stage with one number for each block of each row."""
         return te.compute((self.rows, self.blocks), value, name=name, tag=Tag.SLICES)
 
-    def whole(self, i: Any, b: Any, place: Any) -> Expr:
+    def multiple(self, i: Any, b: Any, place: Any) -> Expr:
         """Returns a number as a multiple of the unit of its block, in float32."""
         return te.rint(self.source[i, b * self.block + place] * (float(MOST) / te.maximum(self.peak[i, b], TINIEST)))
 
@@ -82,12 +82,12 @@ class _Rounded:
 
 
 def _in_floats(args: Args) -> list[te.Tensor]:
-    inputs, source, groups = inputs_of(args)
-    block = block_of(args["group"])
+    inputs, source, groups = make_inputs(args)
+    block = block_size(args["group"])
     data = _Rounded(source, groups * args["group"] // block, block)
     rounded_data = te.compute(
         source.shape,
-        lambda i, r: data.whole(i, r // block, r % block) * data.unit(i, r // block),
+        lambda i, r: data.multiple(i, r // block, r % block) * data.unit(i, r // block),
         name="rounded",
         tag=Tag.SLICES,
     )
@@ -96,22 +96,22 @@ def _in_floats(args: Args) -> list[te.Tensor]:
 
 def _by_bytes(args: Args) -> list[te.Tensor]:
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
-    inputs, source, groups = inputs_of(args)
+    inputs, source, groups = make_inputs(args)
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
-    block = block_of(group)
+    block = block_size(group)
     count, width, stored = group // block, block // 4, block * bits // 32  # blocks of a group, words of a block
     data = _Rounded(source, groups * count, block)
 
     def word(i: te.IterVar, b: te.IterVar, w: te.IterVar) -> Expr:
         """Packs four numbers into the bytes of a word; they lie as far apart as the block has words."""
-        parts = [(data.whole(i, b, p * width + w).astype("int32") & 255) << 8 * p for p in range(4)]
+        parts = [(data.multiple(i, b, p * width + w).astype("int32") & 255) << 8 * p for p in range(4)]
         return reduce(lambda so_far, part: so_far + part, parts)
 
     bytes_ = te.compute((m, data.blocks, width), word, name="bytes", tag=Tag.SLICES)
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
     # The contribution of the weights' zeros, with which sums of bytes begin; zeros of groups are added for each group.
-    start = data.of_blocks("start", lambda i, b: te.sum(data.whole(i, b, t).astype("int32") * -by, axis=t))
+    start = data.of_blocks("start", lambda i, b: te.sum(data.multiple(i, b, t).astype("int32") * -by, axis=t))
     unit = data.of_blocks("unit", data.unit)
     words = te.compute(
         (groups, count, stored, n),

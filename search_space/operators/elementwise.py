@@ -11,7 +11,7 @@ from search_space.operators.arithmetic import exact
 from search_space.operators.base import Args, Array, Operator
 from search_space.operators.checks import choice
 from search_space.operators.checks import shape as shape_of
-from search_space.operators.functions import BINARY, UNARY, known
+from search_space.operators.functions import BINARY, UNARY, names_for
 
 FUNCTIONS = {**UNARY, **BINARY}
 
@@ -25,7 +25,7 @@ def elementwise(function: str, shape: Sequence[int], dtype: str = "float32") -> 
     """
     dtype = choice("dtype", dtype, ("float32", "int32"))
     where = f" for dtype={dtype}" if dtype == "int32" else ""
-    function = choice("function", function, known(FUNCTIONS, dtype), where)
+    function = choice("function", function, names_for(FUNCTIONS, dtype), where)
     return {"function": function, "shape": shape_of("shape", shape), "dtype": dtype}
 
 

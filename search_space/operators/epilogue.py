@@ -9,7 +9,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import accumulator
 from search_space.operators.base import Args, Array
 from search_space.operators.checks import choice, flag
-from search_space.operators.functions import ACTIVATIONS, known
+from search_space.operators.functions import ACTIVATIONS, names_for
 from search_space.operators.naming import over
 
 
@@ -18,7 +18,7 @@ def epilogue_arguments(bias: Any, activation: Any, dtype: str = "float32") -> di
     bias = flag("bias", bias)
     if activation is not None:
         where = f" for dtype={dtype}" if dtype == "int8" else ""
-        activation = choice("activation", activation, known(ACTIVATIONS, accumulator(dtype)), where)
+        activation = choice("activation", activation, names_for(ACTIVATIONS, accumulator(dtype)), where)
     return {"bias": bias, "activation": activation}
 
 

@@ -130,13 +130,13 @@ class _Grid:
                 then, other = then & mask, other & mask
             return np.where(test, self.value(e.args[1], then), self.value(e.args[2], other))
         if e.op == "cast":
-            return _cast(self._taken(e, mask), e.dtype)
+            return _cast(self._cast(e, mask), e.dtype)
         if e.op == "call":
             return _rounded(np.asarray(FUNCTIONS[e.args[0]].array(self.value(e.args[1], mask))), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
         return _rounded(np.asarray(BINARY[e.op].array(a, b)), e.dtype)
 
-    def _taken(self, e: Expr, mask: Array | None) -> Array:
+    def _cast(self, e: Expr, mask: Array | None) -> Array:
         """Computes the operand of a cast, clamped if the cast converts a clamped float."""
         within = limited(e)
         if within is None:
@@ -245,14 +245,14 @@ def _product(op: te.Operation, left: Array, right: Array, tile: int) -> Array:
 
 def _block(
     side: Array,
-    place: Sequence[slice],
+    slices: Sequence[slice],
     sizes: Sequence[int],
     batch: tuple[int, ...],
     dims: tuple[int, ...],
     summed: tuple[int, ...],
 ) -> Array:
     """Cuts one side of a product to a block of the domain: (batch, dims, summed)."""
-    part = side[tuple(cut if side.shape[d] > 1 else slice(None) for d, cut in enumerate(place))]
+    part = side[tuple(cut if side.shape[d] > 1 else slice(None) for d, cut in enumerate(slices))]
     wanted = [sizes[d] if d in (*batch, *dims, *summed) else 1 for d in range(len(sizes))]
     others = tuple(d for d in range(len(sizes)) if wanted[d] == 1 and d not in (*batch, *dims, *summed))
     whole = np.broadcast_to(part, wanted).transpose((*batch, *dims, *summed, *others))

@@ -24,13 +24,13 @@ class Function:
     Attributes:
         expression: function of expressions, all of one dtype.
         reference: function of arrays.
-        whole: defined on integers, too.
+        on_integers: defined on integers, too.
         bounds: range in which floating-point inputs are drawn.
     """
 
     expression: Callable[..., Expr]
     reference: Callable[..., Array]
-    whole: bool = False
+    on_integers: bool = False
     bounds: tuple[float, float] = (-4.0, 4.0)
 
 
@@ -38,7 +38,7 @@ def _of_table(name: str) -> Function:
     """Makes the function of a row of `FUNCTIONS`, with the row's range of inputs."""
     row = FUNCTIONS[name]
     assert row.drawn is not None, name
-    return Function(partial(ir.call, name), row.array, row.whole, row.drawn)
+    return Function(partial(ir.call, name), row.array, row.on_integers, row.drawn)
 
 
 def _gelu(x: Expr) -> Expr:
@@ -46,9 +46,9 @@ def _gelu(x: Expr) -> Expr:
 
 
 ACTIVATIONS = {
-    "relu": Function(lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), whole=True),
+    "relu": Function(lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), on_integers=True),
     "relu6": Function(
-        lambda x: te.minimum(te.maximum(x, 0), 6), lambda x: np.clip(x, 0, 6), whole=True, bounds=(-4.0, 8.0)
+        lambda x: te.minimum(te.maximum(x, 0), 6), lambda x: np.clip(x, 0, 6), on_integers=True, bounds=(-4.0, 8.0)
     ),
     "sigmoid": _of_table("sigmoid"),
     "tanh": _of_table("tanh"),
@@ -60,20 +60,20 @@ ACTIVATIONS = {
 UNARY = {
     **ACTIVATIONS,
     **{name: _of_table(name) for name, row in FUNCTIONS.items() if row.drawn is not None},
-    "negative": Function(lambda x: -x, np.negative, whole=True),
+    "negative": Function(lambda x: -x, np.negative, on_integers=True),
 }
 
 BINARY = {
-    "add": Function(lambda x, y: x + y, np.add, whole=True),
-    "subtract": Function(lambda x, y: x - y, np.subtract, whole=True),
-    "multiply": Function(lambda x, y: x * y, np.multiply, whole=True),
+    "add": Function(lambda x, y: x + y, np.add, on_integers=True),
+    "subtract": Function(lambda x, y: x - y, np.subtract, on_integers=True),
+    "multiply": Function(lambda x, y: x * y, np.multiply, on_integers=True),
     "divide": Function(lambda x, y: x / y, np.divide, bounds=(0.1, 4.0)),
-    "maximum": Function(te.maximum, np.maximum, whole=True),
-    "minimum": Function(te.minimum, np.minimum, whole=True),
+    "maximum": Function(te.maximum, np.maximum, on_integers=True),
+    "minimum": Function(te.minimum, np.minimum, on_integers=True),
     "fmod": Function(te.fmod, SEMANTICS["fmod"].array, bounds=(0.1, 4.0)),
 }
 
 
-def known(functions: dict[str, Function], dtype: str) -> list[str]:
+def names_for(functions: dict[str, Function], dtype: str) -> list[str]:
     """Lists the functions that are defined on values of `dtype`."""
-    return [name for name, f in functions.items() if f.whole or dtype.startswith(("float", "bfloat"))]
+    return [name for name, f in functions.items() if f.on_integers or dtype.startswith(("float", "bfloat"))]

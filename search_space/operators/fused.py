@@ -259,7 +259,7 @@ FUSED = Operator(
     Precision(
         lambda args: estimates.longest_chain(_tensors(args)),
         _scale,
-        whole=lambda args: estimates.whole_steps(_tensors(args)),
+        integer_error=lambda args: estimates.whole_steps(_tensors(args)),
         rounding=_rounding,
     ),
     lambda args: estimates.input_bounds(_tensors(args)),

@@ -155,12 +155,12 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
         value = s.source[(*index[:first], row, *index[first + 1 :])]
         return value if s.output[0] % 2 == 0 else te.if_then_else(row < s.source.shape[first], value, 0.0)
 
-    def left_of(p: te.IterVar, *index: te.IterVar) -> Expr:
+    def left_factor(p: te.IterVar, *index: te.IterVar) -> Expr:
         *place, c = index
         upper = [s.source[(*place, c)], s.source[(*place, c + depth)]]
         return chosen(p, _left([*upper, below((*place, c)), below((*place, c + depth))]))
 
-    def right_of(p: te.IterVar, *index: te.IterVar) -> Expr:
+    def right_factor(p: te.IterVar, *index: te.IterVar) -> Expr:
         *within, c, k = index
         column = k // WIDTH * (2 * WIDTH) + k % WIDTH
 
@@ -173,10 +173,12 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
     names = [*("n" for _ in batch), *s.spatial]
     rows = (half - 1) * step + reach
     extents = (*batch, rows, *s.source.shape[first + 1 : -1])
-    left = te.compute((PRODUCTS, *extents, depth), over(("p", *names, "c"), left_of), name="left", tag=Tag.TRANSFORM)
+    left = te.compute(
+        (PRODUCTS, *extents, depth), over(("p", *names, "c"), left_factor), name="left", tag=Tag.TRANSFORM
+    )
     right = te.compute(
         (PRODUCTS, *kernel, depth, columns),
-        over(("p", *(f"r{x}" for x in s.spatial[: len(kernel)]), "c", "k"), right_of),
+        over(("p", *(f"r{x}" for x in s.spatial[: len(kernel)]), "c", "k"), right_factor),
         name="right",
         tag=Tag.CONSTANT,
     )
@@ -191,11 +193,11 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
     places = over(("p", *names, "k"), sums)
     products = te.compute((PRODUCTS, *shape, columns), places, name="products", tag=Tag.TRANSFORM)
 
-    def output_of(*index: te.IterVar) -> Expr:
+    def output_element(*index: te.IterVar) -> Expr:
         *place, k = index
         column = k // (2 * WIDTH) * WIDTH + k % WIDTH
         at = (*place[:first], place[first] % half, *place[first + 1 :], column)
         quarter = place[first] // half * 2 + k // WIDTH % 2
         return chosen(quarter, _output([products[(p, *at)] for p in range(PRODUCTS)]))
 
-    return te.compute((*batch, *s.output, filters), over((*names, "k"), output_of), name=name)
+    return te.compute((*batch, *s.output, filters), over((*names, "k"), output_element), name=name)

@@ -51,7 +51,7 @@ TENSORS = Operator(
     Precision(
         lambda args: estimates.longest_chain(_direct(args)),
         _scale,
-        whole=lambda args: estimates.whole_steps(_direct(args)),
+        integer_error=lambda args: estimates.whole_steps(_direct(args)),
     ),
     lambda args: estimates.input_bounds(_direct(args)),
     describe=_describe,

@@ -75,7 +75,7 @@ def _available(args: Args, algorithm: str) -> bool:
     return algorithm != BY_WORD or (args["bits"] == 4 and not args["zeros"])
 
 
-def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
+def make_inputs(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
     """Returns the inputs, the data with zeros up to the end of the last group, and the number of groups."""
     m, n, k, group, bits = (args[name] for name in ("m", "n", "k", "group", "bits"))
     groups = -(-k // group)
@@ -93,7 +93,7 @@ def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
 
 
 def _tensors(args: Args, by_word: bool = False, by_panel: bool = False) -> list[te.Tensor]:
-    inputs, source, _ = inputs_of(args)
+    inputs, source, _ = make_inputs(args)
     return products(args, inputs, source, "matmul_nbits", by_word, by_panel)
 
 
@@ -108,7 +108,7 @@ def products(
     """Returns the inputs and the product in floats.
 
     Args:
-        source: left factor, the data as `inputs_of` gives them or rounded.
+        source: left factor, the data as `make_inputs` gives them or rounded.
         name: name of the product.
         by_word, by_panel: the algorithm; neither: `direct`.
     """
@@ -160,19 +160,19 @@ def products(
 
 def _by_slices(args: Args) -> list[te.Tensor]:
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
-    inputs, source, groups = inputs_of(args)
+    inputs, source, groups = make_inputs(args)
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
     block = next(size for size in BLOCKS if group % size == 0)
     count, width = groups * (group // block), block // 4
     r = te.reduce_axis((0, groups * group), "r")
     peak = te.compute((m,), lambda i: te.max(te.abs(source[i, r]), axis=r), name="peak", tag=Tag.SLICES)
 
-    def whole(i: Any, place: Any) -> Expr:
+    def multiple(i: Any, place: Any) -> Expr:
         return te.rint(source[i, place] * (float(TOP) / te.maximum(peak[i], TINIEST)))
 
     def sliced(i: te.IterVar, b: te.IterVar, d: te.IterVar, w: te.IterVar) -> Expr:
         """Packs a slice of four numbers into a word's bytes; they lie as far apart as the block has words."""
-        numbers = [whole(i, b * block + p * width + w).astype("int32") + 0x808080 for p in range(4)]
+        numbers = [multiple(i, b * block + p * width + w).astype("int32") + 0x808080 for p in range(4)]
         parts = [((q >> (d * 8).astype("int32")) + 128) & 255 for q in numbers]
         return reduce(lambda so_far, part: so_far + part, [part << 8 * p for p, part in enumerate(parts)])
 
@@ -180,7 +180,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
     total = te.compute(
-        (m, count), lambda i, b: te.sum(whole(i, b * block + t) * float(by), axis=t), name="total", tag=Tag.SLICES
+        (m, count), lambda i, b: te.sum(multiple(i, b * block + t) * float(by), axis=t), name="total", tag=Tag.SLICES
     )
     each = WORD * 4 // bits  # numbers of the block in four bytes
     words = te.compute(

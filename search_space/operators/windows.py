@@ -91,7 +91,7 @@ def window_arguments(
 ) -> dict[str, Any]:
     """Checks the arguments of a window and spreads them over `rank` axes, the extents first."""
     args: dict[str, Any] = sizes(**extents) | spread(rank, kernel=kernel, stride=stride)
-    args["padding"] = padding_of(rank, padding)
+    args["padding"] = normalise_padding(rank, padding)
     if dilation is not None:
         args |= spread(rank, dilation=dilation)
     window = Window.of(args)
@@ -109,7 +109,7 @@ def window_over(shape: Sequence[int], args: Args) -> Window:
     return Window.of(window_arguments(len(extents), **fields, **extents))
 
 
-def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
+def normalise_padding(rank: int, padding: Any) -> tuple[Any, ...]:
     """Checks a padding and returns its canonical form: a number per axis, or (before, after) if some differ.
 
     Raises:
@@ -124,7 +124,7 @@ def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
 
 
 def both_sides(padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    """Returns the padding before and after each axis, from the result of `padding_of`."""
+    """Returns the padding before and after each axis, from the result of `normalise_padding`."""
     return tuple((item, item) if isinstance(item, int) else (item[0], item[1]) for item in padding)
 
 
@@ -200,7 +200,7 @@ def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], 
         yield place, rows[(slice(None), *_cuts(place, window))]
 
 
-def _cuts(place: Sequence[int], window: Window) -> list[slice]:
-    """Returns slices of the padded axes under a position in the window, for the axes that `place` has."""
-    fields = zip(place, window.dilation, window.output, window.stride, strict=False)
+def _cuts(position: Sequence[int], window: Window) -> list[slice]:
+    """Returns slices of the padded axes under a position in the window, for the axes that `position` has."""
+    fields = zip(position, window.dilation, window.output, window.stride, strict=False)
     return [slice(r * d, r * d + (n - 1) * s + 1, s) for r, d, n, s in fields]

@@ -107,7 +107,7 @@ class _Reader:
 
     def _call(self, name: str, parts: Sequence[ast.expr], names: Mapping[str, Any]) -> Any:
         if name == "range" and 1 <= len(parts) <= 3:
-            numbers = range(*(self._whole(part, names) for part in parts))
+            numbers = range(*(self._integer(part, names) for part in parts))
             if len(numbers) > MOST_VALUES:
                 raise ExpressionError(f"a list must have at most {MOST_VALUES} values, but got {len(numbers)}")
             return list(numbers)
@@ -155,7 +155,7 @@ class _Reader:
             raise self._refusal(node)
         return value
 
-    def _whole(self, node: ast.expr, names: Mapping[str, Any]) -> int:
+    def _integer(self, node: ast.expr, names: Mapping[str, Any]) -> int:
         value = self.value(node, names)
         if not isinstance(value, int):
             raise self._refusal(node)

@@ -41,12 +41,12 @@ def read_t1(path: Path) -> ParameterSpace:
             raise
         raise T1Error(f"{path} must be a T1 file in JSON, but got {error}") from error
     try:
-        return space_of(document)
+        return read_space(document)
     except ValueError as error:
         raise T1Error(f"{path.name}: {error}") from error
 
 
-def space_of(document: Any) -> ParameterSpace:
+def read_space(document: Any) -> ParameterSpace:
     """Builds the space that a T1 document describes.
 
     Raises:
@@ -66,13 +66,13 @@ def space_of(document: Any) -> ParameterSpace:
 
 def write_t1(space: ParameterSpace, path: Path) -> None:
     """Writes a space as `read_t1` reads it."""
-    replace_file(path, (json.dumps(document_of(space), indent=2) + "\n").encode())
+    replace_file(path, (json.dumps(make_document(space), indent=2) + "\n").encode())
 
 
-def document_of(space: ParameterSpace) -> dict[str, Any]:
+def make_document(space: ParameterSpace) -> dict[str, Any]:
     """Converts a space to a T1 document."""
     parameters = [
-        {"Name": p.name, "Type": _kind_of(p), "Values": repr(list(p.values)), "Default": p.values[0]}
+        {"Name": p.name, "Type": _type_name(p), "Values": repr(list(p.values)), "Default": p.values[0]}
         for p in space.parameters
     ]
     conditions = [{"Expression": r.text, "Parameters": list(r.names)} for r in space.restrictions]
@@ -82,7 +82,7 @@ def document_of(space: ParameterSpace) -> dict[str, Any]:
     }
 
 
-def _kind_of(parameter: Parameter) -> str:
+def _type_name(parameter: Parameter) -> str:
     kinds = {type(value) for value in parameter.values}
     return next((name for name, kind in KINDS.items() if name != "uint" and kinds == {kind}), "float")
 

@@ -40,7 +40,7 @@ def one_by_one(loops: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Builder:
+class ScheduleBuilder:
     """A schedule and its steps so far. Stages are given by name, loops as the primitives returned them.
 
     The step of each primitive (`search_space.schedule.steps`) documents its effect and its conditions. Steps may be

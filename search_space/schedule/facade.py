@@ -1,4 +1,4 @@
-"""`te.Schedule`: the schedules of Halide and TVM, whose methods change them, over the immutable `Builder`."""
+"""`te.Schedule`: the schedules of Halide and TVM, whose methods change them, over the immutable `ScheduleBuilder`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from search_space.ir.expr import Expr
 from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized
-from search_space.schedule.builder import Builder, one_by_one
+from search_space.schedule.builder import ScheduleBuilder, one_by_one
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import TensorIntrin, register_intrinsic
 from search_space.schedule.state import State, initial_state
@@ -36,15 +36,15 @@ class StageTensor:
     @property
     def axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(IterVar(a.name, _known(a.extent)) for a in stage.axes)
+        return tuple(IterVar(a.name, _readable_extent(a.extent)) for a in stage.axes)
 
     @property
     def reduce_axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(IterVar(a.name, _known(a.extent), "reduce") for a in stage.reduce_axes)
+        return tuple(IterVar(a.name, _readable_extent(a.extent), "reduce") for a in stage.reduce_axes)
 
 
-def _known(extent: Expr) -> Extent:
+def _readable_extent(extent: Expr) -> Extent:
     """Converts an extent to a number or an expression of sizes; 0 for another expression."""
     return extent if is_sized(extent) else _number(extent)
 
@@ -63,7 +63,7 @@ class Schedule:
 
     def __init__(self, initial: State, names: dict[Operation, str]) -> None:
         self.initial = initial
-        self.builder = Builder(initial)
+        self.builder = ScheduleBuilder(initial)
         self._names = names
 
     @property
@@ -83,7 +83,7 @@ class Schedule:
         names: dict[Operation, str] = {}
         return cls(initial_state([Tensor(op) for op in ops], names), names)
 
-    def name_of(self, tensor: Any) -> str:
+    def stage_name(self, tensor: Any) -> str:
         """Returns the name of the stage or input for a tensor, an operation or a name."""
         if isinstance(tensor, str):
             return tensor
@@ -99,29 +99,29 @@ class Schedule:
         self.builder = self.builder.apply(step)
 
     def __getitem__(self, tensor: Any) -> StageView:
-        name = self.name_of(tensor)
+        name = self.stage_name(tensor)
         self.state.stage(name)
         return StageView(self, name)
 
     def cache_write(self, tensor: Any, scope: str) -> StageTensor:
         """Computes a tensor in another memory and copies it; returns the source. See `CacheWrite`."""
-        self.builder, made = self.builder.cache_write(self.name_of(tensor), scope)
+        self.builder, made = self.builder.cache_write(self.stage_name(tensor), scope)
         return StageTensor(made, self)
 
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageTensor:
         """Copies a tensor to another memory for its readers; returns the copy. See `CacheRead`."""
         readers = readers if isinstance(readers, (list, tuple)) else [readers]
-        self.builder, made = self.builder.cache_read(self.name_of(tensor), scope, *map(self.name_of, readers))
+        self.builder, made = self.builder.cache_read(self.stage_name(tensor), scope, *map(self.stage_name, readers))
         return StageTensor(made, self)
 
     def rfactor(self, tensor: Any, axis: Any) -> StageTensor:
         """Splits a reduction; returns the partial results, whose last axis is `axis`. See `Rfactor`."""
-        self.builder, made = self.builder.rfactor(self.name_of(tensor), _name(axis))
+        self.builder, made = self.builder.rfactor(self.stage_name(tensor), _name(axis))
         return StageTensor(made, self)
 
     def pack(self, tensor: Any, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> None:
         """Packs a constant before the first call; see `Pack`."""
-        self.builder = self.builder.pack(self.name_of(tensor), factors, [(d, p) for d, p in order])
+        self.builder = self.builder.pack(self.stage_name(tensor), factors, [(d, p) for d, p in order])
 
 
 def _name(axis: Any) -> str:
@@ -224,8 +224,8 @@ class StageView:
         self._do(self._builder.pragma(self.name, _name(axis), key, value))
 
     @property
-    def _builder(self) -> Builder:
+    def _builder(self) -> ScheduleBuilder:
         return self._schedule.builder
 
-    def _do(self, done: Builder) -> None:
+    def _do(self, done: ScheduleBuilder) -> None:
         self._schedule.builder = done

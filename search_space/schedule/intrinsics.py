@@ -8,7 +8,7 @@ from importlib import import_module
 
 from search_space.ir.expr import Expr, walk
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.patterns import pattern_of_load, shape_of
+from search_space.schedule.patterns import expression_pattern, pattern_of_load
 from search_space.tensor import Operation
 
 
@@ -61,7 +61,7 @@ class TensorIntrin:
     @property
     def pattern(self) -> str:
         assert self.op.body is not None
-        return shape_of(self.op.body, self.loops)
+        return expression_pattern(self.op.body, self.loops)
 
     def operand_order(self, load_pattern: str) -> int:
         """Returns the position of an operand among the instruction's inputs, by the pattern of its load."""

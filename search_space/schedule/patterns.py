@@ -16,16 +16,16 @@ def pattern_of_load(node: Expr, loops: Sequence[str]) -> str:
     return f"{node.dtype}({','.join(used)})"
 
 
-def shape_of(value: Expr, loops: Sequence[str]) -> str:
+def expression_pattern(value: Expr, loops: Sequence[str]) -> str:
     """Returns the expression's text with loads reduced to their dtype and the loops they depend on."""
     if value.op == "load":
         return pattern_of_load(value, loops)
     if value.op == "cast":
-        return f"{value.dtype}<{shape_of(value.args[0], loops)}>"
+        return f"{value.dtype}<{expression_pattern(value.args[0], loops)}>"
     if value.op == "call":
-        return f"{value.args[0]}<{shape_of(value.args[1], loops)}>"
+        return f"{value.args[0]}<{expression_pattern(value.args[1], loops)}>"
     if value.op in ("add", "sub", "mul"):
-        left, right = (shape_of(a, loops) for a in value.args)
+        left, right = (expression_pattern(a, loops) for a in value.args)
         if value.op != "sub" and right < left:
             left, right = right, left
         return f"({left} {value.op} {right})"

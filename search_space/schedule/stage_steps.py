@@ -30,8 +30,8 @@ from search_space.schedule.state import (
     SplitRelation,
     Stage,
     State,
-    identity_of,
     make_stage,
+    reduction_identity,
     rename_loads,
 )
 from search_space.schedule.step import (
@@ -234,7 +234,7 @@ class Interleave(Step):
         if not (extent.is_const and extent.value % self.factor == 0):
             body = select(index < extent, body, const(0, stage.dtype))
         made = make_stage(stage.name, stage.dtype, axes, (), body, None, stage.scope, stage.tag)
-        state = state.update(replace(made, attach=stage.attach, whole=frozenset({inner.name})))
+        state = state.update(replace(made, attach=stage.attach, full_axes=frozenset({inner.name})))
 
         def visit(node: Expr) -> Expr | None:
             if node.op != "load" or node.args[0] != self.stage:
@@ -269,7 +269,7 @@ class Rfactor(Step):
         others = [leaf for leaf in stage.leaves if stage.is_reduce(leaf) and leaf != self.axis]
         guard = logical_and(*conditions)
         body = substitute(stage.body, values)
-        body = select(guard, body, const(identity_of(stage), stage.dtype)) if conditions else body
+        body = select(guard, body, const(reduction_identity(stage), stage.dtype)) if conditions else body
         new_axis = Axis(self.axis, extents[self.axis])
         partial = make_stage(
             fresh_name(state, f"{stage.name}.rf"),

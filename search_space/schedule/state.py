@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, is_size, lift, load, substitute, transform, var, walk
-from search_space.ir.sizes import sizes_of
+from search_space.ir.sizes import find_sizes
 from search_space.schedule.errors import ScheduleError
 from search_space.tags import Tag
 from search_space.tensor import Extent, Operation, Tensor
@@ -95,7 +95,8 @@ class Input:
 class Stage:
     """One computed tensor: its definition over `axes`, its loops (`leaves`), and its place.
 
-    In memory, `pad` elements lie between its rows. Along the axes named in `whole` it is always computed completely.
+    In memory, `pad` elements lie between its rows. Along the axes named in `full_axes` it is always computed
+    completely.
     """
 
     name: str
@@ -113,7 +114,7 @@ class Stage:
     pragmas: tuple[tuple[str, str, int], ...] = ()
     tag: Tag = Tag.NONE
     pad: Expr = NO_PAD
-    whole: frozenset[str] = frozenset()
+    full_axes: frozenset[str] = frozenset()
 
     @property
     def shape(self) -> tuple[Expr, ...]:
@@ -149,7 +150,7 @@ class Stage:
         return any(a.name in roots for a in self.reduce_axes)
 
 
-def identity_of(stage: Stage) -> float:
+def reduction_identity(stage: Stage) -> float:
     """Returns the initial value of the stage's reduction."""
     assert stage.reducer is not None
     return identity(stage.reducer, stage.dtype)
@@ -259,7 +260,7 @@ def initial_state(
         if op.body is not None and op.tag == Tag.CONSTANT:
             by_name[names[op]] = _derived(op, names, by_name, op in {t.op for t in outputs})
         elif op.body is not None:
-            stages.append(_at_own_places(_stage_of(op, names), {s.name: s for s in stages}))
+            stages.append(_at_own_places(_make_stage(op, names), {s.name: s for s in stages}))
     read = {name for stage in stages for name in stage.reads()}
     derived = tuple(i for i in by_name.values() if i.derived is not None and i.name in read)
     return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
@@ -268,42 +269,42 @@ def initial_state(
 def _check_sizes(order: Mapping[Operation, str]) -> None:
     """Checks that every size is the extent of an axis of an input."""
     mentioned = [node for op in order for node in op.sized]
-    sizes = sizes_of(mentioned)
+    sizes = find_sizes(mentioned)
     bare = {e.args[0] for op in order if op.body is None for e in op.shape if isinstance(e, Expr) and is_size(e)}
     if unknown := [name for name in sizes if name not in bare]:
         raise ScheduleError(f"a size must be the extent of an axis of an input, but {', '.join(unknown)} is of none")
 
 
-def _derived(op: Operation, names: Mapping[Operation, str], known: Mapping[str, Input], is_output: bool) -> Input:
+def _derived(op: Operation, names: Mapping[Operation, str], inputs: Mapping[str, Input], is_output: bool) -> Input:
     """Builds a computation of constants alone in terms of placeholders: derived constants in it are substituted."""
     name = names[op]
     if is_output or op.reducer is not None:
         raise ScheduleError(f"a stage tagged {Tag.CONSTANT} must neither reduce nor be an output, but got {name}")
-    wrong = [t.name for t in op.inputs if names[t.op] not in known or not known[names[t.op]].constant]
+    wrong = [t.name for t in op.inputs if names[t.op] not in inputs or not inputs[names[t.op]].constant]
     if wrong or not op.inputs:
         got = ", ".join(wrong) or "nothing"
         raise ScheduleError(f"a stage tagged {Tag.CONSTANT} must read constants alone, but {name} reads {got}")
 
     def visit(node: Expr) -> Expr | None:
-        derivation = known[node.args[0]].derived if node.op == "load" else None
+        derivation = inputs[node.args[0]].derived if node.op == "load" else None
         if derivation is None:
             return None
         indices = [transform(i, visit) for i in node.args[1:]]
         return substitute(derivation.body, dict(zip(derivation.axes, indices, strict=True)))
 
-    body = transform(_body_of(op, names), visit)
+    body = transform(_named_body(op, names), visit)
     sources = tuple(dict.fromkeys(n.args[0] for n in walk(body) if n.op == "load"))
     return Input(name, op.shape, op.dtype, True, derived=Derivation(tuple(a.name for a in op.axis), body, sources))
 
 
-def _body_of(op: Operation, names: Mapping[Operation, str]) -> Expr:
+def _named_body(op: Operation, names: Mapping[Operation, str]) -> Expr:
     """Returns the operation's body, with tensors read by name."""
     assert op.body is not None
     return rename_loads(op.body, {Tensor(o): n for o, n in names.items()})
 
 
-def _stage_of(op: Operation, names: Mapping[Operation, str]) -> Stage:
-    body = _body_of(op, names)
+def _make_stage(op: Operation, names: Mapping[Operation, str]) -> Stage:
+    body = _named_body(op, names)
     axes = [Axis(a.name, lift(a.extent)) for a in op.axis]
     reduced = [Axis(a.name, lift(a.extent), True) for a in op.reduce_axis]
     return make_stage(names[op], op.dtype, axes, reduced, body, op.reducer, tag=op.tag)

@@ -81,7 +81,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _list_of(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _list_check(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list | tuple) and all(map(right, value))
 
 
@@ -89,16 +89,16 @@ def _is_pair(value: Any) -> bool:
     return _NUMBERS(value) and len(value) == 2
 
 
-_NUMBERS = _list_of(_is_number)
+_NUMBERS = _list_check(_is_number)
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (_is_text, "a name"),
     "int": (_is_number, "an integer"),
     "Factor": (_is_number, "an integer"),
-    "tuple[str, ...]": (_list_of(_is_text), "a list of names"),
+    "tuple[str, ...]": (_list_check(_is_text), "a list of names"),
     "tuple[int, ...]": (_NUMBERS, "a list of integers"),
     "tuple[Factor, ...]": (_NUMBERS, "a list of integers"),
-    "tuple[tuple[Factor, ...], ...]": (_list_of(_NUMBERS), "a list of lists of integers"),
-    "tuple[tuple[int, int], ...]": (_list_of(_is_pair), "a list of pairs of integers"),
+    "tuple[tuple[Factor, ...], ...]": (_list_check(_NUMBERS), "a list of lists of integers"),
+    "tuple[tuple[int, int], ...]": (_list_check(_is_pair), "a list of pairs of integers"),
 }
 """Annotation of a step's field -> whether a value of a trace is of it, and the rule in words."""
 _FIELDS = {kind: {f.name: _KINDS[str(f.type)] for f in fields(cls)} for kind, cls in STEPS.items()}

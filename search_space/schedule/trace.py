@@ -51,7 +51,7 @@ class Trace:
     @property
     def key(self) -> str:
         """SHA-256 of the canonical JSON: the same over versions and processes."""
-        return key_of(self.to_json())
+        return compute_key(self.to_json())
 
     def __str__(self) -> str:
         lines = []
@@ -61,7 +61,7 @@ class Trace:
         return "\n".join(lines)
 
 
-def key_of(data: Any) -> str:
+def compute_key(data: Any) -> str:
     """Computes the SHA-256 of the canonical JSON of plain data; for the data of a trace it is the trace's key."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

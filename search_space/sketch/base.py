@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, var
 from search_space.ir.stmt import Constraint
-from search_space.schedule.builder import Builder, Loop
+from search_space.schedule.builder import Loop, ScheduleBuilder
 from search_space.schedule.state import Stage
 from search_space.sketch.tables import DecisionGroup
 
 
 @dataclass(frozen=True)
-class Draft(Builder):
+class Draft(ScheduleBuilder):
     """An unfinished sketch: a schedule whose factors may be decision variables, with the facts about these.
 
     Attributes:

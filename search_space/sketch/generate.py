@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.machines.base import Machine
-from search_space.machines.registry import machine_of
+from search_space.machines.registry import get_machine
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State
 from search_space.sketch.base import Draft
@@ -39,7 +39,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
     A stage is offered to the rules of the machine's kind when its consumers are done; the first that matches decides.
     Element-wise producers are inlined first, so that the rules see reductions directly.
     """
-    machine = machine_of(hardware.kind)
+    machine = get_machine(hardware.kind)
     start = _inline(Draft(state), machine, hardware)
     drafts = [start, *machine.starts(start, hardware)]
     complete: list[Draft] = []

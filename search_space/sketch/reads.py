@@ -13,7 +13,7 @@ def variable(axis: Axis) -> Expr:
     return var(axis.name)
 
 
-def reads_of(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
+def list_reads(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
     """Returns the indices at which `stage` reads another, directly or through inlined stages."""
     body = expanded(stage, draft.state)
     return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
@@ -30,7 +30,7 @@ def same_places(draft: Draft, producer: Stage, stage: Stage) -> bool:
     if producer.shape != stage.shape:
         return False
     own = tuple(variable(axis) for axis in stage.axes)
-    return all(index == own for index in reads_of(draft, stage, producer.name))
+    return all(index == own for index in list_reads(draft, stage, producer.name))
 
 
 def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:
@@ -43,7 +43,7 @@ def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:
     along = [variable(axis) for axis in (*stage.axes[rows:], *stage.reduce_axes)]
     return all(
         index[:rows] == own and all(i.is_const or any(canon(i - a).is_const for a in along) for i in index[rows:])
-        for index in reads_of(draft, stage, name)
+        for index in list_reads(draft, stage, name)
     )
 
 
@@ -59,7 +59,7 @@ def read_across(draft: Draft, stage: Stage, least: int) -> tuple[str, str] | Non
     for source in draft.state.inputs:
         if not source.shape:
             continue
-        for *others, row in reads_of(draft, stage, source.name):
+        for *others, row in list_reads(draft, stage, source.name):
             moves = variable(last) in others and row.op == "var" and row is not variable(last)
             row_axes.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")
     for name, axes in row_axes.items():

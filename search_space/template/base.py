@@ -13,7 +13,7 @@ from search_space.hardware import Hardware
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.facade import Schedule
 from search_space.sketch.generate import MAX_SKETCHES
-from search_space.space import SearchSpace, Sketch, initial_of
+from search_space.space import SearchSpace, Sketch, unscheduled_state
 from search_space.template.config import Config
 from search_space.template.registry import register
 from search_space.workloads import Workload
@@ -150,7 +150,7 @@ class TuningTemplate:
 
     def _sketch(self, one: _Pass, workload: Workload, algorithm: str, hardware: Hardware) -> Sketch:
         label = "/".join(f"{name}={value}" for name, value, _, count in one.config.choices if count > 1)
-        initial = initial_of(workload, algorithm)
+        initial = unscheduled_state(workload, algorithm)
         one.schedule.trace.apply(initial)  # the steps name the stages of the workload's own state
         return Sketch(
             f"{algorithm}:{self.template.name}/{label or 'default'}",
@@ -168,14 +168,14 @@ class _Algorithms:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._known: dict[str, str] = {}
+        self._algorithms: dict[str, str] = {}
 
     def of(self, tensors: Sequence[te.Tensor]) -> str:
         wanted = te_json.text(te_json.to_json(tensors))
         for name in self._workload.algorithms:
-            if name not in self._known:
-                self._known[name] = te_json.text(te_json.to_json(self._workload.tensors(name)))
-            if self._known[name] == wanted:
+            if name not in self._algorithms:
+                self._algorithms[name] = te_json.text(te_json.to_json(self._workload.tensors(name)))
+            if self._algorithms[name] == wanted:
                 return name
         raise ValueError(
             f"a template must return the tensors of one of its workload's algorithms "

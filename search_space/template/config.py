@@ -17,8 +17,8 @@ from search_space.template.knobs import (
     OrderKnob,
     Row,
     SplitKnob,
-    kinds_of,
-    orders_of,
+    list_orders,
+    loop_kinds,
     split_rows,
 )
 
@@ -111,7 +111,7 @@ class Config:
         Raises:
             ValueError: an unknown policy, or a candidate that is no order of the loops.
         """
-        return self._define(OrderKnob(self, name, orders_of(name, axes, policy, candidate)))
+        return self._define(OrderKnob(self, name, list_orders(name, axes, policy, candidate)))
 
     def define_annotate(
         self, name: str, axes: Sequence[Any], policy: str, *, candidate: Sequence[Sequence[str]] | None = None
@@ -129,7 +129,7 @@ class Config:
             ValueError: an unknown policy or kind.
         """
         if candidate is None:
-            return self._define(AnnotateKnob(self, name, kinds_of(name, len(axes), policy)))
+            return self._define(AnnotateKnob(self, name, loop_kinds(name, len(axes), policy)))
         known = ("", "unroll", "vectorize", "parallel")
         for row in candidate:
             if len(row) != len(axes) or any(kind not in known for kind in row):

@@ -192,17 +192,17 @@ def split_rows(
     }[policy]
     rows: list[Row] = []
 
-    def grow(row: Row, whole: int) -> None:
+    def grow(row: Row, product: int) -> None:
         if len(row) == outputs - 1:
-            fits = tail != "exact" or extent % whole == 0
+            fits = tail != "exact" or extent % product == 0
             if fits and (filter is None or filter((_outer(extent, row), *row))):
                 rows.append(row)
             return
         for size in each:
-            if size * whole > extent or len(rows) > MAX_ROWS:
+            if size * product > extent or len(rows) > MAX_ROWS:
                 break
-            if policy != "factors" or extent % (size * whole) == 0:
-                grow((*row, size), whole * size)
+            if policy != "factors" or extent % (size * product) == 0:
+                grow((*row, size), product * size)
 
     grow((), 1)
     if not rows or len(rows) > MAX_ROWS:
@@ -213,7 +213,7 @@ def split_rows(
     return rows
 
 
-def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[Sequence[Any]] | None) -> list[Row]:
+def list_orders(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[Sequence[Any]] | None) -> list[Row]:
     """Lists permutations of the positions of loops; candidates may name the loops or their positions.
 
     Raises:
@@ -235,7 +235,7 @@ def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[S
     return orders
 
 
-def kinds_of(name: str, count: int, policy: str) -> list[tuple[str, ...]]:
+def loop_kinds(name: str, count: int, policy: str) -> list[tuple[str, ...]]:
     """Lists the kinds of `count` loops for each choice of a policy, the plainest first.
 
     Raises:

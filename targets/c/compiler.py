@@ -103,7 +103,7 @@ class Compiler:
 
     def object(self, text: str) -> bytes:
         """Compiles a text to an object; raises as `library` does."""
-        return self._made(text, "kernel.o", "-c")
+        return self._compile(text, "kernel.o", "-c")
 
     def library(self, text: str) -> bytes:
         """Compiles a text to a shared library.
@@ -111,13 +111,13 @@ class Compiler:
         Raises:
             BuildError: the compiler is missing, or it refuses the text.
         """
-        return self._made(text, "kernel.so", *LIBRARY, "-lm")
+        return self._compile(text, "kernel.so", *LIBRARY, "-lm")
 
     def assembly(self, text: str) -> str:
         """Compiles a text to assembly."""
-        return self._made(text, "kernel.s", "-S", "-fPIC").decode()
+        return self._compile(text, "kernel.s", "-S", "-fPIC").decode()
 
-    def _made(self, text: str, file: str, *options: str) -> bytes:
+    def _compile(self, text: str, file: str, *options: str) -> bytes:
         if self.missing:
             raise BuildError(self.missing)
         with ScratchFolder("c") as folder:

@@ -9,7 +9,7 @@ from textwrap import fill
 from search_space.ir.expr import Expr, substitute, variables, walk
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store, children, map_exprs, walk_stmt
 from targets.accesses import all_accesses, expressions
-from targets.buffers import buffer_bytes, elements, shape_of
+from targets.buffers import buffer_bytes, constant_shape, elements
 from targets.c.helpers import LOCAL
 from targets.c.names import Names
 from targets.c.values import Values
@@ -65,26 +65,26 @@ def wrapped(text: str, indent: str = "") -> str:
     )
 
 
-def emit_program(program: LoopProgram, name: str, *taken: str) -> Emitted:
+def emit_program(program: LoopProgram, name: str, *reserved: str) -> Emitted:
     """Writes a concrete program as the function `name`: its parameters in order, then its workspace if it needs one.
 
     Args:
         program: concrete loop program.
         name: name of the function.
-        taken: other functions' names, which nothing in it has.
+        reserved: other functions' names, which nothing in it has.
 
     Raises:
         BuildError: a statement or an expression that has no code in C.
     """
-    return _Function(program, name, *taken).emitted()
+    return _Function(program, name, *reserved).emitted()
 
 
 class _Function(Text[Values]):
     """A writer of one program."""
 
-    def __init__(self, program: LoopProgram, name: str, *taken: str) -> None:
+    def __init__(self, program: LoopProgram, name: str, *reserved: str) -> None:
         self.program, self.name = program, name
-        names = Names(name, f"{name}_workspace", *taken)
+        names = Names(name, f"{name}_workspace", *reserved)
         for buffer in program.params:
             names(buffer.name)
         super().__init__(names, program.buffers, Values, _is_wide(program))
@@ -92,9 +92,9 @@ class _Function(Text[Values]):
         self.members: dict[str, Buffer] = {}
         for node in walk_stmt(program.body):
             if isinstance(node, Allocate):
-                self._place(node.buffer)
+                self._allocate(node.buffer)
 
-    def _place(self, buffer: Buffer) -> None:
+    def _allocate(self, buffer: Buffer) -> None:
         """Places a buffer: on the stack while there is room, else in the workspace."""
         nbytes = buffer_bytes(buffer)
         if buffer.scope == "local" and self.automatic + nbytes <= STACK_BYTES:
@@ -236,6 +236,6 @@ def _is_wide(program: LoopProgram) -> bool:
 
 def shown(buffer: Buffer, name: str) -> str:
     """Formats a buffer's extents and dtype for people, and its name in the program if that is not its name in C."""
-    extents = "".join(f"[{extent}]" for extent in shape_of(buffer))
+    extents = "".join(f"[{extent}]" for extent in constant_shape(buffer))
     apart = f", elements {list(buffer.pitches)} apart" if buffer.pitches is not None else ""
     return f"{name}{extents}: {buffer.dtype}{apart}{'' if name == buffer.name else f', {buffer.name}'}"

@@ -11,11 +11,11 @@ import numpy as np
 
 from search_space.dtypes import numpy_dtype
 from targets.arrays import C_TYPE
-from targets.base import NetworkPlan, Parameter, Place, Step
+from targets.base import BufferRef, NetworkPlan, Parameter, Step
 from targets.c.compiler import Compiler
 from targets.c.emit import wrapped
 from targets.c.export import guarded
-from targets.c.helpers import text_of
+from targets.c.helpers import helper_text
 from targets.c.names import Names
 from targets.c.source import INCLUDES, SHOWN, TIMER, Source
 from targets.c.values import HALVES, float_literal
@@ -38,7 +38,7 @@ class NetworkText:
     def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
         self.sources = [Source.of(module).functions[0] for module in plan.modules]
-        self.given = plan.weights_bytes > MOST_WEIGHTS
+        self.weights_as_argument = plan.weights_bytes > MOST_WEIGHTS
         own = ("memory", "weights", "status", "arguments", "threads", "ticks", "NULL")
         names = Names(plan.name, f"{plan.name}_run", *own, *(f.name for f in self.sources))
         self.inputs = [names.fresh(identifier(p.name)) for p in plan.inputs]
@@ -50,7 +50,7 @@ class NetworkText:
     # ------------------------------------------------------------------ the interface
     def arguments(self) -> list[str]:
         """Lists the declared parameters of a call."""
-        given = ["const void *weights"] * self.given
+        given = ["const void *weights"] * self.weights_as_argument
         given += [f"const {C_TYPE[p.dtype]} *{n}" for p, n in zip(self.plan.inputs, self.inputs, strict=True)]
         return given + [f"{C_TYPE[p.dtype]} *{n}" for p, n in zip(self.plan.outputs, self.outputs, strict=True)]
 
@@ -59,7 +59,11 @@ class NetworkText:
         plan, upper = self.plan, self.plan.name.upper()
         arrays = zip([*plan.inputs, *plan.outputs], [*self.inputs, *self.outputs], strict=True)
         shapes = "".join(f"\n *   {n}: {''.join(f'[{e}]' for e in p.shape)} of {p.dtype}" for p, n in arrays)
-        weights = f"\n *   weights: what {plan.name}.weights holds, at a multiple of 64 bytes" if self.given else ""
+        weights = (
+            f"\n *   weights: what {plan.name}.weights holds, at a multiple of 64 bytes"
+            if self.weights_as_argument
+            else ""
+        )
         return guarded(
             plan.name,
             f"#define {upper}_WEIGHTS_BYTES {plan.weights_bytes}\n"
@@ -79,7 +83,7 @@ class NetworkText:
         parts = [
             f"{INCLUDES}#include <stddef.h>\n",
             header or f'#include "{self.plan.name}.h"\n',
-            text_of(helpers),
+            helper_text(helpers),
             *self._constants(),
             *(f"{f.workspace}" for f in self.sources if f.workspace),
             *(f"{f.comment}\nstatic {f.prototype} {{\n{f.body}\n}}\n" for f in self.sources),
@@ -90,7 +94,7 @@ class NetworkText:
         return "\n".join(part for part in parts if part)
 
     def _constants(self) -> Iterator[str]:
-        for (offset, dtype, count), name in self.weights.items() if not self.given else ():
+        for (offset, dtype, count), name in self.weights.items() if not self.weights_as_argument else ():
             kind = numpy_dtype(dtype)
             values = self.plan.weights[offset : offset + count * kind.itemsize].view(kind)
             yield f"static const {C_TYPE[dtype]} {name}[{count}] = {{\n{_rows(values, dtype)}}};\n"
@@ -121,29 +125,29 @@ class NetworkText:
         called = wrapped(f"{function.name}({', '.join(arguments)});", "  ")
         return f"{title}{called}\n"
 
-    def _pointer(self, place: Place, parameter: Parameter, written: bool) -> str:
+    def _pointer(self, ref: BufferRef, parameter: Parameter, written: bool) -> str:
         kind = C_TYPE[parameter.dtype]
         size = numpy_dtype(parameter.dtype).itemsize
-        if place.space == "weights":
-            if self.given:
-                return f"(const {kind} *)(const void *)&((const uint8_t *)weights)[{place.number}]"
-            key = (place.number, parameter.dtype, prod(parameter.shape))
+        if ref.space == "weights":
+            if self.weights_as_argument:
+                return f"(const {kind} *)(const void *)&((const uint8_t *)weights)[{ref.number}]"
+            key = (ref.number, parameter.dtype, prod(parameter.shape))
             return self.weights.setdefault(key, f"{self.plan.name}_weights{len(self.weights)}")
-        if place.space in ("input", "output"):
+        if ref.space in ("input", "output"):
             names, kinds = (
-                (self.inputs, self.plan.inputs) if place.space == "input" else (self.outputs, self.plan.outputs)
+                (self.inputs, self.plan.inputs) if ref.space == "input" else (self.outputs, self.plan.outputs)
             )
-            at = f"&{names[place.number]}[{place.beyond // size}]" if place.beyond else names[place.number]
-            same = C_TYPE[kinds[place.number].dtype] == kind
+            at = f"&{names[ref.number]}[{ref.beyond // size}]" if ref.beyond else names[ref.number]
+            same = C_TYPE[kinds[ref.number].dtype] == kind
             return at if same else f"({'' if written else 'const '}{kind} *)({at})"
-        return f"&memory->arena.{_MEMBER[kind]}[{place.number // size}]"
+        return f"&memory->arena.{_MEMBER[kind]}[{ref.number // size}]"
 
     def _steps(self, calls: list[str]) -> str:
         used = {(place.space, place.number) for step in self.plan.calls for place in step.arguments}
         unused = [n for i, n in enumerate(self.inputs) if ("input", i) not in used]
         unused += [n for i, n in enumerate(self.outputs) if ("output", i) not in used]
         unused += ["memory"] * (not any("memory->" in call for call in calls))
-        unused += ["weights"] * (self.given and not any(space == "weights" for space, _ in used))
+        unused += ["weights"] * (self.weights_as_argument and not any(space == "weights" for space, _ in used))
         head = f"static void {self.plan.name}_steps({', '.join([*self.arguments(), self._own()])})"
         lines = "".join(f"  (void){name};\n" for name in unused)
         return f"{head} {{\n{lines}{''.join(calls)}}}\n"
@@ -152,7 +156,7 @@ class NetworkText:
         return f"{self.plan.name}_memory *memory"
 
     def _run(self) -> str:
-        name, names = self.plan.name, [*["weights"] * self.given, *self.inputs, *self.outputs]
+        name, names = self.plan.name, [*["weights"] * self.weights_as_argument, *self.inputs, *self.outputs]
         missing = " || ".join(f"({n} == NULL)" for n in names)
         return (
             f"int32_t {name}_run({', '.join(self.arguments())}) {{\n"
@@ -172,9 +176,9 @@ class NetworkText:
         unpacked = "".join(
             f"  {kind}{n} = ({kind})arguments[{i}];\n" for i, (kind, n) in enumerate(zip(kinds, names, strict=True))
         )
-        unpacked += f"  const void *weights = arguments[{len(names)}];\n" * self.given
+        unpacked += f"  const void *weights = arguments[{len(names)}];\n" * self.weights_as_argument
         unpacked += f"  {name}_memory *memory = ({name}_memory *)workspace;\n  (void)threads;\n  (void)memory;\n"
-        passed = ", ".join([*["weights"] * self.given, *names, "memory"])
+        passed = ", ".join([*["weights"] * self.weights_as_argument, *names, "memory"])
         timed = "  ticks[0] = autotune_now();\n" + "".join(
             f"{self._call(step)}  ticks[{number}] = autotune_now();\n" for number, step in enumerate(plan.calls, 1)
         )
@@ -204,12 +208,12 @@ def link(compiler: Compiler, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     """Writes `name`.c and `name`.h, and for this package `name`.so where there can be one; see `Target.link`."""
     text = NetworkText(plan)
 
-    def write(place: Path) -> list[str]:
-        (place / f"{plan.name}.c").write_text(text.source())
-        (place / f"{plan.name}.h").write_text(text.header())
+    def write(folder: Path) -> list[str]:
+        (folder / f"{plan.name}.c").write_text(text.source())
+        (folder / f"{plan.name}.h").write_text(text.header())
         if not compiler.links:
             return [f"{plan.name}.c", f"{plan.name}.h"]
-        (place / f"{plan.name}.so").write_bytes(compiler.library(text.library()))
+        (folder / f"{plan.name}.so").write_bytes(compiler.library(text.library()))
         return [f"{plan.name}.c", f"{plan.name}.h", f"{plan.name}.so"]
 
     workspace = max((module.metadata["shared_bytes"] for module in plan.modules), default=0)

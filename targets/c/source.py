@@ -8,7 +8,7 @@ from typing import Any
 from search_space.ir.stmt import LoopProgram
 from targets.base import Module
 from targets.c.emit import Emitted, emit_program
-from targets.c.helpers import text_of
+from targets.c.helpers import helper_text
 
 INCLUDES = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n"
 TIMER = """
@@ -66,20 +66,20 @@ class Source:
     def body(self) -> str:
         """The functions with the helpers that they call."""
         helpers = {helper for function in self.functions for helper in function.helpers}
-        return "\n".join(part for part in (text_of(helpers), *(f.text for f in self.functions)) if part)
+        return "\n".join(part for part in (helper_text(helpers), *(f.text for f in self.functions)) if part)
 
     @property
-    def whole(self) -> str:
+    def text(self) -> str:
         """All that a compiler needs."""
         return "\n".join(part for part in (INCLUDES, self.workspaces, self.body) if part)
 
     @property
     def library(self) -> str:
         """The text with functions for `targets.native`: entry points that take arrays from a table, and a timer."""
-        return "\n".join((SHOWN, self.whole, *map(_entry, self.functions), TIMER))
+        return "\n".join((SHOWN, self.text, *map(_entry, self.functions), TIMER))
 
 
-def source_of(program: LoopProgram, name: str) -> Source:
+def make_source(program: LoopProgram, name: str) -> Source:
     """Writes the kernel `name` of a concrete program.
 
     Raises:

@@ -15,7 +15,7 @@ from search_space.ir.verify import verify
 from targets.base import FASTEST_CORE, Kernel, Module, NetworkPlan, Packer, RunError, Target
 from targets.c.compiler import Compiler, is_here
 from targets.c.kernel import CKernel
-from targets.c.source import Source, source_of
+from targets.c.source import Source, make_source
 from targets.native import NativePacker
 
 CLOCK_HZ = 2e9
@@ -58,8 +58,8 @@ class CTarget(Target):
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
-        source, compiler = source_of(program, name), self.compiler
-        code = compiler.library(source.library) if compiler.links else compiler.object(source.whole)
+        source, compiler = make_source(program, name), self.compiler
+        code = compiler.library(source.library) if compiler.links else compiler.object(source.text)
         return Module.of(
             program,
             name,
@@ -88,10 +88,10 @@ class CTarget(Target):
 
     @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
-        return {"c": lambda module: Source.of(module).whole, "assembly": self.assembly}
+        return {"c": lambda module: Source.of(module).text, "assembly": self.assembly}
 
     def assembly(self, module: Module) -> str:
-        return self.compiler.assembly(Source.of(module).whole)
+        return self.compiler.assembly(Source.of(module).text)
 
     def packer(self, module: Module, library: object = None) -> Packer:
         """Runs the prologues here, compiled by this host's compiler where the module's is for another machine."""

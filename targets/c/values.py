@@ -62,7 +62,7 @@ class Values(values.Values):
         self.used: set[str] = set()
         self.read: set[str] = set()
         self._bases: dict[Expr, str] = {}  # what has a name in indices
-        self._known: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
+        self._named: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
 
     # ------------------------------------------------------------------ the language
     def operand(self, text: str) -> str:
@@ -82,7 +82,7 @@ class Values(values.Values):
     def float_literal(self, value: float, dtype: str) -> str:
         return float_literal(float(numpy_dtype(dtype).type(value)))
 
-    def whole(self, op: str, a: str, b: str, dtype: str) -> str:
+    def integer_operation(self, op: str, a: str, b: str, dtype: str) -> str:
         if dtype == BOOL and op not in ("min", "max"):
             raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
         return self.helper(f"{PREFIX[dtype]}_{op}", a, b)
@@ -102,8 +102,8 @@ class Values(values.Values):
         return super().literal(e)
 
     def value(self, e: Expr) -> str:
-        if e.serial in self._known:
-            return self._known[e.serial][1]
+        if e.serial in self._named:
+            return self._named[e.serial][1]
         if e.op == "cast" and e.dtype == INT:
             return self.index(e)
         if e.op in ("min", "max") and e.dtype in FLOATS and e.args[1].is_const:  # the first is looked at for NaN
@@ -117,7 +117,7 @@ class Values(values.Values):
     def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
         """Writes an operation of a reduction; a sum or product of floats is rounded only when it is stored."""
         if dtype not in FLOATS:
-            return self.whole(op, old, text, dtype)
+            return self.integer_operation(op, old, text, dtype)
         # Of a maximum what is there already is the second: the first is looked at for NaN, which need not wait.
         return self.combine(op, *((text, old) if op in ("min", "max") else (old, text)), "float32")
 
@@ -172,14 +172,14 @@ class Values(values.Values):
                 kind = "float" if node.dtype in FLOATS else self.TYPES[node.dtype]
                 text, name = self.value(node), self.fresh("part")
                 lines.append(f"const {kind} {name} = {text};")
-                self._known[node.serial] = (node, name)
+                self._named[node.serial] = (node, name)
         return lines
 
     def forget(self) -> None:
         """Ends the names of `bases` and `shared`, too."""
         super().forget()
         self._bases.clear()
-        self._known.clear()
+        self._named.clear()
 
 
 def _without_number(terms: Poly) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from search_space.hardware import columns_of
+from search_space.hardware import fragment_columns
 from search_space.ir.expr import BITS, Expr, substitute
 from search_space.ir.simplify import Simplifier
 from targets.cpu.addresses import Plan
@@ -33,7 +33,7 @@ def neighbours(
         numbers: values of the unrolled variables that the index depends on.
         simplify: knows the ranges of the others.
     """
-    together = columns_of(storage.dtype)
+    together = fragment_columns(storage.dtype)
     if plan.gather or plan.loaded or len(plan.unrolled) != 1 or lanes not in (4, 8, 16, 32) or lanes % together:
         return False
     ((variable, step),) = plan.unrolled

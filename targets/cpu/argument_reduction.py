@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 
 from targets.cpu.text import Text, Value, float_literal, llvm_type
-from targets.cpu.vector_math import FUNCTION, WHOLE, VectorMath
+from targets.cpu.vector_math import FUNCTION, ROUNDING_SHIFT, VectorMath
 
 _DIGITS = "3141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117067"
 _HALF_PI = (float.fromhex("0x1.921fb4p+0"), float.fromhex("0x1.4442d0p-24"), float.fromhex("0x1.846988p-48"))
@@ -124,8 +124,8 @@ class _Function:
     def _usual(self, x: Value, function: str) -> tuple[Value, Value]:
         """Finds the angles of usual size, or NaN, and computes the function of these."""
         math = self.math
-        shifted = math.fma(x, 2 / numbers.pi, WHOLE)
-        turns = math.op("fsub", shifted, WHOLE)
+        shifted = math.fma(x, 2 / numbers.pi, ROUNDING_SHIFT)
+        turns = math.op("fsub", shifted, ROUNDING_SHIFT)
         rest = x
         for part in _HALF_PI:
             rest = math.fma(turns, -part, rest)

@@ -34,7 +34,7 @@ class Description:
     rates: CpuRates
 
 
-def _of(
+def _describe(
     kib: tuple[int, int, int],
     ways: tuple[int, int],
     fma: float = 2.0,
@@ -62,15 +62,15 @@ def _of(
     return Description(sizes, ways, rates)
 
 
-_USUAL = _of((32, 1024, 32 << 10), (8, 16))
-_HASWELL = _of((32, 256, 20 << 10), (8, 8), latency=5.0, issue=4.0)
-_SKYLAKE = _of((32, 256, 8 << 10), (8, 4), issue=4.0)
-_SKYLAKE_SERVER = _of((32, 1024, 22 << 10), (8, 16), issue=4.0)
-_CASCADELAKE = _of((32, 1024, 22 << 10), (8, 16), issue=4.0, byte_latency=5.0)
-_ICELAKE_SERVER = _of((48, 1280, 36 << 10), (12, 20), issue=5.0, byte_latency=5.0)
-_SAPPHIRE_RAPIDS = _of((48, 2048, 60 << 10), (12, 16), dots=1.0, byte_latency=6.0)  # as probed of Emerald Rapids
-_ALDER_LAKE = _of((48, 1280, 24 << 10), (12, 10), loads=3.0, stores=2.0)
-_ZEN2 = _of((32, 512, 16 << 10), (8, 8), latency=5.0)
+_USUAL = _describe((32, 1024, 32 << 10), (8, 16))
+_HASWELL = _describe((32, 256, 20 << 10), (8, 8), latency=5.0, issue=4.0)
+_SKYLAKE = _describe((32, 256, 8 << 10), (8, 4), issue=4.0)
+_SKYLAKE_SERVER = _describe((32, 1024, 22 << 10), (8, 16), issue=4.0)
+_CASCADELAKE = _describe((32, 1024, 22 << 10), (8, 16), issue=4.0, byte_latency=5.0)
+_ICELAKE_SERVER = _describe((48, 1280, 36 << 10), (12, 20), issue=5.0, byte_latency=5.0)
+_SAPPHIRE_RAPIDS = _describe((48, 2048, 60 << 10), (12, 16), dots=1.0, byte_latency=6.0)  # as probed of Emerald Rapids
+_ALDER_LAKE = _describe((48, 1280, 24 << 10), (12, 10), loads=3.0, stores=2.0)
+_ZEN2 = _describe((32, 512, 16 << 10), (8, 8), latency=5.0)
 
 DESCRIPTIONS = MappingProxyType(
     {
@@ -79,30 +79,30 @@ DESCRIPTIONS = MappingProxyType(
         "skylake": _SKYLAKE,
         "skylake-avx512": _SKYLAKE_SERVER,
         "cascadelake": _CASCADELAKE,
-        "cooperlake": _of((32, 1024, 22 << 10), (8, 16), issue=4.0, dots=1.0, byte_latency=5.0),
-        "icelake-client": _of((48, 512, 8 << 10), (12, 8), fma=1.0, issue=5.0, byte_latency=5.0),
-        "tigerlake": _of((48, 1280, 12 << 10), (12, 20), fma=1.0, issue=5.0, byte_latency=5.0),
+        "cooperlake": _describe((32, 1024, 22 << 10), (8, 16), issue=4.0, dots=1.0, byte_latency=5.0),
+        "icelake-client": _describe((48, 512, 8 << 10), (12, 8), fma=1.0, issue=5.0, byte_latency=5.0),
+        "tigerlake": _describe((48, 1280, 12 << 10), (12, 20), fma=1.0, issue=5.0, byte_latency=5.0),
         "icelake-server": _ICELAKE_SERVER,
         "alderlake": _ALDER_LAKE,
-        "raptorlake": _of((48, 2048, 36 << 10), (12, 16), loads=3.0, stores=2.0),
+        "raptorlake": _describe((48, 2048, 36 << 10), (12, 16), loads=3.0, stores=2.0),
         "sapphirerapids": _SAPPHIRE_RAPIDS,
         "emeraldrapids": _SAPPHIRE_RAPIDS,
         "graniterapids": _SAPPHIRE_RAPIDS,
-        "znver1": _of((32, 512, 8 << 10), (8, 8), fma=1.0, latency=5.0, loads=1.0, stores=0.5, issue=5.0),
+        "znver1": _describe((32, 512, 8 << 10), (8, 8), fma=1.0, latency=5.0, loads=1.0, stores=0.5, issue=5.0),
         "znver2": _ZEN2,
-        "znver3": _of((32, 512, 32 << 10), (8, 8)),
+        "znver3": _describe((32, 512, 32 << 10), (8, 8)),
         # units of 256 bits: half as many instructions on vectors of 512
-        "znver4": _of((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5, dots=1.0, byte_latency=4.0),
-        "znver5": _of((48, 1024, 32 << 10), (12, 16), issue=8.0, byte_latency=4.0),
-        "neoverse-n1": _of((64, 1024, 32 << 10), (4, 8), issue=4.0),
-        "neoverse-n2": _of((64, 1024, 32 << 10), (4, 8), issue=5.0),
-        "neoverse-v1": _of((64, 1024, 32 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
-        "neoverse-v2": _of((64, 2048, 64 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
-        "apple-m1": _of((128, 3072, 8 << 10), (8, 12), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
+        "znver4": _describe((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5, dots=1.0, byte_latency=4.0),
+        "znver5": _describe((48, 1024, 32 << 10), (12, 16), issue=8.0, byte_latency=4.0),
+        "neoverse-n1": _describe((64, 1024, 32 << 10), (4, 8), issue=4.0),
+        "neoverse-n2": _describe((64, 1024, 32 << 10), (4, 8), issue=5.0),
+        "neoverse-v1": _describe((64, 1024, 32 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
+        "neoverse-v2": _describe((64, 2048, 64 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
+        "apple-m1": _describe((128, 3072, 8 << 10), (8, 12), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
     }
 )
 
 
-def description_of(cpu: str) -> Description:
+def get_description(cpu: str) -> Description:
     """Returns a processor's description by LLVM's name of it; a usual one for unknown names."""
     return DESCRIPTIONS.get(cpu, _USUAL)

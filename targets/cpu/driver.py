@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from targets.base import Choice, Loop, NetworkPlan, Place, Step
+from targets.base import BufferRef, Choice, Loop, NetworkPlan, Step
 from targets.extents import Extent
 
 REPEAT_TICK = """define internal void @repeat_tick(ptr %ticks, i64 %begin, i64 %end) {
@@ -168,22 +168,22 @@ class _Driver:
         self.lines.append(f"  {name} = {_INSTRUCTIONS[operator]} i64 {left}, {right}")
         return name
 
-    def _pointer(self, place: Place, name: str, trip: str) -> str:
-        if place.space in ("input", "output"):
-            base, offset = f"%{place.space}{place.number}", place.beyond
+    def _pointer(self, ref: BufferRef, name: str, trip: str) -> str:
+        if ref.space in ("input", "output"):
+            base, offset = f"%{ref.space}{ref.number}", ref.beyond
         else:
-            base, offset = ("%weights0" if place.space == "weights" else "%workspace"), place.number
+            base, offset = ("%weights0" if ref.space == "weights" else "%workspace"), ref.number
         self.lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
-        if place.advance:
+        if ref.advance:
             turn = trip
-            if place.period:
+            if ref.period:
                 turn = f"{name}.turn"
-                self.lines.append(f"  {turn} = urem i64 {trip}, {place.period}")
-            self.lines.append(f"  {name}.moved = mul i64 {turn}, {place.advance}")
+                self.lines.append(f"  {turn} = urem i64 {trip}, {ref.period}")
+            self.lines.append(f"  {name}.moved = mul i64 {turn}, {ref.advance}")
             self.lines.append(f"  {name}.now = getelementptr i8, ptr {name}, i64 {name}.moved")
             name = f"{name}.now"
-        if place.first is not None:
-            first = self._pointer(place.first, f"{name}.begin", trip)
+        if ref.first is not None:
+            first = self._pointer(ref.first, f"{name}.begin", trip)
             self.lines.append(f"  {name}.chosen = select i1 {trip}.first, ptr {first}, ptr {name}")
             name = f"{name}.chosen"
         return name

@@ -16,7 +16,7 @@ from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
 from targets.cpu.own_names import with_own_names
 from targets.cpu.packed_bytes import PackedBytes, Waiting, packable, saturates
 from targets.cpu.rounding import ENDS, bounded
-from targets.cpu.storage import Storage, free_variables, loops_of, place
+from targets.cpu.storage import Storage, collect_loops, free_variables, plan_storage
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
@@ -37,7 +37,7 @@ class Emitted:
 
 
 def emit_program(
-    program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset(), held: int = NEVER
+    program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset(), cached_bytes: int = NEVER
 ) -> Emitted:
     """Emits LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
 
@@ -46,14 +46,14 @@ def emit_program(
         name: name of the kernel.
         attributes: attributes of every function, as LLVM writes them.
         features: instruction sets that may be named in the text.
-        held: bytes of an output beyond which caches no longer hold it when it is written again.
+        cached_bytes: bytes of an output beyond which caches no longer hold it when it is written again.
 
     Raises:
         BuildError: an expression or loop the CPU has no code for.
     """
     program = with_own_names(program)
-    storage, shared, scratch = place(program)
-    unit = _Unit(program, name, storage, shared, scratch, features, held)
+    storage, shared, scratch = plan_storage(program)
+    unit = _Unit(program, name, storage, shared, scratch, features, cached_bytes)
     functions = [unit.kernel()]
     functions += unit.bodies
     head = sorted(unit.declared)
@@ -72,12 +72,16 @@ class _Unit:
         shared: int,
         scratch: int,
         features: frozenset[str],
-        held: int,
+        cached_bytes: int,
     ) -> None:
-        self.program, self.name, self.storage, self.loops = program, name, storage, loops_of(program)
+        self.program, self.name, self.storage, self.loops = program, name, storage, collect_loops(program)
         self.shared, self.scratch, self.features, self.unrolled = shared, scratch, features, 0
         self.bodies: list[str] = []
-        self.ahead, self.beside, self.borders = outputs_ahead(program), outputs_beside(program, held), borders(program)
+        self.ahead, self.beside, self.borders = (
+            outputs_ahead(program),
+            outputs_beside(program, cached_bytes),
+            borders(program),
+        )
         self.declared = {
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
@@ -431,7 +435,7 @@ class Function:
         if plan.lane == 1 and not plan.gather:
             self.values.memory.prefetch_to_write(addresses.pointer(output, *addresses.offset(plan)))
 
-    def _waits(self, stmt: Store, place: tuple[str, Terms, int], lanes: int) -> bool:
+    def _waits(self, stmt: Store, target: tuple[str, Terms, int], lanes: int) -> bool:
         """Leaves a vector of bytes made of floats to `PackedBytes`, if it is one."""
         values, dtype = self.values, self.values.storage[stmt.buffer].dtype
         form = bounded(stmt.value) if stmt.value.op == "cast" and stmt.value.dtype == dtype else None
@@ -440,13 +444,13 @@ class Function:
         number, added = values.ops.vector(values.value(form.number), lanes), None
         if form.added is not None:
             added = values.ops.vector(values.ops.cast(values.value(form.added), "int32"), lanes)
-        self.bytes.add(Waiting(place, number, added, form.high, dtype))
+        self.bytes.add(Waiting(target, number, added, form.high, dtype))
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
         return True
 
     def _alone(self, store: Waiting) -> None:
         value = self.values.ops.byte(store.number, store.added, (ENDS[store.dtype][0], store.high), store.dtype)
-        self.values.memory.store(value, self.values.addresses.pointer(*store.place))
+        self.values.memory.store(value, self.values.addresses.pointer(*store.target))
 
     def _is_product(self, stmt: Store) -> bool:
         return stmt.reducer == "sum" and stmt.value.op == "mul" and stmt.value.dtype == "float32"

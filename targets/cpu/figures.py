@@ -65,12 +65,12 @@ def probed(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
         registers: vector registers.
         cores: logical cores that this process may use.
     """
-    path = path_of(lanes, registers, cores)
-    figures = _kept(path)
+    path = figures_path(lanes, registers, cores)
+    figures = _read_saved(path)
     if figures is not None:
         return figures
     with _locked(path):
-        figures = _kept(path)  # another process may have been faster
+        figures = _read_saved(path)  # another process may have been faster
         return figures or probe_again(lanes, registers, cores)
 
 
@@ -87,15 +87,15 @@ def probe_again(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
         raise RuntimeError(f"the probe of the processor must end with code 0, but got {done.returncode}: {last}")
     found = from_json(json.loads(done.stdout))
-    save(found, path_of(lanes, registers, cores))
+    save(found, figures_path(lanes, registers, cores))
     return found
 
 
-def save(found: Probed, path: Path) -> None:
+def save(figures: Probed, path: Path) -> None:
     """Writes figures whole or not at all, for this user alone; a folder that cannot be written costs the next probe."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(path, json.dumps(to_json(found), indent=1).encode(), private=True)
+        replace_file(path, json.dumps(to_json(figures), indent=1).encode(), private=True)
     except OSError as error:
         log.warning("the processor's figures cannot be kept in %s: %s", path, error.strerror)
 
@@ -120,9 +120,9 @@ def load(path: Path) -> Probed:
         raise FiguresError(f"{path}: {error}") from None
 
 
-def to_json(found: Probed) -> dict[str, Any]:
+def to_json(figures: Probed) -> dict[str, Any]:
     """Converts figures to the form that `load` reads, with the identity of their processor."""
-    return {"version": VERSION, "processor": processor_identity(), "figures": asdict(found)}
+    return {"version": VERSION, "processor": processor_identity(), "figures": asdict(figures)}
 
 
 def from_json(data: object) -> Probed:
@@ -151,7 +151,7 @@ def _positive(name: str, value: object) -> float:
     return float(value)
 
 
-def path_of(lanes: int, registers: int, cores: Sequence[int]) -> Path:
+def figures_path(lanes: int, registers: int, cores: Sequence[int]) -> Path:
     """Returns the path of a file of figures, which depends on processor, vectors, cores and version."""
     key = json.dumps([VERSION, processor_identity(), lanes, registers, len(cores), host_caches().sizes])
     return cache_folder() / f"processor-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
@@ -168,7 +168,7 @@ def physical_cores(cores: Sequence[int], system: Path = Path("/sys/devices/syste
     return len(siblings)
 
 
-def _kept(path: Path) -> Probed | None:
+def _read_saved(path: Path) -> Probed | None:
     """Reads the figures of a file that only this user can write; None if there is no such file."""
     try:
         status = path.stat()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from search_space.hardware import CpuRates, Hardware
 from targets.blas import blas_library
 from targets.cpu.caches import host_caches
-from targets.cpu.descriptions import BANDWIDTH, CLOCK_HZ, description_of
+from targets.cpu.descriptions import BANDWIDTH, CLOCK_HZ, get_description
 from targets.cpu.figures import probed
 from targets.cpu.probe import Probed
-from targets.cpu.processors import features_of, probed_features
+from targets.cpu.processors import probed_features, read_features
 from targets.threads import allowed_cores, host_cores
 
 
@@ -37,10 +37,10 @@ class Limits:
     @property
     def caches(self) -> tuple[int, int, int]:
         """Bytes of the caches by level."""
-        return host_caches().sizes if self.is_host else description_of(self.cpu).sizes
+        return host_caches().sizes if self.is_host else get_description(self.cpu).sizes
 
 
-def limits_of(cpu: str, features: str, is_host: bool, architecture: str = "") -> Limits:
+def make_limits(cpu: str, features: str, is_host: bool, architecture: str = "") -> Limits:
     """Returns the limits of code for a processor.
 
     Args:
@@ -54,24 +54,24 @@ def limits_of(cpu: str, features: str, is_host: bool, architecture: str = "") ->
     if features:
         present = {f[1:] for f in features.split(",") if f.startswith("+")}
     else:
-        present = set(probed_features(cpu) if is_host else features_of(cpu, architecture))
+        present = set(probed_features(cpu) if is_host else read_features(cpu, architecture))
     if is_host and blas_library() is not None:
         present.add("cblas")
     return Limits(cpu, is_host, tuple(sorted(present)), *_vectors(present), host_cores())
 
 
-def hardware_of(name: str, limits: Limits) -> Hardware:
+def make_hardware(name: str, limits: Limits) -> Hardware:
     """Describes a processor for sketches and the estimate, on as many cores as this process may use.
 
     This host is probed the first time; see `figures.py`.
     """
     if limits.is_host:
         caches = host_caches()
-        found = probed_of(limits)
-        sizes, ways, rates = caches.sizes, caches.ways[:2], rates_of(found)
+        found = probe_host(limits)
+        sizes, ways, rates = caches.sizes, caches.ways[:2], cycle_rates(found)
         clock, peak, bandwidth = found.clock_hz, found.peak_flops, found.each[2] * limits.cores
     else:
-        described = description_of(limits.cpu)
+        described = get_description(limits.cpu)
         sizes, ways, rates = described.sizes, described.ways, described.rates
         clock, bandwidth = CLOCK_HZ, BANDWIDTH * limits.cores
         peak = clock * rates.fma * 2 * (limits.vector_bytes // 4) * limits.cores
@@ -90,33 +90,33 @@ def hardware_of(name: str, limits: Limits) -> Hardware:
     )
 
 
-def probed_of(limits: Limits) -> Probed:
+def probe_host(limits: Limits) -> Probed:
     """Returns the figures of this host, and measures them if they are not known yet."""
     return probed(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
 
 
-def rates_of(found: Probed) -> CpuRates:
+def cycle_rates(figures: Probed) -> CpuRates:
     """Converts figures by the second to figures by the cycle."""
 
     def a_cycle(rates: tuple[float, float, float]) -> tuple[float, float, float]:
-        second, third, memory = (float(f"{rate / found.clock_hz:.1e}") for rate in rates)
+        second, third, memory = (float(f"{rate / figures.clock_hz:.1e}") for rate in rates)
         return second, third, memory
 
     return CpuRates(
-        found.fma,
-        found.fma_latency,
-        found.loads,
-        found.stores,
-        found.issue,
-        a_cycle(found.one),
-        a_cycle(found.each),
-        found.start_seconds,
-        found.wake_seconds,
-        found.elements,
-        found.dots,
-        found.dot_latency,
-        found.byte_dots,
-        found.byte_dot_latency,
+        figures.fma,
+        figures.fma_latency,
+        figures.loads,
+        figures.stores,
+        figures.issue,
+        a_cycle(figures.one),
+        a_cycle(figures.each),
+        figures.start_seconds,
+        figures.wake_seconds,
+        figures.elements,
+        figures.dots,
+        figures.dot_latency,
+        figures.byte_dots,
+        figures.byte_dot_latency,
     )
 
 

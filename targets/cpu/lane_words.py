@@ -66,19 +66,19 @@ def _everywhere(values: Values, buffer: str, pointer: str) -> Value:
     return broadcast
 
 
-def _block(values: Values, buffer: str, pointer: str, found: Window, depth: int) -> Value:
+def _block(values: Values, buffer: str, pointer: str, window: Window, depth: int) -> Value:
     """Loads neighbouring words, except those that may not exist."""
-    where = (pointer, found.size, found.there)
+    where = (pointer, window.size, window.there)
     text, key = values.text, ("words", where, values.versions.get(buffer, 0), values.epoch)
     block: Value | None = text.lookup(key)
     if block is None:
-        count, mask = found.size * depth, None
-        if found.there < found.size:
-            bits = ", ".join(f"i1 {int(i < found.there * depth)}" for i in range(count))
+        count, mask = window.size * depth, None
+        if window.there < window.size:
+            bits = ", ".join(f"i1 {int(i < window.there * depth)}" for i in range(count))
             mask = Value(f"<{bits}>", "bool", count)
         else:
             values.prefetch(buffer, pointer)
         loaded = values.memory.load(pointer, values.storage[buffer].dtype, count, mask)
-        line = f"bitcast {loaded.type} {loaded.text} to <{found.size} x float>"
-        block = text.remember(key, text.value(line, "float32", found.size))
+        line = f"bitcast {loaded.type} {loaded.text} to <{window.size} x float>"
+        block = text.remember(key, text.value(line, "float32", window.size))
     return block

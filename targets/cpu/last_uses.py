@@ -24,7 +24,7 @@ class LastUses:
         self._text = text
         self._active = "avx" in features
         self._broadcasts_as_it_reads = "avx512f" in features
-        self._found: dict[Value, tuple[int, bool, list[str]]] = {}
+        self._uses: dict[Value, tuple[int, bool, list[str]]] = {}
 
     def of_product(self, factors: tuple[Value, Value], broadcast: tuple[bool, bool]) -> None:
         """Notes that the instruction emitted last multiplies two vectors; whether each is a scalar in every lane."""
@@ -35,8 +35,8 @@ class LastUses:
         self._text.lines.append(behind)
         for factor, scalar in zip(factors, broadcast, strict=True):
             if factor.lanes and factor.text.startswith("%"):
-                times = self._found[factor][0] if factor in self._found else 0
-                self._found[factor] = (times + 1, scalar, behind)
+                times = self._uses[factor][0] if factor in self._uses else 0
+                self._uses[factor] = (times + 1, scalar, behind)
 
     def finish(self) -> frozenset[str]:
         """Writes the uses, and returns the declarations that they need.
@@ -45,7 +45,7 @@ class LastUses:
         broadcasts as it reads.
         """
         declared: set[str] = set()
-        for factor, (times, scalar, behind) in self._found.items():
+        for factor, (times, scalar, behind) in self._uses.items():
             if times > 1 or (scalar and not self._broadcasts_as_it_reads):
                 behind.append(f"  call void (...) @{FAKE_USE}({factor.type} {factor.text})")
                 declared.add(f"declare void @{FAKE_USE}(...)")

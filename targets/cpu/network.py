@@ -17,7 +17,7 @@ from targets.cstyle.spelling import Identifiers, identifier
 from targets.extents import extent_text
 from targets.network_library import KIND, replaced
 
-_TAKEN = """
+_CONTEXT_TEXT = """
 network arguments workspace pthread_mutex_lock pthread_mutex_unlock pthread_mutex_t aligned_alloc free size_t linux unix
 alignas alignof and and_eq asm bitand bitor bool catch class compl concept const_cast constexpr decltype delete
 dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
@@ -185,7 +185,9 @@ class _Symbols:
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
-        names = Identifiers(*_TAKEN.split(), plan.name, *(f"{plan.name}_{end}" for end in ("network", "open", "close")))
+        names = Identifiers(
+            *_CONTEXT_TEXT.split(), plan.name, *(f"{plan.name}_{end}" for end in ("network", "open", "close"))
+        )
         self.inputs, self.outputs, self.sizes = (
             [names.fresh(identifier(name)) for name in group]
             for group in ((p.name for p in plan.inputs), (p.name for p in plan.outputs), plan.sizes)

@@ -10,7 +10,7 @@ from targets.base import BuildError
 from targets.cpu import bfloat16
 from targets.cpu.reductions import by_comparison, horizontal, minmax
 from targets.cpu.text import Text, Value, float_literal, llvm_type
-from targets.cpu.vector_math import WHOLE, VectorMath
+from targets.cpu.vector_math import ROUNDING_SHIFT, VectorMath
 
 _NUMBER = re.compile(r"(-?\d+)|splat \(i\d+ (-?\d+)\)")
 
@@ -54,7 +54,7 @@ class Operations:
     def cast(self, x: Value, dtype: str) -> Value:
         if x.dtype == dtype:
             return x
-        known = number_of(x)
+        known = parse_number(x)
         if known is not None and x.dtype == "int64" and dtype == "int32" and -(1 << 31) <= known < 1 << 31:
             return Value(x.text.replace("i64", "i32"), dtype, x.lanes)
         to = llvm_type(dtype, x.lanes)
@@ -89,11 +89,11 @@ class Operations:
         Adding 1.5 * 2^23 to a float of less than 2^22 rounds it to a whole number, ties to even. The sum's lowest byte
         is that number's. Larger values stay beyond the limits; NaN becomes the lower limit.
         """
-        x = self.math.op("fadd", x, WHOLE)
+        x = self.math.op("fadd", x, ROUNDING_SHIFT)
         if added is not None:  # whole numbers as large are added exactly
             x, added = self.same_lanes(x, self.cast(added, "float32"))
             x = self.math.op("fadd", x, added)
-        x = self.limited(x, (WHOLE + limits[0], WHOLE + limits[1]))
+        x = self.limited(x, (ROUNDING_SHIFT + limits[0], ROUNDING_SHIFT + limits[1]))
         bits = self.text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
         return self.cast(bits, dtype)
 
@@ -103,19 +103,19 @@ class Operations:
             x = by_comparison(self.text, op, x, self.math.number(limit, x))
         return x
 
-    def float_of_byte(self, x: Value, added: Value | None, limits: tuple[float, float], taken: Value) -> Value:
+    def float_of_byte(self, x: Value, added: Value | None, limits: tuple[float, float], subtracted: Value) -> Value:
         """Computes `byte` less another byte, as a float: whole numbers this small are floats, and need not become
         integers.
 
         The added number shifts the limits instead, which are the same for all vectors.
         """
-        x, taken = self.same_lanes(self.math.op("fadd", x, WHOLE), self.cast(taken, "float32"))
+        x, subtracted = self.same_lanes(self.math.op("fadd", x, ROUNDING_SHIFT), self.cast(subtracted, "float32"))
         if added is not None:
             x, added = self.same_lanes(x, self.cast(added, "float32"))
-        rest = self.math.op("fadd", self.vector(taken, x.lanes), WHOLE)
+        rest = self.math.op("fadd", self.vector(subtracted, x.lanes), ROUNDING_SHIFT)
         rest = rest if added is None else self.math.op("fsub", rest, added)
         for op, limit in zip(("max", "min"), limits, strict=True):
-            end = self.math.number(WHOLE + limit, x)
+            end = self.math.number(ROUNDING_SHIFT + limit, x)
             x = by_comparison(self.text, op, x, end if added is None else self.math.op("fsub", end, added))
         return self.math.op("fsub", x, rest)
 
@@ -161,7 +161,7 @@ class Operations:
     def _divided(self, op: str, a: Value, b: Value, dtype: str) -> Value:
         """Computes a quotient rounded down, or the remainder; by 0 both are 0, as in NumPy, and nothing traps."""
         kind = a.type
-        known = number_of(b)
+        known = parse_number(b)
         if known is not None and known > 0 and not known & (known - 1):
             return self._by_power(op, a, known, dtype)
 
@@ -200,7 +200,7 @@ class Operations:
 
     def _amount(self, b: Value) -> Value:
         """Returns the amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
-        known = number_of(b)
+        known = parse_number(b)
         if known is not None:
             return Value(f"splat (i32 {known & 31})" if b.lanes else str(known & 31), b.dtype, b.lanes)
         return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
@@ -215,7 +215,7 @@ class Operations:
         return horizontal(self.math, reducer, x)
 
 
-def number_of(x: Value) -> int | None:
+def parse_number(x: Value) -> int | None:
     """Returns the integer that a value is by its text, in each lane of a vector; None if it is computed."""
     found = _NUMBER.fullmatch(x.text)
     return int(found[1] or found[2]) if found else None

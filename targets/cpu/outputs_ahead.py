@@ -37,10 +37,10 @@ class Ahead:
 
 def outputs_ahead(program: LoopProgram) -> Mapping[str, Ahead]:
     """Finds the buffers from which one output is computed later, element by element, and describes it by buffer."""
-    return dict(_found(program.body, frozenset(), {b.name for b in program.params}))
+    return dict(_find_ahead(program.body, frozenset(), {b.name for b in program.params}))
 
 
-def _found(stmt: Stmt, around: frozenset[str], params: set[str]) -> Iterator[tuple[str, Ahead]]:
+def _find_ahead(stmt: Stmt, around: frozenset[str], params: set[str]) -> Iterator[tuple[str, Ahead]]:
     inside = around | {stmt.var} if isinstance(stmt, For) else around
     if isinstance(stmt, Allocate) and around:
         name, stores = stmt.buffer.name, [s for s in walk_stmt(stmt.body) if isinstance(s, Store)]
@@ -52,7 +52,7 @@ def _found(stmt: Stmt, around: frozenset[str], params: set[str]) -> Iterator[tup
             if ahead is not None and all(variables(d) <= around for d in ahead.distances):
                 yield name, ahead
     for child in children(stmt):
-        yield from _found(child, inside, params)
+        yield from _find_ahead(child, inside, params)
 
 
 def _ahead(reader: Store, name: str) -> Ahead | None:
@@ -63,15 +63,17 @@ def _ahead(reader: Store, name: str) -> Ahead | None:
     return Ahead(reader.buffer, tuple(canon(i - e) for i, e in zip(reader.indices, load.args[1:], strict=True)))
 
 
-def outputs_beside(program: LoopProgram, held: int) -> Mapping[int, tuple[str, tuple[Expr, ...]]]:
+def outputs_beside(program: LoopProgram, cached_bytes: int) -> Mapping[int, tuple[str, tuple[Expr, ...]]]:
     """Finds the sums that are the last to read the data of an output: output and indices read, by `id` of the sum.
 
     Args:
         program: program to emit.
-        held: bytes of an output that caches hold from one run to the next.
+        cached_bytes: bytes of an output that caches hold from one run to the next.
     """
     params = {b.name: b for b in program.params}
-    large = {n for n, b in params.items() if b.size.is_const and int(b.size.value) * dtype_bytes(b.dtype) > held}
+    large = {
+        n for n, b in params.items() if b.size.is_const and int(b.size.value) * dtype_bytes(b.dtype) > cached_bytes
+    }
     beside: dict[int, tuple[str, tuple[Expr, ...]]] = {}
     for loop in walk_stmt(program.body):
         if not isinstance(loop, For) or loop.kind != "parallel":

@@ -87,13 +87,13 @@ class Waiting:
     """One store of a vector of bytes that has not been written.
 
     Attributes:
-        place: buffer, and the terms and the constant of the first element there.
+        target: buffer, and the terms and the constant of the first element there.
         number: float32, not rounded.
         added: int32, which is added to the rounded number; None where nothing is.
         high: upper limit.
     """
 
-    place: tuple[str, Terms, int]
+    target: tuple[str, Terms, int]
     number: Value
     added: Value | None
     high: float
@@ -106,8 +106,8 @@ class Waiting:
 
     def before(self, other: Waiting) -> bool:
         """Tells whether the other store's bytes directly follow."""
-        buffer, terms, constant = self.place
-        return other.place == (buffer, terms, constant + self.number.lanes)
+        buffer, terms, constant = self.target
+        return other.target == (buffer, terms, constant + self.number.lanes)
 
 
 class PackedBytes:
@@ -157,7 +157,7 @@ class PackedBytes:
         """Narrows and stores two to four vectors; of an odd number the last one is narrowed twice."""
         dtype, lanes = stores[0].kind
         machine = self._machines[lanes]
-        whole = [self._whole(store, machine) for store in stores]
+        whole = [self._clamped_number(store, machine) for store in stores]
         pairs = [(whole[i], whole[min(i + 1, len(whole) - 1)]) for i in range(0, len(whole), 2)]
         words = [self._narrowed(machine, "packssdw", pair, 2 * lanes, 16) for pair in pairs]
         name = "packuswb" if dtype == "uint8" else "packsswb"
@@ -173,11 +173,11 @@ class PackedBytes:
             piece = ordered
             if count < TOGETHER:
                 piece = self._chosen(ordered, range(start * parts, (start + count) * parts))
-            pointer = self.pointer(*stores[start].place)
+            pointer = self.pointer(*stores[start].target)
             self.text.emit(f"  store {piece.type} {piece.text}, ptr {pointer}, align 1")
             start += count
 
-    def _whole(self, store: Waiting, machine: _Machine) -> str:
+    def _clamped_number(self, store: Waiting, machine: _Machine) -> str:
         """Converts the number, limited from above, to int32."""
         limit = self.math.number(store.high if store.added is None else FAR, store.number)
         # NaN goes through as the second operand, and is the least int32 then, as are those below all.
@@ -208,10 +208,10 @@ class PackedBytes:
         return self.text.value(line, x.dtype, len(places))
 
 
-def _run(stores: Sequence[Waiting], place: int) -> int:
-    """Counts the stores from `place` on that are contiguous and fill an aligned part of a register: 4, 2 or 1."""
+def _run(stores: Sequence[Waiting], index: int) -> int:
+    """Counts the stores from `index` on that are contiguous and fill an aligned part of a register: 4, 2 or 1."""
     for count in (4, 2):
-        if place % count == 0 and len(stores) >= count:
+        if index % count == 0 and len(stores) >= count:
             if all(one.before(other) for one, other in pairwise(stores[:count])):
                 return count
     return 1

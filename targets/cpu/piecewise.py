@@ -36,15 +36,15 @@ class Table:
         places = [self._polynomial(place) for place in range(PLACES)]
         return tuple(zip(*places, strict=True))
 
-    def _polynomial(self, place: int) -> list[float]:
+    def _polynomial(self, position: int) -> list[float]:
         """Computes the coefficients around a place, highest power first."""
 
         def at(distance: float) -> float:
-            return self.function((place + distance) / self.scale)
+            return self.function((position + distance) / self.scale)
 
-        if place:
+        if position:
             # The end of the last interval is its place, and what lies beyond has its value: that is the function's.
-            last = place == PLACES - 1
+            last = position == PLACES - 1
             fixed = [0.0] if last else []
             nodes = chebyshev(-0.5, 0.0 if last else 0.5, self.degree + 1 - len(fixed)) + fixed
             found = interpolated(nodes, [at(d) for d in nodes])

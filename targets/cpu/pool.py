@@ -28,7 +28,7 @@ import re
 MAX_THREADS = 128  # each has 128 bytes of @pool
 
 # Words of @pool, each group in cache lines of its own: who writes one does not disturb who reads another.
-_ANNOUNCED, _SLEEPERS, _BUSY, _MADE, _OWNER = 0, 16, 32, 33, 34
+_ANNOUNCED, _SLEEPERS, _BUSY, _CREATED, _OWNER = 0, 16, 32, 33, 34
 _BODY, _CONTEXT, _EXTENT, _CHUNKS = 48, 49, 50, 51
 _DONE, _CLOSED, _MUTEX, _CONDITION, _RANGES = 64, 72, 80, 96, 112
 _WORDS = _RANGES + 16 * MAX_THREADS
@@ -385,7 +385,7 @@ def pool_text(architecture: str) -> str:
         "ANNOUNCED": _ANNOUNCED,
         "SLEEPERS": _SLEEPERS,
         "BUSY": _BUSY,
-        "MADE": _MADE,
+        "MADE": _CREATED,
         "OWNER": _OWNER,
         "BODY": _BODY,
         "CONTEXT": _CONTEXT,

@@ -238,18 +238,18 @@ def _rate(run: Callable[[int], Any]) -> float:
     return count * UNROLLED / _best(run, count)
 
 
-def _best(run: Callable[..., Any], *given: Any) -> float:
+def _best(run: Callable[..., Any], *arguments: Any) -> float:
     """Returns the seconds of the fastest of many runs."""
     end, fastest = time.perf_counter() + FIGURE_SECONDS, float("inf")
     while True:
-        fastest = min(fastest, _seconds(run, *given))
+        fastest = min(fastest, _seconds(run, *arguments))
         if time.perf_counter() > end:
             return fastest
 
 
-def _seconds(run: Callable[..., Any], *given: Any) -> float:
+def _seconds(run: Callable[..., Any], *arguments: Any) -> float:
     start = time.perf_counter()
-    run(*given)
+    run(*arguments)
     return time.perf_counter() - start
 
 
@@ -336,6 +336,6 @@ def digits(value: float, count: int = 2) -> float:
 
 
 if __name__ == "__main__":
-    given = list(map(int, sys.argv[1:]))
-    print(json.dumps(asdict(probe(given[0], given[1], given[2], given[3], given[4:]))), flush=True)
+    numbers = list(map(int, sys.argv[1:]))
+    print(json.dumps(asdict(probe(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4:]))), flush=True)
     os._exit(0)  # threads of the pool still run in code that would be taken away

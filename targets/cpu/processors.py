@@ -54,13 +54,13 @@ _TILES = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d",
 """LLVM's names of processors with tile registers: it ends the process where their code is asked of others."""
 
 
-def triple_of(architecture: str) -> str:
+def target_triple(architecture: str) -> str:
     """Returns the target triple of an architecture; that of this host for an empty name."""
     return TRIPLES[architecture] if architecture else llvm.get_default_triple()
 
 
 @cache
-def features_of(cpu: str, architecture: str = "") -> tuple[str, ...]:
+def read_features(cpu: str, architecture: str = "") -> tuple[str, ...]:
     """Lists the instruction sets of a processor that kernels use, by LLVM's names.
 
     LLVM does not list them, and may end the process over a name it does not know, so a child process asks.
@@ -91,7 +91,7 @@ def probed_features(cpu: str, architecture: str = "") -> list[str]:
     else:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(triple_of(architecture))
+    target = llvm.Target.from_triple(target_triple(architecture))
     machine = target.create_target_machine(cpu=cpu, opt=2)
 
     def code(text: str) -> str:

@@ -49,7 +49,7 @@ class Loops:
     lanes: dict[str, int]
 
 
-def loops_of(program: LoopProgram) -> Loops:
+def collect_loops(program: LoopProgram) -> Loops:
     """Returns unrolled loops, and vectorized ones with their extents (SEVERAL: a peeled tail has another extent)."""
     unrolled: set[str] = set()
     lanes: dict[str, int] = {}
@@ -83,14 +83,14 @@ def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
             yield from ((operand.buffer, operand.elements, True) for operand in (node.output, *node.inputs))
 
 
-def strides_of(buffer: Buffer) -> Strides:
+def row_major_strides(buffer: Buffer) -> Strides:
     """Returns row-major strides in elements."""
     return tuple(int(s.value) if s.is_const else s for s in buffer.strides)
 
 
 def _grain(buffer: Buffer) -> int:
     """Computes `Storage.grain` of a buffer."""
-    strides = strides_of(buffer)
+    strides = row_major_strides(buffer)
     if not strides or strides[-1] != 1:
         return 1
     return math.gcd(*(c for n in (buffer.shape[-1], *strides[:-1]) for c in poly(lift(n)).values()))
@@ -98,7 +98,7 @@ def _grain(buffer: Buffer) -> int:
 
 def _row(buffer: Buffer) -> int:
     """Computes `Storage.row` of a buffer."""
-    strides = strides_of(buffer)
+    strides = row_major_strides(buffer)
     last = buffer.shape[-1] if strides and strides[-1] == 1 else const(0)
     return int(last.value) if last.is_const else 0
 
@@ -108,7 +108,7 @@ def _bytes(buffer: Buffer) -> int:
     return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
 
 
-def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
+def plan_storage(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
     """Returns storage by buffer name, bytes of the shared area, and bytes of scratch a thread.
 
     Raises:
@@ -119,8 +119,10 @@ def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
             raise BuildError(
                 f"`{b.name}` must have fewer than 2**31 elements for all sizes, but has up to {span(b.size)[1]}"
             )
-    loops = loops_of(program)
-    out = {b.name: Storage("param", b.dtype, strides_of(b), grain=_grain(b), row=_row(b)) for b in program.params}
+    loops = collect_loops(program)
+    out = {
+        b.name: Storage("param", b.dtype, row_major_strides(b), grain=_grain(b), row=_row(b)) for b in program.params
+    }
     used: dict[str, list[tuple[tuple[Expr, ...], bool]]] = {}
     for name, indices, by_instruction in accesses(program.body):
         used.setdefault(name, []).append((indices, by_instruction))
@@ -134,7 +136,7 @@ def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
             go(stmt.body, "scratch" if stmt.kind == "parallel" else area)
         elif isinstance(stmt, Allocate):
             buffer = stmt.buffer
-            strides = strides_of(buffer)
+            strides = row_major_strides(buffer)
             register = None
             # Registers are values of one function, and the body of a parallel loop is another.
             if buffer.scope == "local" and buffer.size.is_const and not _has_parallel(stmt.body):

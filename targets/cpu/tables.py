@@ -29,7 +29,7 @@ class Lookup:
     entries: tuple[float, ...]
 
 
-def lookup_of(e: Expr) -> Lookup | None:
+def match_lookup(e: Expr) -> Lookup | None:
     """Recognises a conversion to float32 that reads nothing but one `word % 16`, and tabulates it; None otherwise."""
     if e.op != "cast" or e.dtype != "float32" or e.args[0].dtype != "int32":
         return None

@@ -21,11 +21,11 @@ from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, 
 from targets.cpu.argument_reduction import definitions
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
-from targets.cpu.host import hardware_of, limits_of, probed_of
+from targets.cpu.host import make_hardware, make_limits, probe_host
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
 from targets.cpu.machine_code import innermost_loops, spilling, table
-from targets.cpu.processors import TRIPLES, triple_of
+from targets.cpu.processors import TRIPLES, target_triple
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 from targets.cpu.tile_intrinsics import request_text, request_tiles, uses_tiles
@@ -69,15 +69,15 @@ class CpuTarget(Target):
         self.name = name
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = features if features is not None else "" if cpu else llvm.get_host_cpu_features().flatten()
-        self.limits = limits_of(self.cpu, self.features, is_host=cpu is None, architecture=architecture)
-        self.machine = llvm.Target.from_triple(triple_of(architecture)).create_target_machine(
+        self.limits = make_limits(self.cpu, self.features, is_host=cpu is None, architecture=architecture)
+        self.machine = llvm.Target.from_triple(target_triple(architecture)).create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="default"
         )
 
     @cached_property
     def hardware(self) -> Hardware:
         """The processor's limits; this host is probed for them the first time, which no building and running needs."""
-        return hardware_of(self.name, self.limits)
+        return make_hardware(self.name, self.limits)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ class CpuTarget(Target):
         return FASTEST_CORE * threads
 
     def figures(self) -> dict[str, Any] | None:
-        return to_json(probed_of(self.limits)) if self.limits.is_host else None
+        return to_json(probe_host(self.limits)) if self.limits.is_host else None
 
     def header(self) -> str:
         return f'target datalayout = "{self.machine.target_data}"\ntarget triple = "{self.machine.triple}"\n'

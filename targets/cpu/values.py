@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_space.hardware import columns_of
+from search_space.hardware import fragment_columns
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.rounding import limited
@@ -20,7 +20,7 @@ from targets.cpu.rounding import bounded, float_of_byte
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, mask_of, merged, runs, shuffled, window
+from targets.cpu.windows import Window, apart, make_mask, merged, runs, shuffled, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -106,7 +106,7 @@ class Values:
         if e.op == "select":
             return self.select(e)
         if e.op == "cast":
-            if (table := tables.lookup_of(e)) is not None:
+            if (table := tables.match_lookup(e)) is not None:
                 entry = tables.looked_up(self.math, self.value(table.word), table.entries)
                 if entry is not None:
                     return entry
@@ -132,7 +132,7 @@ class Values:
 
     def function_form(self, e: Expr) -> Value | None:
         """Emits an expression that is the form of one function, if vectors here have code for that; None otherwise."""
-        form = wide_math.form_of(e)
+        form = wide_math.match_form(e)
         if form is None:
             return None
         x = self.value(form.argument)
@@ -143,7 +143,7 @@ class Values:
 
         It is a function with a short form, or a product or quotient with one, as relative errors stay the same there.
         """
-        form = wide_math.short_form_of(e)
+        form = wide_math.match_short_form(e)
         if form is not None:
             x = self.value(form.argument)
             if not wide_math.has(self.math, x.lanes):
@@ -294,7 +294,7 @@ class Values:
         """Returns the mask of a block's load: the condition of its elements, if evenly distant lanes take them."""
         spaced = part.spacing()
         if self.lane is None or self.masked_by is None or self.mask is None or spaced is None or not self.mask.lanes:
-            return mask_of(self.math, self.mask, part)
+            return make_mask(self.math, self.mask, part)
         (variable, _), outer, (first, step) = self.lane, (self.lane, self.mask), spaced
         condition = self.integers.simplify(substitute(self.masked_by, {variable: var(variable) * step + first}))
         self.lane, self.mask = (variable, part.size), None
@@ -335,7 +335,7 @@ class Values:
         if self.mask is not None or not neighbours(plan, storage, width, index, numbers, self.integers.simplify):
             return None
         # All of the vectors are made when the first is asked for; the other copies of the unrolled loop find theirs.
-        together = columns_of(storage.dtype)
+        together = fragment_columns(storage.dtype)
         column = numbers[plan.unrolled[0][0]] % together
         where = (name, terms, constant - column, plan.lane, width)
         key = ("across", where, self.versions.get(name, 0), self.epoch)

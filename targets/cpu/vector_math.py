@@ -24,7 +24,7 @@ _LOG = (
 )
 """(log(1 + m) - m + m^2 / 2) / m^3 on [sqrt(1/2) - 1, sqrt(2) - 1] (Cephes logf)."""
 _ROOT_HALF = 0.707106781186547524
-WHOLE = 12582912.0
+ROUNDING_SHIFT = 12582912.0
 """1.5 * 2^23: floats as large lie 1 apart, so that a sum with it holds a whole number in its lowest bits."""
 FUNCTION = "autotune.math."
 """Prefix of the module's functions; the function, a point and the number of lanes follow."""
@@ -178,7 +178,7 @@ class VectorMath:
         small = self.less(m, _ROOT_HALF)
         e = self.select(small, self.op("fadd", e, -1.0), e)
         m = self.op("fadd", self.select(small, self.op("fadd", m, m), m), -1.0)
-        y = self._log_of(m, e)
+        y = self._combine_log(m, e)
         zero = self.text.value(f"fcmp oeq {x.type} {x.text}, {self.constant(0.0, x)}", "bool", x.lanes)
         y = self.select(zero, self.number(float("-inf"), x), y)
         infinite = self.text.value(f"fcmp oeq {x.type} {x.text}, {self.constant(float('inf'), x)}", "bool", x.lanes)
@@ -186,7 +186,7 @@ class VectorMath:
         bad = self.text.value(f"fcmp ult {x.type} {x.text}, {self.constant(0.0, x)}", "bool", x.lanes)
         return self.select(bad, self.number(float("nan"), x), y)
 
-    def _log_of(self, m: Value, e: Value) -> Value:
+    def _combine_log(self, m: Value, e: Value) -> Value:
         """Computes log(2^e (1 + m)), with 1 + m in [sqrt(1/2), sqrt(2))."""
         z = self.op("fmul", m, m)
         y = self.op("fmul", self.op("fmul", self.polynomial(m, _LOG), m), z)
@@ -216,7 +216,7 @@ class VectorMath:
         line = f"select {positive.type} {positive.text}, {kind} {away.text}, {kind} {zero}"
         power = self.integer("shl", self.text.value(line, "int32", x.lanes), 23)
         m = self.fma(lost, self.convert("bitcast", power, "float32"), m)
-        y = self._log_of(m, self.convert("sitofp", exponent, "float32"))
+        y = self._combine_log(m, self.convert("sitofp", exponent, "float32"))
         # Of -1, of infinity and beyond them; -0 became 0.
         ends = (("oeq", -1.0, self.number(float("-inf"), x)), ("oeq", float("inf"), x))
         for code, at, wanted in (*ends, ("ult", -1.0, self.number(float("nan"), x))):

@@ -17,7 +17,7 @@ In a softmax, the argument of `exp` is a difference d, which is rounded by up to
 error as large. `exp_difference` is 2^(d log2(e)), whose product adds a rounding error as large, and takes 8
 instructions in place of 11. Its relative error is within 1.5 * 2^-23 (1 + |d|).
 
-NaN stays NaN. `gelu` and `silu` are not in the table of operators; `form_of` recognises their expressions. For x
+NaN stays NaN. `gelu` and `silu` are not in the table of operators; `match_form` recognises their expressions. For x
 slightly below 0, 1 + erf(x) has no digit left, but the function `gelu` keeps its digits. At minus infinity it is its
 limit, 0.
 """
@@ -32,7 +32,7 @@ from search_space.ir.expr import Expr
 from targets.cpu import piecewise
 from targets.cpu.piecewise import Table
 from targets.cpu.text import Value, float_literal
-from targets.cpu.vector_math import WHOLE, VectorMath
+from targets.cpu.vector_math import ROUNDING_SHIFT, VectorMath
 
 LANES = 16
 NEEDED = "avx512f"
@@ -60,7 +60,7 @@ class Form:
     argument: Expr
 
 
-def form_of(e: Expr) -> Form | None:
+def match_form(e: Expr) -> Form | None:
     """Recognises a function by the form of a float32 expression; None for any other.
 
     Forms: x * 0.5 * (1 + erf(x / sqrt 2)) or x * sigmoid(x), factors and summands in any order; or exp(x - y).
@@ -80,11 +80,11 @@ def form_of(e: Expr) -> Form | None:
     return None
 
 
-def short_form_of(e: Expr) -> Form | None:
+def match_short_form(e: Expr) -> Form | None:
     """Recognises a function of `SHORT` by its name or its form."""
     if e.op == "call" and e.dtype == "float32" and e.args[0] in SHORT:
         return Form(e.args[0], e.args[1])
-    return form_of(e)
+    return match_form(e)
 
 
 def _scaled(e: Expr, factor: float) -> Expr | None:
@@ -134,8 +134,8 @@ def apply(math: VectorMath, function: str, x: Value, short: bool = False) -> Val
 def looked_up(math: VectorMath, table: Table, x: Value) -> Value:
     """Computes the table's function of numbers that are not negative, or NaN."""
     limited = math.ordered("olt", math.number((piecewise.PLACES - 1) / table.scale, x), x)
-    shifted = math.fma(limited, table.scale, WHOLE)
-    place = math.op("fsub", shifted, WHOLE)
+    shifted = math.fma(limited, table.scale, ROUNDING_SHIFT)
+    place = math.op("fsub", shifted, ROUNDING_SHIFT)
     distance = math.fma(limited, table.scale, math.negated(place))
     index = math.convert("bitcast", shifted, "int32")
     highest, *others = (_permuted(math, numbers, index) for numbers in table.coefficients)

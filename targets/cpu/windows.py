@@ -135,7 +135,7 @@ REGISTER, PART = 64, 16
 BYTES = frozenset({"uint8", "int8"})
 
 
-def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
+def make_mask(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
     """Permutes the lanes' mask to the elements of a block; it is off for elements that no lane takes."""
     lanes = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
     by_lane = mask is not None and bool(mask.lanes)

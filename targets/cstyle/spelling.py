@@ -67,7 +67,7 @@ class Identifiers:
     """A map from the names of a program to identifiers, the same in every run.
 
     Args:
-        taken: identifiers that are in use elsewhere, besides `RESERVED`.
+        reserved: identifiers that are in use elsewhere, besides `RESERVED`.
 
     Attributes:
         RESERVED: names that are no identifiers in the language.
@@ -77,17 +77,17 @@ class Identifiers:
     RESERVED: ClassVar[frozenset[str]] = RESERVED
     SECOND: ClassVar[int] = 2
 
-    def __init__(self, *taken: str) -> None:
-        self._given: dict[str, str] = {}
-        self._taken = {*self.RESERVED, *taken}
+    def __init__(self, *reserved: str) -> None:
+        self._identifiers: dict[str, str] = {}
+        self._reserved = {*self.RESERVED, *reserved}
 
     def __call__(self, name: str) -> str:
-        if name not in self._given:
-            self._given[name] = self.fresh(self.spelled(name))
-        return self._given[name]
+        if name not in self._identifiers:
+            self._identifiers[name] = self.fresh(self.spelled(name))
+        return self._identifiers[name]
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._identifiers)
 
     def spelled(self, name: str) -> str:
         """Returns the identifier that suits a name best."""
@@ -96,6 +96,6 @@ class Identifiers:
     def fresh(self, wanted: str) -> str:
         """Returns an unused identifier like `wanted`."""
         candidates = chain([wanted], (f"{wanted}_{number}" for number in count(self.SECOND)))
-        found = next(one for one in candidates if one not in self._taken)
-        self._taken.add(found)
+        found = next(one for one in candidates if one not in self._reserved)
+        self._reserved.add(found)
         return found

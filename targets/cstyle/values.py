@@ -97,10 +97,10 @@ class Values(ABC):
 
     def integer(self, op: str, a: str, b: str) -> str:
         """Writes `floordiv`, `mod`, `min` or `max` of two indices."""
-        return self.whole(op, a, b, INT if self.wide else "int32")
+        return self.integer_operation(op, a, b, INT if self.wide else "int32")
 
     @abstractmethod
-    def whole(self, op: str, a: str, b: str, dtype: str) -> str:
+    def integer_operation(self, op: str, a: str, b: str, dtype: str) -> str:
         """Writes an operation on two integers or bools of one dtype; results wrap around, divisions round down.
 
         Raises:
@@ -263,7 +263,7 @@ class Values(ABC):
             BuildError: the dtype has no such operation.
         """
         if dtype not in FLOATS:
-            return self.whole(op, a, b, dtype)
+            return self.integer_operation(op, a, b, dtype)
         if op in ("min", "max"):
             return self.helper(self.EXTREMES[op], a, b)
         if op == "fmod":

@@ -68,7 +68,7 @@ def insert_barriers(body: Stmt, shared: frozenset[str], block: tuple[int, int, i
         shared: names of the buffers that threads share.
         block: threads of a block along x, y and z.
     """
-    return _Insertion(shared, block).place(body, ()).stmt if shared else body
+    return _Insertion(shared, block).insert(body, ()).stmt if shared else body
 
 
 class _Insertion:
@@ -76,11 +76,11 @@ class _Insertion:
         self.shared = shared
         self.threads = {f"threadIdx.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
 
-    def place(self, stmt: Stmt, loops: tuple[_Loop, ...]) -> _Placed:
+    def insert(self, stmt: Stmt, loops: tuple[_Loop, ...]) -> _Placed:
         if isinstance(stmt, Seq):
-            return self.sequence([self.place(s, loops) for s in stmt.body])
+            return self.sequence([self.insert(s, loops) for s in stmt.body])
         if isinstance(stmt, Allocate):
-            inner = self.place(stmt.body, loops)
+            inner = self.insert(stmt.body, loops)
             return replace(inner, stmt=replace(stmt, body=inner.stmt))
         if isinstance(stmt, For):
             return self.loop(stmt, loops)
@@ -108,7 +108,7 @@ class _Insertion:
 
     def loop(self, loop: For, loops: tuple[_Loop, ...]) -> _Placed:
         extent = int(loop.extent.value)
-        inner = self.place(loop.body, (*loops, _Loop(loop.var, extent, loop.kind)))
+        inner = self.insert(loop.body, (*loops, _Loop(loop.var, extent, loop.kind)))
         body, last, separates = inner.stmt, inner.last, inner.separates
         if loop.kind not in THREAD_TAGS:
             # without a barrier inside, threads may be any number of iterations apart
@@ -158,7 +158,7 @@ def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
     now = dict(zip((name for name, _ in ranges), grids, strict=True))
     then = now if carried is None else {**now, carried.variable: now[carried.variable] + carried.step}
     try:
-        return bool(np.all(grid_of(left, now) != grid_of(right, then)))
+        return bool(np.all(evaluate_grid(left, now) != evaluate_grid(right, then)))
     except KeyError:
         return False
 
@@ -192,7 +192,7 @@ def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]
     }
     values |= {x.variable: np.asarray(x.extent - 1, np.int64) for x in blocks}  # what holds in one block holds in each
     try:
-        indices = [grid_of(i, values) for i in a.access.indices]
+        indices = [evaluate_grid(i, values) for i in a.access.indices]
     except KeyError:
         return False
     shape = [n for _, n in axes]
@@ -204,13 +204,13 @@ def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]
     return bool(np.unique(owners[:-1], axis=1).shape[1] == owners.shape[1])
 
 
-def grid_of(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+def evaluate_grid(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     """Evaluates an index or a condition at all points at once; KeyError if it is no arithmetic over loops."""
     if e.op == "const":
         return np.asarray(e.value, np.int64)
     if e.op == "var":
         return values[e.args[0]]
-    left, right = (grid_of(x, values) for x in e.operands)
+    left, right = (evaluate_grid(x, values) for x in e.operands)
     if e.op in _EACH:
         return np.asarray(_EACH[e.op](left, right))
     if e.op not in ("add", "sub", "mul", "floordiv", "mod", "lt", "le", "eq", "ne"):

@@ -15,17 +15,17 @@ THREADS = 256
 """Threads of a block, if the work suffices."""
 
 
-def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
+def bind_threads(nest: Stmt, buffers: Mapping[str, Buffer]) -> Stmt:
     """Binds the outer loops of a nest as far as each of their iterations writes elements of its own.
 
     Args:
         nest: has no thread tags.
-        known: buffers in device memory.
+        buffers: buffers in device memory.
     """
     loops: list[For] = []
     inner = nest
     # A vector's loop stays whole, as one wide access.
-    while isinstance(inner, For) and inner.kind != "vectorize" and _independent(inner, known):
+    while isinstance(inner, For) and inner.kind != "vectorize" and _independent(inner, buffers):
         loops.append(inner)
         inner = inner.body
     total = prod(int(loop.extent.value) for loop in loops)
@@ -53,7 +53,7 @@ def nest_name(loops: list[For]) -> str:
     return loops[0].var.partition(".")[0]
 
 
-def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
+def _independent(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     """Tells whether every write to device memory inside has an index that the loop alone moves.
 
     This holds for loops over axes of a stage's output, and for tiles of them. A loop that is not recognised as
@@ -64,11 +64,11 @@ def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
         # Of what an instruction writes, single elements are not known.
         if isinstance(node, Intrinsic):
             return False
-        if isinstance(node, Store) and node.buffer in known:
+        if isinstance(node, Store) and node.buffer in buffers:
             writes += 1
             if not any(_moves_alone(i, loop) for i in node.indices):
                 return False
-    return writes > 0 and not _reads_own_writes(loop, known)
+    return writes > 0 and not _reads_own_writes(loop, buffers)
 
 
 def _moves_alone(index: Expr, loop: For) -> bool:
@@ -90,10 +90,10 @@ def _moves_alone(index: Expr, loop: For) -> bool:
     return reach < abs(scale)
 
 
-def _reads_own_writes(loop: For, known: Mapping[str, Buffer]) -> bool:
+def _reads_own_writes(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     """Tells whether the nest reads, other than to add to it, a buffer in device memory that it writes."""
     nodes = [n for n in walk_stmt(loop) if isinstance(n, Store)]
-    written = {n.buffer for n in nodes if n.buffer in known}
+    written = {n.buffer for n in nodes if n.buffer in buffers}
     for node in nodes:
         reads = [a for a in all_accesses(node) if not a.write and a.buffer in written]
         if any(a.indices != node.indices or a.buffer != node.buffer for a in reads):

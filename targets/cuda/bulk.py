@@ -26,7 +26,7 @@ from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
 from search_space.lower.blocks import BULK
 from targets.accesses import all_accesses
-from targets.cuda.barriers import grid_of
+from targets.cuda.barriers import evaluate_grid
 from targets.cuda.program import TensorMap
 from targets.cuda.warpgroups import LINE_BYTES, LINES, PRODUCTS
 
@@ -65,7 +65,7 @@ def as_rows(array: Buffer) -> Buffer:
     return replace(array, shape=(const(prod(outer)), const(last)), pitches=pitches)
 
 
-def box_of(copy: Intrinsic, tile: Buffer, source: Buffer) -> TensorMap:
+def make_tensor_map(copy: Intrinsic, tile: Buffer, source: Buffer) -> TensorMap:
     """Returns the map of a copy's source, whose boxes are rows of one block of a swizzled tile."""
     if len(copy.inputs[0].indices) < len(source.shape):
         source = as_rows(source)
@@ -87,7 +87,7 @@ def tensor_maps(body: Stmt, params: Sequence[Buffer]) -> tuple[TensorMap, ...]:
     known = {b.name: b for b in params}
     known |= {n.buffer.name: n.buffer for n in walk_stmt(body) if isinstance(n, Allocate)}
     copies = [n for n in walk_stmt(body) if isinstance(n, Intrinsic) and n.name == COPY]
-    return tuple(dict.fromkeys(box_of(c, known[c.output.buffer], known[c.inputs[0].buffer]) for c in copies))
+    return tuple(dict.fromkeys(make_tensor_map(c, known[c.output.buffer], known[c.inputs[0].buffer]) for c in copies))
 
 
 # ---------------------------------------------------------------------- boxes
@@ -170,7 +170,7 @@ class _Boxes:
         while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
             tests.append(value.args[0])
             value = value.args[1]
-        if value.op != "load" or value.args[0] not in self.arrays or not _whole(tile):
+        if value.op != "load" or value.args[0] not in self.arrays or not _fits_boxes(tile):
             return None
         source, indices = self.arrays[value.args[0]], value.args[1:]
         first = self.begin(body.indices[-2:], indices, inner)
@@ -228,7 +228,9 @@ class _Boxes:
         start = self.simplify(substitute(index, zeros) - substitute(target, zeros))
         at = self.points(variables(index) | variables(target))
         try:
-            same = at is not None and np.all(grid_of(index, at) == grid_of(target, at) + grid_of(start, at))
+            same = at is not None and np.all(
+                evaluate_grid(index, at) == evaluate_grid(target, at) + evaluate_grid(start, at)
+            )
         except KeyError:
             return None
         return start if same else None
@@ -247,7 +249,7 @@ class _Boxes:
             if at is None:
                 continue
             try:
-                holds, place = grid_of(test, at), grid_of(index, at)
+                holds, place = evaluate_grid(test, at), evaluate_grid(index, at)
             except KeyError:
                 continue
             if not np.any((place >= 0) & (place < int(extent.value)) & (holds == 0)):
@@ -262,7 +264,7 @@ def _in_rows(array: Buffer) -> bool:
     return len(extents) > 2 and all(strides[d] == strides[d + 1] * extents[d + 1] for d in range(len(extents) - 2))
 
 
-def _whole(tile: Buffer) -> bool:
+def _fits_boxes(tile: Buffer) -> bool:
     """Tells whether a tile is blocks of rows that a box can fill."""
     *lead, rows, columns = (int(e.value) for e in tile.shape)
     line = LINE_BYTES // dtype_bytes(tile.dtype)
@@ -274,8 +276,8 @@ def _covers(store: Store, tile: Buffer, inner: Mapping[str, int]) -> bool:
     at = dict(zip(inner, np.indices(tuple(inner.values()), sparse=True), strict=True))
     rows, columns = (int(e.value) for e in tile.shape[-2:])
     try:
-        row, column = (grid_of(i, at) for i in store.indices[-2:])
-        done = np.ones(1, bool) if store.predicate is None else grid_of(store.predicate, at).astype(bool)
+        row, column = (evaluate_grid(i, at) for i in store.indices[-2:])
+        done = np.ones(1, bool) if store.predicate is None else evaluate_grid(store.predicate, at).astype(bool)
     except KeyError:
         return False
     place, chosen = np.broadcast_arrays(row * columns + column, done)

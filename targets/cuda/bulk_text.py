@@ -6,7 +6,7 @@ from functools import partial
 
 from search_space.ir.expr import const
 from search_space.ir.stmt import Intrinsic, Operand
-from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, MOST_DIMENSIONS, box_of
+from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, MOST_DIMENSIONS, make_tensor_map
 from targets.cuda.emit import INTRINSIC_EMITTERS, KernelText
 from targets.cuda.prelude import PARTS
 
@@ -87,7 +87,7 @@ def _copy(text: KernelText, call: Intrinsic) -> None:
     """Writes one copy for each block of 64 columns of the tile."""
     tile, (origin, slot) = text.buffers[call.output.buffer], call.inputs
     source = text.buffers[origin.buffer]
-    described = box_of(call, tile, source)
+    described = make_tensor_map(call, tile, source)
     line = int(tile.shape[-1].value)
     lines = []
     for block in range(int(tile.shape[-3].value)):

@@ -33,23 +33,23 @@ class _Around:
     buffers: tuple[tuple[Buffer, int], ...]
 
 
-def reduce_across_threads(stmt: Stmt, known: Sequence[Buffer], block: tuple[int, int, int]) -> Stmt:
+def reduce_across_threads(stmt: Stmt, buffers: Sequence[Buffer], block: tuple[int, int, int]) -> Stmt:
     """Lowers the reductions across threads in the body of a kernel.
 
     Args:
-        known: buffers in device memory.
+        buffers: buffers in device memory.
         block: threads along x, y and z.
 
     Raises:
         BuildError: a reduction across threads along y or z, or across some of those along x.
     """
-    return _Crossing(block).stmt(stmt, _Around((), tuple((b, 0) for b in known)))
+    return _Crossing(block).stmt(stmt, _Around((), tuple((b, 0) for b in buffers)))
 
 
 class _Crossing:
     def __init__(self, block: tuple[int, int, int]) -> None:
         self.block = block
-        self.made = 0
+        self.count = 0
         self.fresh: set[int] = set()  # reductions that begin with the initial value
 
     def stmt(self, stmt: Stmt, around: _Around) -> Stmt:
@@ -109,8 +109,8 @@ class _Crossing:
         return self.lowered(store, buffer, threads)
 
     def lowered(self, store: Store, buffer: Buffer, threads: int) -> Stmt:
-        self.made += 1
-        name = f"{store.buffer}.across{self.made}"
+        self.count += 1
+        name = f"{store.buffer}.across{self.count}"
         y, z = self.block[1:]
         tx, ty, tz = (var(f"{name}.{axis}") for axis in "xyz")
         row = ty + tz * y
@@ -143,10 +143,10 @@ class _Crossing:
         name: str,
         threads: int,
         value: Expr,
-        place: tuple[Expr, Expr],
+        position: tuple[Expr, Expr],
         alone: Expr,
     ) -> Stmt:
-        tx, row = place
+        tx, row = position
         mine = Buffer(name, (const(1),), buffer.dtype, "local")
         zero = (const(0),)
         operand = Operand(name, zero, zero)

@@ -268,9 +268,9 @@ class CudaDevice:
         self._checked(answer)
         return answer[1]
 
-    def queue(self, given: tuple[Any, ...]) -> None:
+    def queue(self, arguments: tuple[Any, ...]) -> None:
         """Queues a launch as `cuLaunchKernel` takes it."""
-        self._checked(self._driver.cuLaunchKernel(*given))
+        self._checked(self._driver.cuLaunchKernel(*arguments))
 
     def _checked(self, answer: tuple[Any, ...]) -> None:
         """Raises RunError where the driver refused a call; DeviceLost where it tells that a kernel failed."""
@@ -284,15 +284,15 @@ class _Launch:
     """A launch of a kernel with arguments that were packed before.
 
     Args:
-        given: arguments of `cuLaunchKernel`.
-        kept: objects that must live as long.
+        arguments: arguments of `cuLaunchKernel`.
+        keepalive: objects that must live as long.
     """
 
-    def __init__(self, device: CudaDevice, given: tuple[Any, ...], kept: tuple[Any, ...]) -> None:
-        self._device, self._given, self._kept = device, given, kept
+    def __init__(self, device: CudaDevice, arguments: tuple[Any, ...], keepalive: tuple[Any, ...]) -> None:
+        self._device, self._arguments, self._keepalive = device, arguments, keepalive
 
     def __call__(self) -> None:
-        self._device.queue(self._given)
+        self._device.queue(self._arguments)
 
 
 def _address(memory: Any) -> int:

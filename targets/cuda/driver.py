@@ -84,10 +84,10 @@ def _device(driver: ctypes.CDLL, number: int) -> Device:
     _checked(driver.cuDeviceGet(ctypes.byref(device), number))
     _checked(driver.cuDeviceGetName(name, len(name), device))
     _checked(driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device))
-    return Device(f"cuda:{_arch_of(driver, device)}", name.value.decode(errors="replace"), memory.value)
+    return Device(f"cuda:{_read_architecture(driver, device)}", name.value.decode(errors="replace"), memory.value)
 
 
-def _arch_of(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
+def _read_architecture(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
     numbers = [ctypes.c_int(0), ctypes.c_int(0)]
     for number, attribute in zip(numbers, (_MAJOR, _MINOR), strict=True):
         _checked(driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device))
@@ -109,7 +109,7 @@ def device_arch() -> str:
     """Returns the architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
     driver, device = library(), ctypes.c_int(0)
     _checked(driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0))
-    return _arch_of(driver, device)
+    return _read_architecture(driver, device)
 
 
 def runs_on(built: str, arch: str) -> bool:

@@ -299,27 +299,27 @@ class KernelText(Text[Values]):
         e: Expr,
         loop: For,
         conditions: tuple[Expr, ...] | None,
-        found: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]],
+        occurrences: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]],
     ) -> None:
         """Adds the loads of `e`, which is used under `conditions`; None: of each lane, or not known."""
         if e.op == "load":
             width = self.width(e.args[0], e.args[1:], loop)
             if width > 1:
-                if e.serial in found and found[e.serial][2] != conditions:
+                if e.serial in occurrences and occurrences[e.serial][2] != conditions:
                     # what is used under two conditions is loaded always where it may be, else lane by lane
-                    conditions = () if () in (conditions, found[e.serial][2]) else None
-                found[e.serial] = (e, width, conditions)
+                    conditions = () if () in (conditions, occurrences[e.serial][2]) else None
+                occurrences[e.serial] = (e, width, conditions)
             return
         if e.op == "select":
             test = self.decided(e.args[0])
             uniform = conditions is not None and loop.var not in variables(test)
-            self._collect(e.args[0], loop, conditions, found)
-            self._collect(e.args[1], loop, (*(conditions or ()), test) if uniform else None, found)
+            self._collect(e.args[0], loop, conditions, occurrences)
+            self._collect(e.args[1], loop, (*(conditions or ()), test) if uniform else None, occurrences)
             # of the other branch the negation would be needed; there are hardly any loads there
-            self._collect(e.args[2], loop, None, found)
+            self._collect(e.args[2], loop, None, occurrences)
             return
         for a in e.operands:
-            self._collect(a, loop, conditions, found)
+            self._collect(a, loop, conditions, occurrences)
 
     def _fetch(self, load: Expr, width: int, loop: For, conditions: tuple[Expr, ...]) -> Callable[[int], str]:
         """Writes the accesses of a load; the text of each lane."""

@@ -20,7 +20,7 @@ from targets.executable import Executable, check_iterations
 from targets.manifest import HASHED, SHAPE, SIZE, TEXT, ExecutableError, Format, Rule, contents, tensor_bytes
 
 _SPACES = ("input", "output", "weights", "packed", "arena", "workspace")
-_PLACE = Rule(
+_REF_RULE = Rule(
     "be a space, a number and an offset",
     lambda value: (
         isinstance(value, list) and len(value) == 3 and value[0] in _SPACES and all(map(SIZE.keeps, value[1:]))
@@ -34,7 +34,7 @@ _LAUNCH = {
     "block": _GRID,
     "dynamic_shared_bytes": SIZE,
     "tensor_maps": [{"argument": SIZE}],
-    "arguments": [_PLACE],
+    "arguments": [_REF_RULE],
 }
 
 
@@ -114,11 +114,11 @@ class CudaExecutable(Executable):
             raise ExecutableError(
                 f"{self.folder}: a network must be loaded on the GPU it is for, but {error}"
             ) from error
-        self._made = [np.zeros(p.shape, numpy_dtype(p.dtype)) for p in self.outputs]
+        self._outputs = [np.zeros(p.shape, numpy_dtype(p.dtype)) for p in self.outputs]
         self._lock = threading.Lock()
 
     @property
-    def _place(self) -> str:
+    def _machine(self) -> str:
         return f"{self.manifest['target']}, a GPU of {self.device.arch}"
 
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -126,8 +126,8 @@ class CudaExecutable(Executable):
             self.device.use()
             self._runner.upload(arrays)
             self._runner.run()
-            self._runner.download(self._made)
-            return tuple(array.copy() for array in self._made)
+            self._runner.download(self._outputs)
+            return tuple(array.copy() for array in self._outputs)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Times each of `iterations` inferences on the inputs of the last call by the device's clock; returns seconds.

@@ -99,22 +99,22 @@ class CudaBound(Bound):
     def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self.device.allocate(size) for name, size in program["workspace"]}
 
-    def _pack(self, given: Mapping[str, NDArray[Any]]) -> None:
+    def _pack(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Makes packed constants of their sources, which are gone from the device afterwards."""
         module = self.kernel.module
         packed = [p for p in module.parameters if p.packed_from]
         for parameter, launches, facts in zip(packed, self.kernel.prologues, module.metadata["prologues"], strict=True):
             memory = {parameter.name: self.memory[parameter.name], **self._workspace(facts)}
             for name in parameter.packed_from:
-                memory[name] = self.device.allocate(given[name].nbytes)
-                self.device.upload(memory[name], np.ascontiguousarray(given[name]))
+                memory[name] = self.device.allocate(arrays[name].nbytes)
+                self.device.upload(memory[name], np.ascontiguousarray(arrays[name]))
             start_all(self.kernel.ready(launches, memory))
             self.device.sync()
 
-    def _upload(self, parameters: Sequence[Parameter], given: Mapping[str, NDArray[Any]]) -> None:
+    def _upload(self, parameters: Sequence[Parameter], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Copies inputs to the device, and the fence behind each."""
         for parameter in parameters:
-            array = np.ascontiguousarray(given[parameter.name])
+            array = np.ascontiguousarray(arrays[parameter.name])
             if self._fence:
                 fence = np.full(self._fence, _UNTOUCHED, np.uint8)
                 array = np.concatenate([array.reshape(-1).view(np.uint8), fence])

@@ -87,15 +87,15 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
         nests.append(stmt)
 
 
-def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
+def _kernel(nest: Stmt, name: str, buffers: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
-        nest = bind_threads(nest, known)
+        nest = bind_threads(nest, buffers)
     # Each rewriting on what the one before has left: the TMA unit's boxes are found by the products that read them, so
     # before these are lowered; virtual threads come together before loops are pipelined, so that they share a tile.
-    body = inject_vthreads(_scoped(lower_warpgroups(bulk_copies(lower_warps(nest), known))))
+    body = inject_vthreads(_scoped(lower_warpgroups(bulk_copies(lower_warps(nest), buffers))))
     grid, block = _dims(body)
     body = in_squares(body, block)
-    body = reduce_across_threads(body, tuple(known.values()), block)
+    body = reduce_across_threads(body, tuple(buffers.values()), block)
     body = pipelined(body)
     touched = list(all_accesses(body))
     used, written = {a.buffer for a in touched}, {a.buffer for a in touched if a.write}
@@ -103,7 +103,7 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
     swizzled = {buffer.name for buffer, _ in shared if buffer.swizzled}
     # Last, when every access to shared memory stands where it will be.
     if block != (1, 1, 1):
-        both = {a.buffer for a in touched if not a.write} & written & known.keys()
+        both = {a.buffer for a in touched if not a.write} & written & buffers.keys()
         # what the TMA unit fills is separated by the mbarriers and barriers that stand there already
         by_unit = {n.output.buffer for n in walk_stmt(body) if isinstance(n, Intrinsic) and is_bulk(n)}
         body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) - by_unit | both, block)
@@ -113,11 +113,11 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
         name,
         grid,
         block,
-        tuple(buffer for key, buffer in known.items() if key in used),
-        frozenset(written & known.keys()),
+        tuple(buffer for key, buffer in buffers.items() if key in used),
+        frozenset(written & buffers.keys()),
         body,
         shared,
-        tensor_maps(body, tuple(known.values())),
+        tensor_maps(body, tuple(buffers.values())),
     )
     _check(kernel, limits)
     return kernel

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from targets.base import BuildError, NetworkPlan, Place, Target
+from targets.base import BufferRef, BuildError, NetworkPlan, Target
 from targets.cuda.executable import FORMAT
 
 
@@ -15,7 +15,7 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
     """Writes the cubins of a network; see `Target.link`.
 
     The manifest has `launches`, for each step those of its kernels in order, and `packing`, launches that pack
-    constants once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.Place`.
+    constants once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.BufferRef`.
 
     Raises:
         BuildError: an array that does not begin where kernels may read it in vectors.
@@ -53,7 +53,7 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
 
 
 def _launches(
-    number: int, program: Mapping[str, Any], places: Mapping[str, Place], target: Target
+    number: int, program: Mapping[str, Any], places: Mapping[str, BufferRef], target: Target
 ) -> Iterator[dict[str, Any]]:
     """Lists the launches of a program whose buffers are at `places`; all programs in turn use the same workspace."""
     known = {**places, **_workspace(program, target)}
@@ -77,11 +77,11 @@ def _launches(
         }
 
 
-def _workspace(program: Mapping[str, Any], target: Target) -> dict[str, Place]:
+def _workspace(program: Mapping[str, Any], target: Target) -> dict[str, BufferRef]:
     """Places the buffers between the kernels of a program, one after another."""
     workspace, start = {}, 0
     for name, nbytes in program["workspace"]:
-        workspace[name] = Place("workspace", start)
+        workspace[name] = BufferRef("workspace", start)
         start += _spaced(nbytes, target)
     return workspace
 

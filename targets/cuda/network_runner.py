@@ -51,24 +51,24 @@ class NetworkRunner:
             "arena": device.allocate(memory["arena_bytes"]),
             "workspace": device.allocate(memory["workspace_bytes"]),
         }
-        self._given = [device.allocate(_bytes(p)) for p in inputs]
-        self._made = [device.allocate(_bytes(p)) for p in outputs]
+        self._inputs = [device.allocate(_bytes(p)) for p in inputs]
+        self._outputs = [device.allocate(_bytes(p)) for p in outputs]
         device.upload(self._memory["weights"], weights)
         start_all(self._prepared(manifest["packing"]))
         self._steps = [self._prepared(launches) for launches in manifest["launches"]]
-        for given in self._given:
+        for given in self._inputs:
             device.fill(given, 0)  # what is looked up by an input that nobody gave is there
         self._replay: Callable[[], None] | None = None
         self._stopwatch: Stopwatch | None = None
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> None:
         """Puts the network's inputs in place."""
-        for memory, array in zip(self._given, arrays, strict=True):
+        for memory, array in zip(self._inputs, arrays, strict=True):
             self.device.upload(memory, np.ascontiguousarray(array))
 
     def download(self, arrays: Sequence[NDArray[Any]]) -> None:
         """Fetches the network's outputs, when all work before is done."""
-        for memory, array in zip(self._made, arrays, strict=True):
+        for memory, array in zip(self._outputs, arrays, strict=True):
             self.device.download(memory, array)
 
     def run(self) -> None:
@@ -113,13 +113,13 @@ class NetworkRunner:
         key, shared = (facts["module"], facts["name"]), facts["dynamic_shared_bytes"]
         if key not in self._kernels:
             self._kernels[key] = self.device.kernel(self._modules[facts["module"]], facts["name"], shared)
-        kernel, arguments = self._kernels[key], [self._place(*place) for place in facts["arguments"]]
+        kernel, arguments = self._kernels[key], [self._pointer(*place) for place in facts["arguments"]]
         arguments += encoded(self.device, facts.get("tensor_maps", ()), arguments)
         return self.device.prepared(kernel, facts["grid"], facts["block"], shared, arguments)
 
-    def _place(self, space: str, number: int, beyond: int) -> Any:
+    def _pointer(self, space: str, number: int, beyond: int) -> Any:
         if space in ("input", "output"):
-            return self.device.part((self._given if space == "input" else self._made)[number], beyond)
+            return self.device.part((self._inputs if space == "input" else self._outputs)[number], beyond)
         return self.device.part(self._memory[space], number + beyond)
 
 

@@ -39,7 +39,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledProgram:
     """Machine code, and the resources of each kernel, by name.
 
     Attributes:
@@ -60,7 +60,7 @@ def _binding() -> Any:
     return nvrtc
 
 
-def compile_cubin(text: str, arch: str) -> Compiled:
+def compile_cubin(text: str, arch: str) -> CompiledProgram:
     """Compiles `text` to machine code for `arch`, such as sm_90.
 
     Raises:
@@ -70,7 +70,7 @@ def compile_cubin(text: str, arch: str) -> Compiled:
     program, log = _compile(text, [f"--gpu-architecture={arch}", "--ptxas-options=-v", "--no-cache"])
     try:
         notes = tuple(line.strip() for line in log.splitlines() if _NOTE.search(line))
-        return Compiled(_result(program, "CUBIN"), read_report(log), notes)
+        return CompiledProgram(_result(program, "CUBIN"), read_report(log), notes)
     finally:
         _destroy(program)
 

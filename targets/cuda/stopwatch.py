@@ -60,10 +60,10 @@ class Stopwatch:
         seconds = self._samples(iterations)
         if self.cold:
             return seconds
-        first, self._runs = not self._runs, _runs_of(seconds)
+        first, self._runs = not self._runs, _runs_per_sample(seconds)
         if first and self._runs > 1:
             seconds = self._samples(iterations)
-            self._runs = _runs_of(seconds)
+            self._runs = _runs_per_sample(seconds)
         return seconds
 
     def _samples(self, iterations: int) -> NDArray[np.float64]:
@@ -119,6 +119,6 @@ class Stopwatch:
             self.device.fill(self._filled(), 0)
 
 
-def _runs_of(seconds: NDArray[np.float64]) -> int:
+def _runs_per_sample(seconds: NDArray[np.float64]) -> int:
     """Returns the number of runs whose mean is a sample, given the seconds of runs."""
     return max(1, min(MOST_RUNS, round(GROUP_SECONDS / max(float(np.median(seconds)), 1e-9))))

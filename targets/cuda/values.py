@@ -78,7 +78,7 @@ class Values(values.Values):
     def integer(self, op: str, a: str, b: str) -> str:
         return self.helper(_INTEGERS.get(op, op), a, b)
 
-    def whole(self, op: str, a: str, b: str, dtype: str) -> str:
+    def integer_operation(self, op: str, a: str, b: str, dtype: str) -> str:
         kind = self.TYPES[dtype]
         if op in ("min", "max", *_INTEGERS):
             return f"({kind}){self.integer(op, f'(int)({a})', f'(int)({b})')}"
@@ -111,7 +111,7 @@ class Values(values.Values):
         step = (var(name),)
         return not any(name in variables(a) for m in poly(self.offset(buffer, indices)) if m != step for a in m)
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    def element_offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Returns the offset, in the vector's `lane` if there is one."""
         offset = self.offset(buffer, indices)
         if self.lane is None:
@@ -137,7 +137,7 @@ class Values(values.Values):
 
         If they are apart, one 64-bit address serves all accesses of an unrolled loop; they differ in their immediates.
         """
-        offset = self.place(buffer, indices)
+        offset = self.element_offset(buffer, indices)
         if buffer.swizzled:  # whole rows of 16 bytes are: what lies beside an element in them still does
             return "", f"swizzle({self.index(offset)})"
         terms = poly(offset)

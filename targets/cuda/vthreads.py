@@ -54,14 +54,14 @@ def _different(body: Stmt, variable: str) -> frozenset[str]:
             return frozenset(different)
 
 
-def _spread(body: Stmt, names: set[str], found: set[str], inside: set[str]) -> None:
+def _spread(body: Stmt, names: set[str], spread_names: set[str], inside: set[str]) -> None:
     for stmt in walk_stmt(body):
         if not isinstance(stmt, (Seq, For, Allocate, Barrier)):
             touched = list(all_accesses(stmt))
             differs = any(variables(e) & names for e in expressions(stmt)) or any(
-                a.buffer in found for a in touched if not a.write
+                a.buffer in spread_names for a in touched if not a.write
             )
-            found |= {a.buffer for a in touched if a.write and differs} & inside
+            spread_names |= {a.buffer for a in touched if a.write and differs} & inside
 
 
 class _Injection:

@@ -58,10 +58,10 @@ def _element(text: KernelText, operand: Operand, row: str, column: str) -> str:
     return f"{text.names(buffer.name)}[{' + '.join([text.values.index(start), *steps])}]"
 
 
-def _mixed(place: Expr) -> bool:
+def _mixed(index: Expr) -> bool:
     """Tells whether an element's offset depends on the tile's rows or columns in any but a linear way."""
     alone = {(var(name),) for name in ("#0", "#1")}
-    return any(any("#" in str(atom) for atom in m) for m in poly(place) if m not in alone)
+    return any(any("#" in str(atom) for atom in m) for m in poly(index) if m not in alone)
 
 
 def _registers(text: KernelText, operand: Operand, count: int) -> list[str]:

@@ -119,7 +119,7 @@ class _Swizzling:
         memo: dict[int, Expr] = {}
         done = map_exprs(stmt, lambda e: transform(e, self.read, memo))
         assert isinstance(done, Store)
-        return replace(done, indices=self.place(stmt.buffer, done.indices))
+        return replace(done, indices=self.swizzle(stmt.buffer, done.indices))
 
     def buffer(self, buffer: Buffer) -> Buffer:
         *lead, rows, columns = buffer.shape
@@ -133,7 +133,7 @@ class _Swizzling:
         self.lines[buffer.name] = line
         return replace(buffer, shape=(*lead, const(columns.value // line), rows, const(line)), swizzled=True)
 
-    def place(self, name: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def swizzle(self, name: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         if name not in self.lines:
             return indices
         *lead, row, column = indices
@@ -146,13 +146,13 @@ class _Swizzling:
         *lead, row, column = operand.elements
         line = self.lines[operand.buffer]
         elements = (*lead, column // line, row, column % line)
-        return Operand(operand.buffer, self.place(operand.buffer, operand.indices), elements)
+        return Operand(operand.buffer, self.swizzle(operand.buffer, operand.indices), elements)
 
     def read(self, node: Expr) -> Expr | None:
         if node.op != "load" or node.args[0] not in self.lines:
             return None
         indices = tuple(transform(a, self.read) for a in node.args[1:])
-        return load(node.args[0], list(self.place(node.args[0], indices)), node.dtype)
+        return load(node.args[0], list(self.swizzle(node.args[0], indices)), node.dtype)
 
 
 # ---------------------------------------------------------------------- descriptors
@@ -190,7 +190,7 @@ def descriptor(buffer: Buffer, operand: Operand, across: bool, start: Expr, simp
     return Descriptor(start, rows * LINE_BYTES if across else 16)
 
 
-def encode(place: int, leading: int, stride: int) -> int:
-    """Encodes a descriptor with 128-byte swizzle, for a tile at byte `place` of shared memory, in 64 bits."""
+def encode(address: int, leading: int, stride: int) -> int:
+    """Encodes a descriptor with 128-byte swizzle, for a tile at byte `address` of shared memory, in 64 bits."""
     # All in units of 16 bytes; bit 62 says 128-byte swizzle.
-    return (place & 0x3FFFF) >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 62
+    return (address & 0x3FFFF) >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 62

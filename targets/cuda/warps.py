@@ -21,7 +21,7 @@ from targets.base import BuildError
 WORD = 4
 """Bytes of a register."""
 WARP_INTRINSICS = frozenset(i.name for m in MMAS for i in (m.left, m.right, m.product))
-HELD = WARP_INTRINSICS | {w.product.name for w in WGMMAS}
+WARP_OPERATIONS = WARP_INTRINSICS | {w.product.name for w in WGMMAS}
 """Instructions whose operands warps hold, or warpgroups."""
 
 
@@ -33,7 +33,7 @@ def lower_warps(stmt: Stmt) -> Stmt:
     """
     fragments: dict[str, Fragment] = {}
     for node in walk_stmt(stmt):
-        if isinstance(node, Intrinsic) and node.name in HELD:
+        if isinstance(node, Intrinsic) and node.name in WARP_OPERATIONS:
             held = get_intrinsic(node.name).fragments
             for operand, fragment in zip((*node.inputs, node.output), held, strict=True):
                 if fragment is not None:

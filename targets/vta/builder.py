@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ALU, COLUMN, FINISH, GEMM, INP, LOAD, NAMES, OUT, STORE, UOP, Table, encode_uops
-from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE, module_of
+from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE, instruction_module
 
 
 class BuilderError(ValueError):
@@ -31,7 +31,7 @@ class Program:
     dram: NDArray[np.uint8]
 
 
-class Builder:
+class StreamBuilder:
     """A stream in the making.
 
     Tokens follow VTA's runtime. The next instruction of a module carries its `pop`, the last one its `push`. If the
@@ -54,7 +54,7 @@ class Builder:
         self._uop_starts = [0]
         self._cache_end = 0
 
-    def place(self, data: NDArray[Any], element_bytes: int) -> int:
+    def add_data(self, data: NDArray[Any], element_bytes: int) -> int:
         """Puts data into memory; the address in elements."""
         start = -(-self._end // element_bytes) * element_bytes
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -190,7 +190,7 @@ class Builder:
         row[0] = opcode
         for name, value in fields.items():
             row[COLUMN[name]] = value
-        module = module_of(opcode, fields.get("memory", 0))
+        module = instruction_module(opcode, fields.get("memory", 0))
         for flag in self._pending[module]:
             row[COLUMN[flag]] = 1
         self._pending[module] = {}

@@ -19,10 +19,10 @@ import numpy as np
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store
 from search_space.lower.memories import is_nest
 from targets.base import BuildError
-from targets.vta.builder import Builder, BuilderError, Program
+from targets.vta.builder import BuilderError, Program, StreamBuilder
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ACC, COLUMN, INP, WGT, EncodingError
-from targets.vta.leaves import MEMORY, ChipBuffer, Leaves, Segment, elements_of
+from targets.vta.leaves import MEMORY, ChipBuffer, Leaves, Segment, element_counts
 from targets.vta.nests import Nest
 from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, MODULES, STORE_MODULE
 
@@ -36,7 +36,7 @@ Execution = tuple[Stmt, dict[str, int], Thread]
 
 
 @dataclass(frozen=True)
-class Kernel:
+class EmittedStream:
     """A stream, and where its tensors lie in DRAM.
 
     Attributes:
@@ -50,7 +50,7 @@ class Kernel:
     uops: int
 
 
-def emit(program: LoopProgram, hardware: VtaHardware) -> Kernel:
+def emit(program: LoopProgram, hardware: VtaHardware) -> EmittedStream:
     """Emits the stream of a concrete loop program.
 
     Raises:
@@ -65,18 +65,18 @@ def emit(program: LoopProgram, hardware: VtaHardware) -> Kernel:
 class _Emitter:
     def __init__(self, program: LoopProgram, hardware: VtaHardware) -> None:
         self.program, self.hardware = program, hardware
-        self.builder = Builder(hardware)
-        self.elements = elements_of(hardware)
+        self.builder = StreamBuilder(hardware)
+        self.elements = element_counts(hardware)
         self.depths = {INP: hardware.inp_depth, WGT: hardware.wgt_depth, ACC: hardware.acc_depth}
         self.free = {INP: 0, WGT: 0, ACC: 0}
         self.chip: dict[str, ChipBuffer] = {}
         # of each copy of a buffer the last instruction of each module that wrote it, and behind these that read it
         self.uses: dict[str, list[list[int]]] = {}
-        self.known = [[-1] * len(MODULES) for _ in MODULES]  # the last of a module that another waited for
+        self.waited = [[-1] * len(MODULES) for _ in MODULES]  # the last of a module that another waited for
         self.last_store: int | None = None
 
-    def kernel(self) -> Kernel:
-        addresses = {buffer.name: self.place(buffer) for buffer in self.program.params}
+    def kernel(self) -> EmittedStream:
+        addresses = {buffer.name: self.byte_offset(buffer) for buffer in self.program.params}
         order = self.executions(self.program.body, {}, (0, 1), [])
         of: dict[int, list[Execution]] = {}
         for execution in order:
@@ -96,15 +96,15 @@ class _Emitter:
             for segment in segments[leaf]:
                 self.append(segment, done[leaf])
             done[leaf] += 1
-        return Kernel(self.builder.finish(self.last_store), addresses, self.builder.uop_base * 4)
+        return EmittedStream(self.builder.finish(self.last_store), addresses, self.builder.uop_base * 4)
 
-    def place(self, buffer: Buffer) -> int:
+    def byte_offset(self, buffer: Buffer) -> int:
         """Allocates a tensor and returns its first byte in memory."""
         if buffer.pitches is not None:
             raise BuildError(f"`{buffer.name}` must be dense, but got pitches={buffer.pitches}")
         size, width = int(buffer.size.value), np.dtype(buffer.dtype).itemsize
         align = max(self.hardware.acc_bytes, self.hardware.wgt_bytes, self.hardware.inp_bytes)  # of whatever reads it
-        return self.builder.place(np.zeros(size * width, np.uint8), align) * align
+        return self.builder.add_data(np.zeros(size * width, np.uint8), align) * align
 
     # ------------------------------------------------------------------ the order of things
     def executions(self, stmt: Stmt, env: dict[str, int], thread: Thread, into: list[Execution]) -> list[Execution]:
@@ -182,9 +182,9 @@ class _Emitter:
         reads = [self.uses[name][copies[execution]] for name, copies in segment.reads]
         for other in _NEIGHBOURS[module]:  # the last instruction there that must not be overtaken
             wait = max([of[other] for of in reads] + [max(of[other], of[_READ + other]) for of in writes])
-            if wait > self.known[other][module]:
+            if wait > self.waited[other][module]:
                 self.builder.order(wait, last - len(rows) + 1)
-                self.known[other][module] = wait
+                self.waited[other][module] = wait
         for of in reads:
             of[_READ + module] = last
         for of in writes:
@@ -202,4 +202,4 @@ _NEIGHBOURS = {
 _READ = len(MODULES)
 _BEGIN, _END = COLUMN["uop_begin"], COLUMN["uop_end"]
 
-__all__ = ["Kernel", "emit"]
+__all__ = ["EmittedStream", "emit"]

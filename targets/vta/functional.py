@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from targets.vta.functional_core import ENTRY, ORDER, functional_module
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import Table
-from targets.vta.native import Compiled
+from targets.vta.native import CompiledModule
 from targets.vta.problems import IllegalStream, Problem, refusal
 from targets.vta.semantics import Counters, counters, modules
 from targets.vta.tokens import deadlock_problems, token_problems
@@ -21,9 +21,9 @@ from targets.vta.verify import index_problem, static_problems
 
 
 @cache
-def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
+def _compiled(hardware: VtaHardware) -> tuple[CompiledModule, Any, Any]:
     """Compiles the native code for a configuration: itself, its order of instructions and its execution."""
-    code = Compiled(functional_module(hardware))
+    code = CompiledModule(functional_module(hardware))
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     order = ctypes.CFUNCTYPE(integer, integer, pointer, pointer, pointer)(code.address(ORDER))
     run = ctypes.CFUNCTYPE(integer, integer, *[pointer] * 8)(code.address(ENTRY))

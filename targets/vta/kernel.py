@@ -24,7 +24,7 @@ _UNWRITTEN = 0xA5
 """Byte that fills memory without data, so that a missing write to an output is detected."""
 
 
-def words_of(module: Module) -> Words:
+def instruction_words(module: Module) -> Words:
     """Returns the instructions of a module: (instructions, 2)."""
     count: int = module.metadata["instructions"]
     return np.frombuffer(module.object_code, np.uint64, 2 * count).reshape(-1, 2)
@@ -46,7 +46,7 @@ class VtaKernel(Kernel):
             expected = self.dram_bytes - facts["uops"]
             raise RunError(f"a module must have {expected} bytes of micro-operations, but got {self.uops.size}")
         try:
-            self.table: Table = decode_table(words_of(module), self.hardware)
+            self.table: Table = decode_table(instruction_words(module), self.hardware)
         except EncodingError as error:
             raise RunError(f"a stream must be one of VTA's, but {error}") from error
         problems = static_problems(self.table, self.hardware, self.dram_bytes)
@@ -115,10 +115,10 @@ class VtaBound(Bound):
     def view(self, name: str) -> NDArray[Any]:
         """Returns a tensor as a view of the image."""
         parameter: Parameter = self._parameters[name]
-        place, size = self._place(name)
+        place, size = self._byte_range(name)
         return self.dram[place : place + size].view(numpy_dtype(parameter.dtype)).reshape(parameter.shape)
 
-    def _place(self, name: str) -> tuple[int, int]:
+    def _byte_range(self, name: str) -> tuple[int, int]:
         """Returns the first byte of a tensor in the image, and the number of its bytes."""
         parameter = self._parameters[name]
         size = int(np.prod(parameter.shape)) * numpy_dtype(parameter.dtype).itemsize
@@ -151,7 +151,7 @@ class VtaBound(Bound):
         """Describes in a sentence which bytes of DRAM besides the outputs the stream has changed; empty if none."""
         changed = self.dram != self._wanted
         for name in self.kernel.module.outputs:
-            place, size = self._place(name)
+            place, size = self._byte_range(name)
             changed[place : place + size] = False
         if not changed.any():
             return ""

@@ -13,19 +13,19 @@ from search_space.ir.expr import walk as walk_expr
 from search_space.ir.stmt import Buffer, Intrinsic, LoopProgram, Operand, Store
 from search_space.schedule.intrinsics import get_intrinsic
 from targets.base import BuildError
-from targets.vta.builder import Builder
+from targets.vta.builder import StreamBuilder
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ACC, ADD, ALU, COLUMN, GEMM, INP, LOAD, MAX, MIN, MUL, NAMES, OUT, SHR, STORE, WGT
 from targets.vta.loops import Loop, fold
 from targets.vta.nests import Interval, Ints, Linear, Nest, alike, bounds, conjuncts, flat
-from targets.vta.semantics import COMPUTE_MODULE, STORE_MODULE, module_of
+from targets.vta.semantics import COMPUTE_MODULE, STORE_MODULE, instruction_module
 from targets.vta.transfers import Dimension, Transfer, transfers, zeros
 
 MEMORY = {"input": INP, "weight": WGT, "accumulator": ACC}
 _SWAPPED = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
 _LARGEST_IMMEDIATE = (1 << 15) - 1  # the field `imm` has 16 bits, one of them the sign
 _PADS = [COLUMN[name] for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")]
-_PLACE = [COLUMN[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
+_ADDRESS_COLUMNS = [COLUMN[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
 
 
 @dataclass
@@ -84,13 +84,13 @@ class Leaves:
         self,
         program: LoopProgram,
         hardware: VtaHardware,
-        builder: Builder,
+        builder: StreamBuilder,
         places: Mapping[str, int],
         chip: Mapping[str, ChipBuffer],
     ) -> None:
         self.program, self.hardware, self.builder = program, hardware, builder
         self.places, self.chip = places, chip
-        self.elements = elements_of(hardware)
+        self.elements = element_counts(hardware)
 
     def segments(self, nest: Nest, threads: Ints) -> list[Segment]:
         """Converts a nest to instructions.
@@ -131,7 +131,7 @@ class Leaves:
         origin = self.places[source.name] // (self.elements[memory] * (4 if memory == ACC else 1))
         valid = bounds(conditions, nest)
         rows = self.copies(nest, sides, self.elements[memory], valid, chip.starts(threads), origin, (LOAD, memory))
-        return [Segment(module_of(LOAD, memory), rows, writes=[(chip.name, chip.copies(threads).tolist())])]
+        return [Segment(instruction_module(LOAD, memory), rows, writes=[(chip.name, chip.copies(threads).tolist())])]
 
     def copies(
         self,
@@ -189,8 +189,8 @@ class Leaves:
             made = transfers(dims, 0, 0) if dims or not values[-1] else zeros(0, 1, 1)
             template, moves = _rows(made, kind)
             rows = np.repeat(template[None], len(members), axis=0)
-            rows[:, :, _PLACE[0]] += bases[members, :1]
-            rows[:, :, _PLACE[1]] += bases[members, 1:] * moves
+            rows[:, :, _ADDRESS_COLUMNS[0]] += bases[members, :1]
+            rows[:, :, _ADDRESS_COLUMNS[1]] += bases[members, 1:] * moves
             for execution, row in zip(members.tolist(), rows.tolist(), strict=True):
                 out[execution] = row
         return out
@@ -199,7 +199,7 @@ class Leaves:
     def reset(self, nest: Nest, body: Store, threads: Ints) -> list[Segment]:
         """Emits the zeroing of accumulators."""
         chip = self.chip[body.buffer]
-        place = self.place(nest, flat(chip.buffer, body.indices), chip, threads)
+        place = self.locate(nest, flat(chip.buffer, body.indices), chip, threads)
         nothing = Linear(np.zeros_like(place.base), np.zeros_like(place.steps))
         rows, kernels = self.compute(nest, [place, nothing, nothing], GEMM, {"reset": 1})
         return [Segment(COMPUTE_MODULE, rows, kernels, [(chip.name, chip.copies(threads).tolist())])]
@@ -218,7 +218,7 @@ class Leaves:
             self.check_tile(operand)
         chips = [self.chip[operand.buffer] for operand in operands]
         operands_at = [
-            self.place(nest, flat(chip.buffer, operand.indices), chip, threads)
+            self.locate(nest, flat(chip.buffer, operand.indices), chip, threads)
             for chip, operand in zip(chips, operands, strict=True)
         ]
         rows, kernels = self.compute(nest, operands_at, GEMM, {})
@@ -248,7 +248,7 @@ class Leaves:
         element = self.elements[ACC]
         index = flat(chip.buffer, source.args[1:])
         mine = (chip.name, chip.copies(threads).tolist())
-        here = self.place(nest, index, chip, threads)
+        here = self.locate(nest, index, chip, threads)
         segments = []
         for code, operand in chain:
             reads, fields, there = [mine], {"alu_op": code}, here
@@ -256,7 +256,7 @@ class Leaves:
                 fields |= {"use_imm": 1, "imm": operand}
             else:
                 other = self.accumulator(operand)
-                there = self.place(nest, flat(other.buffer, operand.args[1:]), other, threads)
+                there = self.locate(nest, flat(other.buffer, operand.args[1:]), other, threads)
                 reads.append((other.name, other.copies(threads).tolist()))
             nothing = Linear(np.zeros_like(here.base), np.zeros_like(here.steps))
             rows, kernels = self.compute(nest, [here, there, nothing], ALU, fields)
@@ -272,7 +272,7 @@ class Leaves:
             raise BuildError(f"what goes out must be in the accumulator, but got {load}")
         return chip
 
-    def place(self, nest: Nest, index: Expr, chip: ChipBuffer, threads: Ints) -> Linear:
+    def locate(self, nest: Nest, index: Expr, chip: ChipBuffer, threads: Ints) -> Linear:
         """Returns the elements of a buffer that a nest visits; loops within an element have no steps."""
         element = self.elements[MEMORY[chip.buffer.scope]]
         found = nest.linear(index, chip.name)
@@ -313,7 +313,7 @@ class Leaves:
         return rows, kernels
 
 
-def elements_of(hardware: VtaHardware) -> dict[int, int]:
+def element_counts(hardware: VtaHardware) -> dict[int, int]:
     """Numbers in an element of each memory."""
     return {INP: hardware.inp_bytes, WGT: hardware.wgt_bytes, ACC: hardware.acc_bytes // 4}
 
@@ -324,9 +324,9 @@ def _rows(moves: Iterable[Transfer], kind: tuple[int, int]) -> tuple[Ints, Ints]
     rows = np.zeros((len(found), len(NAMES)), np.int64)
     rows[:, 0], rows[:, COLUMN["memory"]] = kind
     for row, t in zip(rows, found, strict=True):
-        row[_PLACE] = (t.sram, t.dram, t.y, t.x, t.stride)
+        row[_ADDRESS_COLUMNS] = (t.sram, t.dram, t.y, t.x, t.stride)
         row[_PADS] = t.pads
-    return rows, (rows[:, _PLACE[2]] > 0).astype(np.int64)
+    return rows, (rows[:, _ADDRESS_COLUMNS[2]] > 0).astype(np.int64)
 
 
 def _chain(value: Expr) -> tuple[list[tuple[int, int | Expr]], Expr]:

@@ -69,13 +69,13 @@ class Code:
             self.put(place, i64(number), i64(value))
         return place
 
-    def get(self, place: Value, kind: Value = I64) -> Value:
+    def get(self, pointer: Value, kind: Value = I64) -> Value:
         """Reads a variable."""
-        return self.build.load(place, typ=kind)
+        return self.build.load(pointer, typ=kind)
 
-    def set(self, place: Value, value: Value) -> None:
+    def set(self, pointer: Value, value: Value) -> None:
         """Changes a variable."""
-        self.build.store(value, place)
+        self.build.store(value, pointer)
 
     def at(self, base: Value, index: Value, kind: Value = I64) -> Value:
         """Returns the address of element `index`."""
@@ -158,7 +158,7 @@ def new_module(name: str) -> ir.Module:
     return module
 
 
-class Compiled:
+class CompiledModule:
     """A module's functions in this process."""
 
     def __init__(self, module: ir.Module) -> None:

@@ -35,14 +35,14 @@ def column(table: Table, name: str) -> Indices:
     return table[:, COLUMN[name]]
 
 
-def module_of(opcode: int, memory: int) -> int:
+def instruction_module(opcode: int, memory: int) -> int:
     """Returns the module that runs an instruction."""
     if opcode == STORE:
         return STORE_MODULE
     return LOAD_MODULE if opcode == LOAD and memory in (INP, WGT) else COMPUTE_MODULE
 
 
-_MODULES = np.array([[module_of(opcode, memory) for memory in range(8)] for opcode in range(8)], np.int64)
+_MODULES = np.array([[instruction_module(opcode, memory) for memory in range(8)] for opcode in range(8)], np.int64)
 
 
 def modules(table: Table) -> Indices:

@@ -18,7 +18,7 @@ from targets.vta.assembly import print_stream
 from targets.vta.emit import emit
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
 from targets.vta.isa import EncodingError, decode, encode_table
-from targets.vta.kernel import VtaKernel, words_of
+from targets.vta.kernel import VtaKernel, instruction_words
 from targets.vta.verify import work_problems
 
 MOST_NESTS = 4096
@@ -42,7 +42,7 @@ class VtaTarget(Target):
 
     @cached_property
     def hardware(self) -> Hardware:
-        return hardware_of(self.vta, self.name)
+        return make_hardware(self.vta, self.name)
 
     def fastest(self, threads: int) -> float:
         return 16 * self.hardware.peak_flops  # a simulator takes its cycles from the design itself
@@ -88,7 +88,7 @@ class VtaTarget(Target):
         lines = [f"# {module.name} on {hardware.name}: {facts['instructions']} instructions"]
         lines += [f"# {p.name}: {p.dtype} {list(p.shape)} at byte {facts['places'][p.name]}" for p in module.parameters]
         lines.append(f"# micro-operations at byte {facts['uops']}")
-        return "\n".join(lines) + "\n" + print_stream(decode(words_of(module), hardware))
+        return "\n".join(lines) + "\n" + print_stream(decode(instruction_words(module), hardware))
 
     def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes `name`.bin, the instructions and behind them the micro-operations, and `name`.json; their names."""
@@ -104,7 +104,7 @@ def _description(module: Module) -> str:
     return json.dumps({"tensors": tensors, "outputs": module.outputs, **module.metadata}, indent=2) + "\n"
 
 
-def hardware_of(vta: VtaHardware, name: str) -> Hardware:
+def make_hardware(vta: VtaHardware, name: str) -> Hardware:
     """Describes a design for sketch rules and the roofline."""
     buffers = (1 << vta.log_inp_buffer, 1 << vta.log_wgt_buffer, 1 << vta.log_acc_buffer)
     return Hardware(
@@ -167,4 +167,4 @@ def get_target(spec: str = "vta") -> VtaTarget:
     return VtaTarget(design(variant), spec)
 
 
-__all__ = ["VtaTarget", "design", "get_target", "hardware_of"]
+__all__ = ["VtaTarget", "design", "get_target", "make_hardware"]

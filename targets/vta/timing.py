@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ALU, COLUMN, GEMM, WGT, Table
-from targets.vta.native import Compiled
+from targets.vta.native import CompiledModule
 from targets.vta.problems import refusal
 from targets.vta.semantics import (
     MODULES,
@@ -102,9 +102,9 @@ def costs(table: Table, h: VtaHardware) -> Costs:
 
 
 @cache
-def _compiled() -> tuple[Compiled, Any]:
+def _compiled() -> tuple[CompiledModule, Any]:
     """Compiles the event loop."""
-    code = Compiled(timing_module())
+    code = CompiledModule(timing_module())
     return code, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 9)(code.address(ENTRY))
 
 

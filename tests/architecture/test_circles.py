@@ -60,7 +60,7 @@ def imports(source: str) -> Iterator[tuple[str, str]]:
             yield from ((f"{node.module}.{alias.name}", alias.asname or alias.name) for alias in node.names)
 
 
-def graph_of(modules: Mapping[str, str]) -> dict[str, set[str]]:
+def import_graph(modules: Mapping[str, str]) -> dict[str, set[str]]:
     """Module -> the modules that it imports, itself left out."""
 
     def home(full: str) -> str:
@@ -103,7 +103,7 @@ def _is_private(full: str) -> bool:
 
 
 def test_circles_of_imports_are_those_listed() -> None:
-    found = circles(graph_of(sources()))
+    found = circles(import_graph(sources()))
     unlisted = [sorted(circle) for circle in found if not any(circle <= listed for listed in CIRCLES)]
     assert unlisted == [], "modules must not import each other in a circle"
     gone = [sorted(listed - frozenset().union(*found)) for listed in CIRCLES]
@@ -118,7 +118,7 @@ def test_private_names_of_other_modules_are_those_listed() -> None:
 
 def test_every_module_is_imported_or_named_by_a_registry() -> None:
     modules = sources()
-    used = set().union(*graph_of(modules).values())
+    used = set().union(*import_graph(modules).values())
     packages = {name.rpartition(".")[0] for name in modules} | {"autotune.__main__"}
     packages |= {f"targets.{name}.executable" for name in TARGETS}  # found beside the targets that the registry names
     text = "\n".join(modules.values())
@@ -137,7 +137,7 @@ def test_every_module_is_imported_or_named_by_a_registry() -> None:
     ],
 )
 def test_a_circle_is_found(second: str, expected: set[frozenset[str]]) -> None:
-    assert circles(graph_of({"a": "", "a.one": "from a.two import y", "a.two": second, "a.three": ""})) == expected
+    assert circles(import_graph({"a": "", "a.one": "from a.two import y", "a.two": second, "a.three": ""})) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
 from autotune.compiler.checking.check import TOLERANCE, check_network
-from autotune.compiler.load import load_network
 from autotune.compiler.modes import precision_mode
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.config import RunConfig
 from autotune.graph.frontends.onnx.model import load_model
-from autotune.graph.ir import Builder, TensorType
+from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.graph.passes.dead_code import dead_code
 from autotune.modes import PRECISIONS
 from benchmarks import table
@@ -35,7 +35,7 @@ from measure.provenance import Provenance
 from measure.record import SCHEMA, Record
 from search_space import te
 from search_space.lower import cleanup, lower
-from search_space.machines.registry import rules_of
+from search_space.machines.registry import get_rules
 from search_space.schedule.state import initial_state
 from search_space.sketch.generate import derive
 from targets import registry
@@ -208,11 +208,11 @@ def test_the_definition_of_its_page_is_a_workload() -> None:
 
 def test_the_pass_of_its_page_drops_what_is_negated_twice() -> None:
     negatives = run(DOCS / "passes.md")["negatives"]
-    b = Builder("twice", {"x": TensorType((2, 3))})
+    b = GraphBuilder("twice", {"x": TensorType((2, 3))})
     assert [node.op for node in dead_code(negatives(b.finish([b.add("relu", [twice(b, "x")])]))).nodes] == ["relu"]
 
 
-def twice(builder: Builder, name: str) -> str:
+def twice(builder: GraphBuilder, name: str) -> str:
     return builder.add("negative", [builder.add("negative", [name])])
 
 
@@ -269,7 +269,7 @@ def test_the_strategy_of_its_page_climbs() -> None:
 
 
 def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
-    before = rules_of("cpu")[:]
+    before = get_rules("cpu")[:]
     try:
         run(DOCS / "adding_a_sketch_rule.md")
         x = te.placeholder((12, 40), name="x")
@@ -286,7 +286,7 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
             target.load(target.build(cleanup(lower(state))))(data, output)
             np.testing.assert_allclose(output, np.tanh(data), rtol=1e-5, atol=1e-6)
     finally:
-        rules_of("cpu")[:] = before
+        get_rules("cpu")[:] = before
 
 
 def test_the_precision_of_its_page_rounds_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def commands(page: Path, program: str) -> list[list[str]]:
     ]
 
 
-def problem_of(words: list[str]) -> str | None:
+def find_problem(words: list[str]) -> str | None:
     """Returns the error in the words behind `autotune`; None without one."""
     command: Any = typer.main.get_command(app)
     words = list(words)
@@ -48,7 +48,7 @@ def problem_of(words: list[str]) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_of_a_page_have_what_they_name(page: Path) -> None:
-    wrong = [(words, found) for words in commands(page, "autotune") if (found := problem_of(words)) is not None]
+    wrong = [(words, found) for words in commands(page, "autotune") if (found := find_problem(words)) is not None]
     assert wrong == []
 
 
@@ -83,5 +83,5 @@ def test_what_is_not_there_is_noticed(tmp_path: Path) -> None:
     page.write_text(
         "`autotune study`, `autotune run X --sets y`, `autotune run X\n--set y=1` and\n\n    autotune ui | cat\n"
     )
-    found = [problem_of(words) for words in commands(page, "autotune")]
+    found = [find_problem(words) for words in commands(page, "autotune")]
     assert found == ["no command study", "no option --sets", None, None]

@@ -82,7 +82,7 @@ def test_folders_import_those_before_them() -> None:
     ("module", "source", "expected"),
     [
         ("autotune.graph.ir", "from autotune.run import folder", {("autotune.graph.ir", "run")}),
-        ("autotune.graph.ir", "def f():\n    import autotune.compiler.load", {("autotune.graph.ir", "compiler")}),
+        ("autotune.graph.ir", "def f():\n    import autotune.compiler.prepare", {("autotune.graph.ir", "compiler")}),
         ("autotune.graph.ir", "if TYPE_CHECKING:\n    from autotune.cli import app", {("autotune.graph.ir", "cli")}),
         ("autotune.run.run", "from autotune.compiler import load\nfrom autotune import units", set()),
         ("autotune.run.run", "from autotune.run import folder\nfrom measure import pool", set()),

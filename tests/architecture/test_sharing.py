@@ -25,7 +25,7 @@ def test_groups_are_read_from_the_files(tmp_path: Path) -> None:
         f"{shared.name}::test_b",
         f"{cached.name}::test_a[x]",
     ]
-    found = sharing.groups_of([*names, *many], tmp_path)
+    found = sharing.group_tests([*names, *many], tmp_path)
     assert [found[name] for name in names] == ["ray", str(shared), str(shared), str(cached)]
     assert [found[name] for name in many] == [
         *["plain.py#0"] * sharing.NEIGHBOURS,
@@ -37,7 +37,7 @@ def test_groups_are_read_from_the_files(tmp_path: Path) -> None:
 def test_few_tests_of_a_file_are_run_by_any_process(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text('buffer("x", scope="local")\n@cached_property\n')
     names = [f"plain.py::test_{place}" for place in range(sharing.NEIGHBOURS - 1)]
-    assert sharing.groups_of(names, tmp_path) == {name: name for name in names}
+    assert sharing.group_tests(names, tmp_path) == {name: name for name in names}
 
 
 TESTS = """

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from search_space.workloads import Workload
-from targets.cuda.nvrtc import Compiled, Resources
+from targets.cuda.nvrtc import CompiledProgram, Resources
 from tests.targets.cuda.fake_device import RecordingTarget
 
 KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
@@ -21,7 +21,7 @@ KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
 def few_turns() -> Iterator[None]:
     """Runs time their network in 4 turns with ONNX Runtime, where 20 take 14 seconds; a module's fixtures do, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autotune.compiler.deploy.TURNS", 4)
+        patch.setattr("autotune.compiler.finalize.TURNS", 4)
         yield
 
 
@@ -29,7 +29,7 @@ def few_turns() -> Iterator[None]:
 def no_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of a test do not time ONNX Runtime, which takes each a process and a second; a module's fixtures do."""
 
-    def nothing(workloads: Sequence[Workload], *given: object, **options: object) -> list[float | None]:
+    def nothing(workloads: Sequence[Workload], *arguments: object, **options: object) -> list[float | None]:
         return [None] * len(workloads)
 
     monkeypatch.setattr("autotune.graph.reference.onnxruntime_seconds", nothing)
@@ -47,8 +47,8 @@ def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No NVRTC: the machine code is the text."""
 
-    def compiled(text: str, arch: str) -> Compiled:
+    def compiled(text: str, arch: str) -> CompiledProgram:
         used = Resources(32, 0, 0, 0)
-        return Compiled(b"\x7fELF" + text.encode(), dict.fromkeys(KERNEL.findall(text), used))
+        return CompiledProgram(b"\x7fELF" + text.encode(), dict.fromkeys(KERNEL.findall(text), used))
 
     monkeypatch.setattr("targets.cuda.target.compile_cubin", compiled)

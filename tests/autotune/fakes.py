@@ -22,7 +22,7 @@ from measure.errors import ErrorClass
 from measure.outcome import Outcome
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space.hardware import Hardware
-from search_space.schedule.trace import key_of
+from search_space.schedule.trace import compute_key
 from search_space.sketch.tables import DecisionGroup
 from targets.registry import get as get_target
 
@@ -40,7 +40,7 @@ class FakeTrace:
 
     @property
     def key(self) -> str:
-        return key_of(self.to_json())
+        return compute_key(self.to_json())
 
     def __str__(self) -> str:
         return str(self.steps)
@@ -118,7 +118,7 @@ class FakeWorkload:
     def to_json(self) -> dict[str, Any]:
         return {"operator": "fake", "args": {"name": self.name}}
 
-    def flops_of(self, algorithm: str) -> float:
+    def count_flops(self, algorithm: str) -> float:
         return float(self.flops)
 
 
@@ -237,10 +237,10 @@ class HashPool(FakePool):
         super().__init__(space(), on_results=on_results)
 
     def answer(self, trial: Trial) -> float:
-        return seconds_of(trial.trace_key)
+        return make_seconds(trial.trace_key)
 
 
-def seconds_of(trace_key: str) -> float:
+def make_seconds(trace_key: str) -> float:
     """Latency that the key of a schedule decides."""
     return 1e-3 + int(trace_key[:6], 16) * 1e-10
 
@@ -297,21 +297,21 @@ KEYS = {
 """Section -> its class, and names in tests -> its keys."""
 
 
-def sections(given: Mapping[str, Any]) -> dict[str, Any]:
+def sections(options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `autotune.tune` of values by names that differ over all sections."""
-    rest = dict(given)
-    found = {name: {keys[key]: rest.pop(key) for key in given if key in keys} for name, (_, keys) in KEYS.items()}
+    rest = dict(options)
+    found = {name: {keys[key]: rest.pop(key) for key in options if key in keys} for name, (_, keys) in KEYS.items()}
     return {**{name: KEYS[name][0](**values) for name, values in found.items() if values}, **rest}
 
 
-def tune(workload: Any, **given: Any) -> TuneResult:
+def tune(workload: Any, **options: Any) -> TuneResult:
     """`autotune.tune` with the values of sections beside each other."""
-    return autotune.tune(workload, **sections(given))
+    return autotune.tune(workload, **sections(options))
 
 
-def settings_with(target: str = "cpu", **given: Any) -> Settings:
+def settings_with(target: str = "cpu", **options: Any) -> Settings:
     """Settings with the values of sections beside each other, for one thread where nothing else is said."""
-    return Settings(get_target(target), **sections({"threads": 1, **given}))
+    return Settings(get_target(target), **sections({"threads": 1, **options}))
 
 
 def tuning(

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from autotune.compiler.cache.kernels import KernelCache
-from autotune.compiler.cache.store import Store
+from autotune.compiler.cache.store import FolderCache
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.tuner.settings import Settings
 
 
-class Memory(Store):
+class Memory(FolderCache):
     """Entries of this process alone, which end with it."""
 
     def __init__(self) -> None:

@@ -13,14 +13,14 @@ from benchmarks import collected
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Returns the state that `state_of` finds, which a test may change."""
+    """Returns the state that `describe_state` finds, which a test may change."""
     now: dict[str, Any] = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "versions": {"numpy": "2.0"}}
 
-    def state_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    def describe_state(settings: Mapping[str, Any]) -> dict[str, Any]:
         return {**now, "settings": dict(settings)}
 
-    monkeypatch.setattr(collected, "state_of", state_of)
-    monkeypatch.setattr(collected, "commit_of", lambda measured: now["commit"])
+    monkeypatch.setattr(collected, "describe_state", describe_state)
+    monkeypatch.setattr(collected, "read_commit", lambda measured: now["commit"])
     return now
 
 

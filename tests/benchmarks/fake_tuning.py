@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 from benchmarks.tuning import Tuned
 from search_space.workloads import Workload
 
@@ -61,4 +61,4 @@ class Fakes:
 
         monkeypatch.setattr(module, "tuned", self.tune)
         monkeypatch.setattr(module, "PeerProcess", Process)
-        monkeypatch.setattr(module, "turns_of", lambda peers, repeat: turns_of(peers, repeat, pause=0.0))
+        monkeypatch.setattr(module, "measure_turns", lambda peers, repeat: measure_turns(peers, repeat, pause=0.0))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks import provenance, table
-from benchmarks.collected import LONG, Collected, MixedTable, check, collect, said_of
-from benchmarks.provenance import commit_of, is_whole
+from benchmarks.collected import LONG, Collected, MixedTable, check, collect, describe_source
+from benchmarks.provenance import is_whole, read_commit
 from tests.benchmarks.waiting import waiting
 
 SETTINGS = {"trials": 8, "threads": 2}
@@ -37,16 +37,16 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     check("x", whole)
     assert whole["at"] == "0123456789ab"
     whole["at"] = "abcdef012345"  # of packages and benchmarks: where the command gives the rows
-    assert said_of(whole).startswith("a processor, 2 cores; commit abcdef012345, 2")
-    assert said_of({**whole, "at": ""}).startswith("a processor, 2 cores; commit 0123456789ab, 2")
-    assert "trials 8, threads 2. With numpy 2.0." in said_of(whole)
+    assert describe_source(whole).startswith("a processor, 2 cores; commit abcdef012345, 2")
+    assert describe_source({**whole, "at": ""}).startswith("a processor, 2 cores; commit 0123456789ab, 2")
+    assert "trials 8, threads 2. With numpy 2.0." in describe_source(whole)
     whole["state"]["settings"] = {"precisions": ["a", "b"], "each_task": True, "inductor": False}
     for row, unsteady in zip(whole["rows"].values(), (0.02, 0.5), strict=True):
         row["unsteady"] = unsteady
-    assert " Measurement noise: 26% in the median row, 50% at most. With numpy" in said_of(whole)
-    assert "precisions a and b, each task yes, inductor no. " in said_of(whole)
+    assert " Measurement noise: 26% in the median row, 50% at most. With numpy" in describe_source(whole)
+    assert "precisions a and b, each task yes, inductor no. " in describe_source(whole)
     whole["state"]["settings"] = {"hardware": {"name": "small", "log_batch": 0}, "limits": {"rows": 4, "kept": True}}
-    assert "hardware small, limits rows 4, kept yes. " in said_of(whole)
+    assert "hardware small, limits rows 4, kept yes. " in describe_source(whole)
 
 
 @pytest.mark.parametrize("key", ["commit", "versions"])
@@ -132,9 +132,9 @@ def test_a_command_measures_what_is_chosen_and_missing(tmp_path: Path, capsys: A
         measured.append(name)
         return {"is": name}
 
-    def run(*given: Any, settings: dict[str, Any] = SETTINGS) -> int:
+    def run(*arguments: Any, settings: dict[str, Any] = SETTINGS) -> int:
         how = (settings, ["a", "b", "c"], measure, lambda row: f"row {row['is']}")
-        return collect(options(tmp_path, *given), "x", *how, lambda document: ",".join(document["rows"]))
+        return collect(options(tmp_path, *arguments), "x", *how, lambda document: ",".join(document["rows"]))
 
     assert run("b") == 0 and measured == ["b"]
     out = capsys.readouterr()
@@ -198,7 +198,7 @@ def test_the_commit_is_the_newest_that_changed_what_is_measured(tmp_path: Path) 
         who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
         return subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
-    assert commit_of(tmp_path) == "" and not is_whole("")
+    assert read_commit(tmp_path) == "" and not is_whole("")
     git("init", "-q")
     for file in ("code/a.py", "bench/b.py", "docs.md"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -207,18 +207,18 @@ def test_the_commit_is_the_newest_that_changed_what_is_measured(tmp_path: Path) 
     git("commit", "-qm", "code")
     first = git("rev-parse", "--short=12", "HEAD").strip()
     of = (tmp_path, ["code"], ["bench/*.py"])
-    assert commit_of(*of) == f"{first}+"  # what measures it is in no commit
+    assert read_commit(*of) == f"{first}+"  # what measures it is in no commit
     git("add", ".")
     git("commit", "-qm", "all else")
-    assert commit_of(*of) == first
+    assert read_commit(*of) == first
     (tmp_path / "docs.md").write_text("2")
-    assert commit_of(*of) == first
+    assert read_commit(*of) == first
     for file in ("code/a.py", "bench/b.py"):
         (tmp_path / file).write_text("2")
-        assert commit_of(*of) == f"{first}+" and not is_whole(commit_of(*of))
+        assert read_commit(*of) == f"{first}+" and not is_whole(read_commit(*of))
         git("checkout", "-q", file)
     (tmp_path / "code" / "new.py").write_text("1")
-    assert commit_of(*of) == f"{first}+"
+    assert read_commit(*of) == f"{first}+"
     assert is_whole(first)
     assert provenance.ROOT.joinpath(provenance.MEASURED[0]).is_dir()
 
@@ -246,6 +246,6 @@ def test_what_a_cpu_measures_leaves_the_code_of_gpus_out(tmp_path: Path) -> None
         git("commit", "-qm", name)
     newest = git("rev-parse", "--short=12", "HEAD").strip()
     (tmp_path / "targets" / "cuda" / "a.py").write_text("2")
-    assert commit_of(tmp_path) == newest and commit_of(tmp_path, provenance.EVERYWHERE) == f"{newest}+"
+    assert read_commit(tmp_path) == newest and read_commit(tmp_path, provenance.EVERYWHERE) == f"{newest}+"
     git("commit", "-qam", "a GPU's")
-    assert commit_of(tmp_path) == newest != commit_of(tmp_path, provenance.EVERYWHERE)
+    assert read_commit(tmp_path) == newest != read_commit(tmp_path, provenance.EVERYWHERE)

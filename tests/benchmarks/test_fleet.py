@@ -8,7 +8,7 @@ import selectors
 
 import pytest
 
-from benchmarks.fleet import load, trial_of
+from benchmarks.fleet import load, make_trial
 from benchmarks.simulated_fleet import SimulatedProvider, replayed
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.members import Work
@@ -43,13 +43,13 @@ def test_a_thousand_devices_are_kept_busy():
             if len(finished) == trials:
                 done.set()
             elif len(finished) + fleet.capacity <= trials:
-                fleet.submit([Work(len(finished) + fleet.capacity - 1, trial_of(0))])
+                fleet.submit([Work(len(finished) + fleet.capacity - 1, make_trial(0))])
 
         fleet = Fleet(FleetSettings(), report, pytest.fail)
         fleet.start([SimulatedProvider(1000, lambda trial: 1e-3, seconds=1.0, build_seconds=0.05)])
         while fleet.capacity == 1:
             await asyncio.sleep(0)
-        fleet.submit([Work(place, trial_of(0)) for place in range(fleet.capacity)])
+        fleet.submit([Work(place, make_trial(0)) for place in range(fleet.capacity)])
         await done.wait()
         await fleet.close()
 
@@ -75,7 +75,7 @@ def test_simulated_devices_answer_from_records():
         assert [result.seconds for result in results[:3]] == [one.seconds for one in known[:3]]
         assert results[3].error is ErrorClass.unknown and results[3].message
         assert {result.host["device"] for result in results} == {"simulated device 0", "simulated device 1"}
-        pool.submit([trial_of(0)])
+        pool.submit([make_trial(0)])
         with pytest.raises(PoolError, match="`trial` must be in the table of 4 records, but got trace_key=0000"):
             pool.results()
 
@@ -92,6 +92,6 @@ def test_no_devices_are_refused():
 
 def test_a_build_is_part_of_a_trial():
     provider = SimulatedProvider(1, lambda trial: 1.0, seconds=0.0, build_seconds=0.01)
-    answer = asyncio.run(provider.builder.build(trial_of(0)))
+    answer = asyncio.run(provider.builder.build(make_trial(0)))
     start, end = answer.header["span"]
     assert end - start >= 0.0099

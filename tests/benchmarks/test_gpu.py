@@ -23,7 +23,7 @@ from measure.errors import ErrorClass
 from measure.outcome import Outcome
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets.cuda.driver import Device
 from targets.cuda.hardware import GPUS
@@ -157,7 +157,7 @@ def test_products_of_float16_are_written_as_such(tmp_path: Path) -> None:
     given = workload.make_inputs(0)
     named = dict(zip((spec.name for spec in workload.inputs), given, strict=True))
     for sketch in sketches[:1]:
-        program = program_of(workload, "direct", sketch.trace(legal(sketch, 1)[0]))
+        program = make_program(workload, "direct", sketch.trace(legal(sketch, 1)[0]))
         limits = GPUS["sm_90a"].gpu
         assert limits is not None
         out = emulate(device_program(program, limits), named)[workload.output.name]

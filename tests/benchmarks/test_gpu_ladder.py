@@ -103,7 +103,7 @@ def test_modules_of_another_gpu_or_of_other_sources_are_not_loaded(modules: Path
 def test_boxes_are_laid_out_as_a_rule_of_the_manual_says() -> None:
     """PTX ISA, 128-byte swizzle: bits 4 to 6 of an address are exchanged with its bits 7 to 9."""
     x = np.arange(kernels.ROWS * kernels.COLUMNS, dtype=np.float32).reshape(kernels.ROWS, kernels.COLUMNS) + 1
-    found = kernels.boxes_of(x)
+    found = kernels.swizzled_boxes(x)
     for row, column in ((0, 0), (3, 17), (63, 63), (64, 5), (99, 119), (71, 70)):
         byte = row % 64 * 128 + column % 64 * 2
         byte ^= (byte >> 7 & 7) << 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gpu import inspect
-from benchmarks.gpu.machine_code import Loop, MissingDisassembler, bound, disassemble, disassembler, read, work_of
+from benchmarks.gpu.machine_code import Loop, MissingDisassembler, bound, count_work, disassemble, disassembler, read
 from search_space import workloads
 from search_space.space import generate
 from targets.cuda.kernels import device_program
@@ -73,7 +73,7 @@ def test_functions_and_their_loops_are_read() -> None:
 
 
 def test_the_work_of_a_thread_is_counted() -> None:
-    work = work_of(product())
+    work = count_work(product())
     assert (work.products, work.steps, work.read) == (16 * 4, 4, 2 * 4 * 8 * 4 * 4 // 16)
 
 
@@ -97,7 +97,7 @@ def test_a_candidate_is_inspected(program: str) -> None:
     space = generate(workload, TARGET.hardware)
     candidate = inspect.first(space, 0)
     found = list(inspect.inspected(TARGET, space, candidate, program))
-    flops = sum(2 * work_of(each.kernel).products * each.kernel.threads * each.kernel.blocks for each in found)
+    flops = sum(2 * count_work(each.kernel).products * each.kernel.threads * each.kernel.blocks for each in found)
     assert flops >= workload.flops
     seconds = sum(each.bound.seconds for each in found)
     assert seconds > workload.flops / TARGET.hardware.peak_flops

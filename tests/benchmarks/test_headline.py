@@ -14,12 +14,12 @@ from benchmarks.collected import MixedTable
 from benchmarks.headline import CLAIMS, headline
 from benchmarks.tables import TABLES
 
-MADE = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "date": "2026-01-01", "load": 0.1}
+PROVENANCE = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "date": "2026-01-01", "load": 0.1}
 
 
 def store(folder: Path, name: str, settings: Mapping[str, Any], rows: Mapping[str, Any], **made: Any) -> None:
     """A whole table of a made-up machine."""
-    made = {**MADE, **made}
+    made = {**PROVENANCE, **made}
     state = {**{key: made[key] for key in ("commit", "cpu", "cores")}, "settings": settings, "versions": {}}
     path = folder / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def test_operators_models_and_tvm_have_theirs(tmp_path: Path) -> None:
 def test_mixed_rows_are_refused_and_old_ones_have_no_line(tmp_path: Path) -> None:
     (tmp_path / "tvm.json").write_text(json.dumps({"host": {}, "rows": {"a": {}}}))
     assert len(headline(tmp_path).splitlines()) == 2
-    rows = {**ROWS, "b": {**ROWS["b"], "made": {**MADE, "commit": "another"}}}
+    rows = {**ROWS, "b": {**ROWS["b"], "made": {**PROVENANCE, "commit": "another"}}}
     store(tmp_path, "networks_0_2", {"threads": 2, "trials": 0}, rows)
     with pytest.raises(MixedTable, match="`commit` of rows of networks_0_2 must be 0123456789ab, but that of b is an"):
         headline(tmp_path)

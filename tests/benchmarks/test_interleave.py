@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from benchmarks import interleave
-from benchmarks.interleave import geometric_mean, turns_of
+from benchmarks.interleave import geometric_mean, measure_turns
 from benchmarks.rows import ROWS, select
 from measure.steadiness import steady_seconds
 
@@ -37,7 +37,7 @@ class Scripted:
 def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
     log: list[str] = []
     slow, fast = Scripted("a", [1.0, 9.0, 1.0], log), Scripted("b", [2.0], log)
-    found = turns_of({"a": slow, "b": fast}, repeat=20, pause=0.0, warm_seconds=0.2)
+    found = measure_turns({"a": slow, "b": fast}, repeat=20, pause=0.0, warm_seconds=0.2)
     assert found == {"a": [9.0] + [1.0] * 19, "b": [2.0] * 20}
     assert steady_seconds(found["a"]) == 1.0
     assert log == ["a", "b"] + ["a warms up for 0.2 s", "a", "b warms up for 0.2 s", "b"] * 20
@@ -46,13 +46,13 @@ def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
 @pytest.mark.parametrize(("seconds", "samples"), [(1.0, 5), (1e-3, 30), (1e-7, 200)])
 def test_samples_fill_a_turn_within_limits(seconds: float, samples: int) -> None:
     peer = Scripted("a", [seconds], [])
-    turns_of({"a": peer}, turn_seconds=0.03, pause=0.0)
+    measure_turns({"a": peer}, turn_seconds=0.03, pause=0.0)
     assert set(peer.asked[1:]) == {samples}
 
 
 def test_fewer_than_ten_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="`repeat` must be at least 20, but got repeat=3"):
-        turns_of({}, repeat=3)
+        measure_turns({}, repeat=3)
 
 
 def test_geometric_mean() -> None:
@@ -85,7 +85,7 @@ def test_selection_keeps_order_and_names_what_there_is() -> None:
 
 def test_slow_turns_count_for_nobody() -> None:
     peer = Scripted("a", [1.0, *(1.4 if turn % 2 else 1.0 for turn in range(5 * 20)), 1.0], [])
-    assert steady_seconds(turns_of({"a": peer}, pause=0.0)["a"]) == 1.0
+    assert steady_seconds(measure_turns({"a": peer}, pause=0.0)["a"]) == 1.0
 
 
 # Four processes, so that together they are seen at work however busy the machine is with other tests.

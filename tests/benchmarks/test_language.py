@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import language
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 from tests.benchmarks.waiting import waiting
 
 
@@ -23,7 +23,9 @@ def test_cases_are_compared_once(
     monkeypatch.setattr(language, "FEW_BITS_PEERS", peers)
     quantised = [name for bits in few for name in (*few[bits], *peers[bits])]
     quantised = [n for n in quantised if not n.startswith("llama") or (model == "llama" and language.installed())]
-    monkeypatch.setattr(language, "turns_of", lambda turns, repeat, **_: turns_of(turns, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(
+        language, "measure_turns", lambda turns, repeat, **_: measure_turns(turns, repeat, 1e-4, 0, 1e-4)
+    )
     sizes = ["--vocabulary", "50", "--hidden", "32", "--layers", "1", "--heads", "2"]
     more = ["--kv_heads", "1", "--inner", "64"] if model == "llama" else []
     given = [

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import autotune
 from autotune.graph.zoo import bert_base
 from benchmarks import lengths, results
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 
 SMALL = partial(bert_base.build, hidden=32, heads=2)
 
@@ -35,7 +35,9 @@ def test_lengths_are_compared_once(
     monkeypatch.setattr(lengths, "WORDS", 40)
     monkeypatch.setattr(lengths, "LENGTHS", (1, 4))
     monkeypatch.setattr(lengths, "PEERS", ("onnxruntime",))
-    monkeypatch.setattr(lengths, "turns_of", lambda turns, repeat, **_: turns_of(turns, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(
+        lengths, "measure_turns", lambda turns, repeat, **_: measure_turns(turns, repeat, 1e-4, 0, 1e-4)
+    )
     given = ["--layers", "1", "--threads", "1", "--results", str(tmp_path)]
     assert lengths.main(given) == 0
     assert "geometric mean over 2" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from benchmarks import networks, operators, results, tuning, tvm, tvm_threads
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.subjects import Subject
@@ -34,7 +34,7 @@ SECONDS = {
 class Process:
     """A peer that takes as long as its module says."""
 
-    made: ClassVar[list[tuple[str, Mapping[str, Any]]]] = []
+    started: ClassVar[list[tuple[str, Mapping[str, Any]]]] = []
 
     def __init__(self, module: str, python: str = "", environment: Mapping[str, str] | None = None) -> None:
         self.module, self.environment = module, environment or {}
@@ -42,7 +42,7 @@ class Process:
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
         if self.module not in SECONDS or options.get("blocked"):
             raise Refusal("`workload` must be another, but got this")
-        self.made.append((self.module, {**options, "environment": self.environment}))
+        self.started.append((self.module, {**options, "environment": self.environment}))
         return {"tuning_seconds": 64.0, "records": 32} if self.module.endswith("tvm_peer") else {}
 
     def warm(self, seconds: float) -> None:
@@ -62,9 +62,9 @@ class Process:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns a folder for results; removes the pauses between turns."""
     for module in (operators, tvm):
-        monkeypatch.setattr(module, "turns_of", lambda peers, repeat: turns_of(peers, repeat, pause=0.0))
+        monkeypatch.setattr(module, "measure_turns", lambda peers, repeat: measure_turns(peers, repeat, pause=0.0))
         monkeypatch.setattr(module, "PeerProcess", Process)
-    monkeypatch.setattr(Process, "made", [])
+    monkeypatch.setattr(Process, "started", [])
     return tmp_path
 
 
@@ -75,11 +75,11 @@ def test_operators_are_measured_until_the_table_is_whole(
     words = ["--trials", "3", "--results", str(folder)]
     assert operators.main([*words, "--minutes", "0"]) == 0
     assert operators.main([*words, "--rows", ROWS[1].name]) == 0
-    assert results.load("operators", folder) is None and len(Process.made) == 5
+    assert results.load("operators", folder) is None and len(Process.started) == 5
     assert operators.main(words) == 0
     saved = results.load("operators", folder)
     assert saved is not None and list(saved["rows"]) == [row.name for row in ROWS]
-    assert len(Process.made) == 5 * len(ROWS), "no row was measured twice"
+    assert len(Process.started) == 5 * len(ROWS), "no row was measured twice"
     row = saved["rows"][ROWS[0].name]
     assert row["seconds"] == {"ours": 1e-3, "shipped": 1e-3, "torch": 2e-3, "inductor": 3e-3, "onnxruntime": 4e-3}
     assert "must be another" in row["peers"]["openvino"]["error"] and row["tuning"] == {"trials": 3}
@@ -100,8 +100,8 @@ def test_networks_are_measured_until_the_table_is_whole(
 ) -> None:
     measured = []
 
-    def compare(subject: Subject, place: Path, plan: Any) -> dict[str, Any]:
-        assert place.is_dir()
+    def compare(subject: Subject, folder: Path, plan: Any) -> dict[str, Any]:
+        assert folder.is_dir()
         measured.append((subject.name, plan.trials, plan.each_task, plan.inductor))
         row: dict[str, Any] = {"name": subject.name, "title": subject.name, "tasks": 1, "missing": {}, "built": {}}
         seconds = {"autotune float32": 1e-3, "openvino": 2e-3}
@@ -119,14 +119,14 @@ def test_networks_are_measured_until_the_table_is_whole(
     assert [row["held_out"] for row in saved["rows"].values()] == [False] * 10 + [True] * 10
     assert "| float32 | held out | 2.00x | 2.00x | 2.00x | 10 |" in capsys.readouterr().out
     assert networks.main(["--rows", "no_such_network"]) == 2
-    assert networks.plan_of("0", 1).inductor and networks.plan_of("1000", 2).precisions == ("float32",)
+    assert networks.make_plan("0", 1).inductor and networks.make_plan("1000", 2).precisions == ("float32",)
 
 
 @pytest.mark.parametrize("name, narrow", [("znver4", True), ("haswell", False)])
 def test_16_bits_are_compared_where_the_processor_has_them(name: str, narrow: bool, monkeypatch: Any) -> None:
     target = registry.get(f"cpu:{name}")
     monkeypatch.setattr(networks.registry, "get", lambda name: target)
-    plan = networks.plan_of("0", 2)
+    plan = networks.make_plan("0", 2)
     assert ("bfloat16" in plan.precisions) == narrow
     assert ("openvino-as-installed" in plan.peers) == ("torch-inductor-autocast" in plan.torch) == narrow
     assert {"onnxruntime", "openvino"} <= set(plan.peers) and {"torch", "torch-inductor"} <= set(plan.torch)
@@ -141,12 +141,12 @@ def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.Monke
 
     def turns(peers: Mapping[str, Any], repeat: int, pause: float = 0.12) -> dict[str, list[float]]:
         pauses.append(pause)
-        return turns_of(peers, repeat, pause=0.0)
+        return measure_turns(peers, repeat, pause=0.0)
 
-    monkeypatch.setattr(tvm, "turns_of", turns)
+    monkeypatch.setattr(tvm, "measure_turns", turns)
     assert tvm.main(["--rows", ROWS[0].name, "--mcpu", "x", "--results", str(folder)]) == 0
     assert pauses and min(pauses) >= 0.3  # its idle threads were seen to spin for a fifth of a second
-    theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
+    theirs = [given for module, given in Process.started if module.endswith("tvm_peer")]
     assert [given["upto"] for given in theirs] == [256, 64] and {given["trials"] for given in theirs} == {256}
     (row,) = waiting("tvm", folder).values()
     assert set(row["seconds"]) == {f"{who} {trials}" for who in ("ours", "shipped", "tvm") for trials in (64, 256)}
@@ -161,10 +161,12 @@ def test_tvm_searches_and_runs_with_its_threads_bound_and_free(folder: Path, mon
     monkeypatch.setattr(tvm, "interpreter", lambda folder: "python")
     took = {"seconds": 4.0, "trials_per_second": 64.0}
     monkeypatch.setattr(tvm, "tuned_after", lambda *given: ({64: {}, 256: {}}, took))
-    monkeypatch.setattr(tvm_threads, "turns_of", lambda peers, repeat, pause: turns_of(peers, repeat, pause=0.0))
+    monkeypatch.setattr(
+        tvm_threads, "measure_turns", lambda peers, repeat, pause: measure_turns(peers, repeat, pause=0.0)
+    )
     name = tvm.LONG[0].name
     assert tvm_threads.main(["--rows", name, "--mcpu", "x", "--results", str(folder)]) == 0
-    theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
+    theirs = [given for module, given in Process.started if module.endswith("tvm_peer")]
     assert [(given["upto"], given["environment"].get("TVM_BIND_THREADS")) for given in theirs] == [
         (256, None),
         (64, None),
@@ -182,9 +184,9 @@ def test_a_search_begins_with_what_its_table_says(knowledge: str, monkeypatch: p
     asked: list[dict[str, Any]] = []
     real = tuning.tune
 
-    def tune(*given: Any, **named: Any) -> Any:
+    def tune(*arguments: Any, **named: Any) -> Any:
         asked.append(named)
-        return real(*given, **named)
+        return real(*arguments, **named)
 
     monkeypatch.setattr(tuning, "tune", tune)
     more = () if knowledge == tuning.NOTHING else (knowledge,)  # nothing is what a table begins with unless it says so

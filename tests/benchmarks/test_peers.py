@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import calls
-from benchmarks.peers.base import inputs_of
+from benchmarks.peers.base import make_inputs
 from search_space import workloads
 from search_space.workloads import Workload
 
@@ -43,13 +43,13 @@ def test_torch(workload: Workload) -> None:
 
     threads = torch.get_num_threads()
     try:
-        variants = TorchPeer().prepare(workload, inputs_of(workload), 1, {})["variants"]
+        variants = TorchPeer().prepare(workload, make_inputs(workload), 1, {})["variants"]
         for variant in variants:
             peer = TorchPeer()
-            peer.prepare(workload, inputs_of(workload), 1, {"variant": variant})
+            peer.prepare(workload, make_inputs(workload), 1, {"variant": variant})
             rtol, atol = workload.tolerance
             np.testing.assert_allclose(
-                peer.output(), workload.reference(*inputs_of(workload)), rtol=rtol, atol=atol, err_msg=variant
+                peer.output(), workload.reference(*make_inputs(workload)), rtol=rtol, atol=atol, err_msg=variant
             )
             assert (peer.time(4) > 0).all()
     finally:
@@ -62,26 +62,26 @@ def test_openvino(workload: Workload) -> None:
     from benchmarks.peers.openvino_peer import OpenvinoPeer
 
     peer = OpenvinoPeer()
-    assert peer.prepare(workload, inputs_of(workload), 1, {})["overhead"] > 0
+    assert peer.prepare(workload, make_inputs(workload), 1, {})["overhead"] > 0
     rtol, atol = workload.tolerance
-    wanted = workload.reference(*inputs_of(workload))
+    wanted = workload.reference(*make_inputs(workload))
     np.testing.assert_allclose(peer.output(), wanted, rtol=rtol, atol=atol)
     assert (peer.time(4) > 0).all()
 
 
-@pytest.mark.parametrize("place", [1, 2, 5, 7])
-def test_inductor(place: int) -> None:
+@pytest.mark.parametrize("index", [1, 2, 5, 7])
+def test_inductor(index: int) -> None:
     torch = pytest.importorskip("torch", reason="needs the package torch")
     from benchmarks.peers.inductor_peer import InductorPeer
 
-    workload, threads = WORKLOADS[place], torch.get_num_threads()
+    workload, threads = WORKLOADS[index], torch.get_num_threads()
     try:
         peer = InductorPeer()
         # Tuning all that it can takes seconds a layer.
-        said = peer.prepare(workload, inputs_of(workload), 1, {"variant": "default"})
+        said = peer.prepare(workload, make_inputs(workload), 1, {"variant": "default"})
         assert list(said["variants"]) == ["default"]
         rtol, atol = workload.tolerance
-        wanted = workload.reference(*inputs_of(workload))
+        wanted = workload.reference(*make_inputs(workload))
         np.testing.assert_allclose(peer.output(), wanted, rtol=rtol, atol=atol)
         assert (peer.time(4) > 0).all()
     finally:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.titles import title_of
+from autotune.titles import runtime_title
 from benchmarks import results
 from benchmarks.figures import figures
 from benchmarks.precisions import __main__ as command
 from benchmarks.precisions import torch_runtime
-from benchmarks.precisions.compare import Plan, _is_another, compare, decibels_of
+from benchmarks.precisions.compare import Plan, _is_another, compare, compute_decibels
 from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import SLACK, precisions, ratio, title
 from benchmarks.precisions.torch_runtime import EAGER
@@ -95,7 +95,7 @@ def test_mixed_columns_say_what_accuracy_was_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "precision", "taken", "wanted"),
+    ("runtime", "precision", "computed_in", "wanted"),
     [
         ("onnxruntime", "int8", "", "ONNX Runtime int8"),
         ("openvino", "float32", "float32", "OpenVINO float32"),
@@ -105,8 +105,8 @@ def test_mixed_columns_say_what_accuracy_was_asked() -> None:
         ("tract", "float32", "", "tract float32"),
     ],
 )
-def test_titles(runtime: str, precision: str, taken: str, wanted: str) -> None:
-    assert title_of(runtime, precision, taken) == wanted
+def test_titles(runtime: str, precision: str, computed_in: str, wanted: str) -> None:
+    assert runtime_title(runtime, precision, computed_in) == wanted
 
 
 def test_a_file_has_no_module_for_pytorch(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_pytorch_computes_the_module_in_float32_and_under_autocast(monkeypatch: 
         def forward(self, image: Any, unused: Any) -> Any:
             return module(image)
 
-    monkeypatch.setattr(torch_runtime, "made", lambda model, seed: (First().eval(), example))
+    monkeypatch.setattr(torch_runtime, "make_model", lambda model, seed: (First().eval(), example))
     before, facts = torch.get_num_threads(), {"model": LISTED, "seed": "0", "threads": 1}
     feed = {"image": np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)}
     with torch.no_grad():
@@ -180,10 +180,10 @@ def test_figures_of_turns() -> None:
 
 def test_decibels_are_against_onnx_runtime_or_ours() -> None:
     ours, theirs = [{"y": np.ones(4)}], [{"z": np.full(4, 1.1)}]
-    found = decibels_of({"autotune float32": ours, "autotune bfloat16": theirs, "onnxruntime": ours})
+    found = compute_decibels({"autotune float32": ours, "autotune bfloat16": theirs, "onnxruntime": ours})
     assert set(found) == {"autotune float32", "autotune bfloat16"} and found["autotune bfloat16"] == pytest.approx(20.0)
-    assert set(decibels_of({"autotune float32": ours, "openvino": theirs})) == {"openvino"}
-    assert decibels_of({"autotune bfloat16": ours, "openvino": theirs}) == {}
+    assert set(compute_decibels({"autotune float32": ours, "openvino": theirs})) == {"openvino"}
+    assert compute_decibels({"autotune bfloat16": ours, "openvino": theirs}) == {}
 
 
 def test_the_picture(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 from benchmarks.peers.base import PeerError, PeerProcess
 from search_space import workloads
 
@@ -59,5 +59,5 @@ def test_peers_in_processes_take_turns() -> None:
     with PeerProcess(PROGRAM) as first, PeerProcess(PROGRAM) as second:
         first.prepare(WORKLOAD, 1, seconds=1e-3)
         second.prepare(WORKLOAD, 1, seconds=2e-3)
-        found = turns_of({"first": first, "second": second}, turn_seconds=0.0, pause=0.0, warm_seconds=0.0)
+        found = measure_turns({"first": first, "second": second}, turn_seconds=0.0, pause=0.0, warm_seconds=0.0)
     assert found == {"first": [1e-3] * 20, "second": [2e-3] * 20}

@@ -60,7 +60,7 @@ def test_the_list_has_sixty_models_of_three_libraries() -> None:
 def test_errors_are_relative_to_the_largest_output() -> None:
     wanted = np.array([1.0, -4.0], np.float32)
     answers = {"eager": wanted, "autotune": wanted + np.float32(0.5), "inductor": wanted * np.float32(np.nan)}
-    assert one.errors_of(answers) == {"autotune": pytest.approx(0.125), "inductor": None}
+    assert one.compute_errors(answers) == {"autotune": pytest.approx(0.125), "inductor": None}
 
 
 def test_a_model_is_compiled_twice_in_processes_and_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_unknown_names_are_refused(arguments: list[str], said: str, capsys) -> N
 
 
 def test_a_model_is_explained_without_being_computed(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    from tests.benchmarks.tiny_torch import made
+    from tests.benchmarks.tiny_torch import make_model
 
-    monkeypatch.setattr(command, "made", made)
+    monkeypatch.setattr(command, "make_model", make_model)
     command.main(["--explain", "--only", "resnet18"])
     assert capsys.readouterr().out.startswith("resnet18: 1 graphs, 2 compiled pieces")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import quick, results
-from benchmarks.quick import QuickError, base_of, compiled, lines_of, tree_of
+from benchmarks.quick import QuickError, compiled, extract_tree, make_lines, resolve_base
 from tests.autotune.compiler.test_network import two_layers
 
 
@@ -21,7 +21,7 @@ def row(before: float, now: float, half: float = 1.0) -> dict[str, Any]:
 
 def test_slower_is_what_is_beyond_the_share_and_the_noise() -> None:
     rows = {"same": row(1e-3, 1.02e-3), "worse": row(1e-3, 1.1e-3), "noisy": row(1e-3, 1.1e-3, 1.2)}
-    lines, slower = lines_of({**rows, "faster": row(1e-3, 5e-4)}, 0.03)
+    lines, slower = make_lines({**rows, "faster": row(1e-3, 5e-4)}, 0.03)
     assert slower == ["worse"]
     assert lines[1] == ["worse", "1.000", "1.100", "1.10x", "slower"]
     assert lines[2] == ["noisy", "1.000", "1.100", "≈1.10x", ""] and lines[3][3:] == ["0.50x", ""]
@@ -47,27 +47,27 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_the_newest_tag_is_the_release(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = base_of(None, repository)
-    assert len(base) == 12 and base != base_of("HEAD", repository)
+    base = resolve_base(None, repository)
+    assert len(base) == 12 and base != resolve_base("HEAD", repository)
     for _ in range(2):  # the second time it is there
-        assert (tree_of(base, tmp_path, repository) / "a.txt").read_text() == "one"
+        assert (extract_tree(base, tmp_path, repository) / "a.txt").read_text() == "one"
     with pytest.raises(QuickError, match="git rev-parse --short=12 no_such.* must work, but: fatal"):
-        base_of("no_such", repository)
+        resolve_base("no_such", repository)
     subprocess.run(["git", "tag", "-d", "v1"], cwd=repository, capture_output=True, check=True)
-    head = base_of("HEAD", repository)
+    head = resolve_base("HEAD", repository)
     monkeypatch.setattr(results, "load", lambda name: {"state": {"commit": head}})
-    assert base_of(None, repository) == head
+    assert resolve_base(None, repository) == head
     monkeypatch.setattr(results, "load", lambda name: None)
     with pytest.raises(QuickError, match="a release must be tagged, or a revision named by `--base`"):
-        base_of(None, repository)
+        resolve_base(None, repository)
 
 
 def test_a_network_is_compared_and_what_cannot_be_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = two_layers(tmp_path / "two.onnx")
-    monkeypatch.setattr(quick, "base_of", lambda named: "0123456789ab")
-    monkeypatch.setattr(quick, "tree_of", lambda commit, store: quick.ROOT)
+    monkeypatch.setattr(quick, "resolve_base", lambda named: "0123456789ab")
+    monkeypatch.setattr(quick, "extract_tree", lambda commit, store: quick.ROOT)
     words = ["--networks", str(file), "--turns", "6", "--threads", "1", "--store", str(tmp_path / "store")]
     assert quick.main([*words, "--slower", "9"]) == 0
     said = capfd.readouterr().out

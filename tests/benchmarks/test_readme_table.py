@@ -72,7 +72,7 @@ def test_summaries_count_who_is_more_accurate_and_compare_budgets() -> None:
 def test_a_summary_has_lines_and_says_where_it_comes_from(name: str) -> None:
     text = table.regenerate(f"<!-- summary:{name} -->\n<!-- /summary -->")
     body, _, said = text.rpartition("\n\n")
-    assert len(body.splitlines()) > 2 and f"`{table.command_of(name)}`." in said
+    assert len(body.splitlines()) > 2 and f"`{table.measuring_command(name)}`." in said
 
 
 def test_a_summary_that_is_missing_names_its_command(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks import row_wise
-from benchmarks.interleave import turns_of
-from benchmarks.peers.base import PeerProcess, inputs_of
-from benchmarks.peers.row_wise_peer import ONNX, RUNTIMES, model_of
+from benchmarks.interleave import measure_turns
+from benchmarks.peers.base import PeerProcess, make_inputs
+from benchmarks.peers.row_wise_peer import ONNX, RUNTIMES, build_model
 from benchmarks.row_kinds import KINDS
 from benchmarks.row_wise_table import PEERS
 from benchmarks.row_wise_table import row_wise as shown
@@ -37,8 +37,8 @@ def test_peers_compute_what_the_workload_says(runtime: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "rms_norm"])  # of ONNX Runtime's own
 def test_nodes_of_onnx_are_of_their_kind(kind: str) -> None:
     workload = KINDS[kind](5, 33)
-    arrays = inputs_of(workload)
-    model = onnx.load_from_string(model_of(kind, arrays, workload.output.shape))
+    arrays = make_inputs(workload)
+    model = onnx.load_from_string(build_model(kind, arrays, workload.output.shape))
     (found,) = ReferenceEvaluator(model).run(None, {"x": arrays[0]})
     np.testing.assert_allclose(found, workload.reference(*arrays), rtol=1e-4, atol=1e-5)
 
@@ -47,7 +47,7 @@ def test_nodes_of_onnx_are_of_their_kind(kind: str) -> None:
 def test_torch_has_every_kind(kind: str) -> None:
     torch = pytest.importorskip("torch", reason="needs the package torch")
     workload, threads = KINDS[kind](5, 33), torch.get_num_threads()
-    arrays = inputs_of(workload)
+    arrays = make_inputs(workload)
     try:
         found = RUNTIMES["torch"](kind, workload, arrays, 1).output()
     finally:
@@ -60,7 +60,9 @@ def test_rows_are_compared_once(
 ) -> None:
     monkeypatch.setattr(row_wise, "ELEMENTS", 1 << 9)
     monkeypatch.setattr(row_wise, "PEERS", ("torch",))
-    monkeypatch.setattr(row_wise, "turns_of", lambda turns, repeat, **_: turns_of(turns, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(
+        row_wise, "measure_turns", lambda turns, repeat, **_: measure_turns(turns, repeat, 1e-4, 0, 1e-4)
+    )
     given = [
         "--rows",
         "max 33,max 7",

@@ -60,6 +60,6 @@ def test_every_network_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "exported", lambda folder, name: folder / f"{name}.onnx")
     surveyed = {model.name for model in load_models()}
     for name in scheduling.NETWORKS:
-        model = scheduling.model_of(name)
+        model = scheduling.locate_model(name)
         assert model_path(model).exists() if model == name and model in ZOO else name in surveyed
-    assert scheduling.model_of("squeezenet") == "squeezenet"
+    assert scheduling.locate_model("squeezenet") == "squeezenet"

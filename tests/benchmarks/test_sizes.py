@@ -10,7 +10,7 @@ import pytest
 
 from autotune.config import Measure
 from benchmarks import results, sizes
-from benchmarks.interleave import turns_of
+from benchmarks.interleave import measure_turns
 from benchmarks.sizes import ROWS, Layer, dense
 from search_space import workloads
 from search_space.workloads import Workload
@@ -25,7 +25,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Arguments; results go to a folder, and no peer is asked."""
     layer = dense(16, 32)
     monkeypatch.setattr(sizes, "ROWS", {SMALL: Layer(layer.define, None, (1, 3, 10))})
-    monkeypatch.setattr(sizes, "turns_of", lambda peers, repeat, **_: turns_of(peers, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(sizes, "measure_turns", lambda peers, repeat, **_: measure_turns(peers, repeat, 1e-4, 0, 1e-4))
     monkeypatch.setattr(sizes, "Measure", lambda threads: Measure(pool=HashPool(), threads=threads))
     few = [
         "--trials",
@@ -59,7 +59,7 @@ def test_each_size_is_compared_once(
     shown = capsys.readouterr().out
     assert f"| {SMALL} | 10 | " in shown and "| geometric mean over 2 |" in shown
 
-    def never(*given: Any) -> None:
+    def never(*arguments: Any) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(sizes, "tuned_for_sizes", never)

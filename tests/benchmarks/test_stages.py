@@ -40,7 +40,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "stage_of_a_test.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for module in (command, known):
-        monkeypatch.setattr(module, "commit_of", lambda: "0123456789ab")
+        monkeypatch.setattr(module, "read_commit", lambda: "0123456789ab")
     return tmp_path / "said"
 
 
@@ -63,7 +63,7 @@ def test_what_is_finished_is_passed_over_until_the_code_changes(programs: Path, 
     assert run(stages, math.inf, folder) == 1
     assert words(programs) == "a|fail|c|fail|"
     assert run([stages[0], stages[2]], math.inf, folder) == 0
-    monkeypatch.setattr(known, "commit_of", lambda: "another")
+    monkeypatch.setattr(known, "read_commit", lambda: "another")
     assert run(stages[:1], math.inf, folder) == 1, "what it writes is of the commit before"
     assert words(programs) == "a|fail|c|fail|a|"
 
@@ -114,7 +114,7 @@ def test_the_list_and_what_is_refused(capsys: pytest.CaptureFixture[str], monkey
     with pytest.raises(SystemExit):
         command.main(["--only", "speed"])
     assert "`--only` must be among operators" in capsys.readouterr().err
-    monkeypatch.setattr(command, "commit_of", lambda: "0123456789ab+")
+    monkeypatch.setattr(command, "read_commit", lambda: "0123456789ab+")
     assert command.main([]) == 2
     assert "must be a commit" in capsys.readouterr().err
 

@@ -14,10 +14,10 @@ import yaml
 from onnx import helper, numpy_helper
 
 from benchmarks import results, table
-from benchmarks.provenance import commit_of
+from benchmarks.provenance import read_commit
 from benchmarks.survey import __main__ as survey
 from benchmarks.survey import exports, one
-from benchmarks.survey.kept import Kept
+from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.log import Log, outcome
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Ended
@@ -42,7 +42,7 @@ def command(folder: Path, file: Path, *more: str) -> list[str]:
     return [*places, "--threads", "1", "--turns", "1", *more]
 
 
-def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
+def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in Log(folder / "out" / "survey.jsonl").rows}
 
 
@@ -71,13 +71,13 @@ def test_a_small_model_goes_through_all_stages_and_a_refused_one_gives_its_sente
     onnx.save(model, refused)
     file = listed(tmp_path, [], right=right, refused=refused)
     assert survey.main(command(tmp_path, file)) == 0
-    rows = rows_of(tmp_path)
+    rows = read_rows(tmp_path)
 
     row = rows["right"]
     assert row["status"] == "right" and row["reason"] == "" and row["error"] < 1e-5
     assert row["reference"] == "onnxruntime" and set(row["seconds"]) | set(row["missing"]) == {"autotune", *one.PEERS}
     assert row["import_seconds"] > 0 and row["compile_seconds"] > 0 and row["tasks"] == len(row["layers"]) == 2
-    assert row["cpu"] and row["commit"] == commit_of() and row["versions"]["numpy"] == np.__version__
+    assert row["cpu"] and row["commit"] == read_commit() and row["versions"]["numpy"] == np.__version__
     lost = [layer["seconds"] - layer["bound_seconds"] for layer in row["layers"]]
     assert lost == sorted(lost, reverse=True) and sum(layer["share"] for layer in row["layers"]) == pytest.approx(1)
 
@@ -90,7 +90,7 @@ def test_a_small_model_goes_through_all_stages_and_a_refused_one_gives_its_sente
 def test_whatever_happens_to_a_model_costs_one_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(survey, "WORKERS", FAKE)
     assert survey.main(command(tmp_path, listed(tmp_path, ["crash", "big", "bug", "fine"]))) == 0
-    found = {name: (row["status"], row["reason"]) for name, row in rows_of(tmp_path).items()}
+    found = {name: (row["status"], row["reason"]) for name, row in read_rows(tmp_path).items()}
     assert found == {
         "crash": ("failed", "compile: the process was ended by SIGSEGV"),
         "big": ("failed", "compile: MemoryError: no message"),
@@ -103,8 +103,8 @@ def test_whatever_happens_to_a_model_costs_one_row(tmp_path, monkeypatch, capsys
 def test_a_model_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
     monkeypatch.setattr(survey, "WORKERS", FAKE)
     assert survey.main(command(tmp_path, listed(tmp_path, ["slow", "fine"]), "--only", "slow", "--limit", "0.05")) == 0
-    assert rows_of(tmp_path)["slow"]["status"] == "failed"
-    assert rows_of(tmp_path)["slow"]["reason"] == "compile: it took more than 3 s"
+    assert read_rows(tmp_path)["slow"]["status"] == "failed"
+    assert read_rows(tmp_path)["slow"]["reason"] == "compile: it took more than 3 s"
     child = Path("/proc") / (tmp_path / "slow.onnx").read_text() / "stat"
     assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] in "ZX"
 
@@ -138,7 +138,7 @@ def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
         return {**model.to_json(), **common, "status": "right", "reason": ""}
 
     def run(model, commit, again):
-        monkeypatch.setattr(survey, "commit_of", lambda: commit)
+        monkeypatch.setattr(survey, "read_commit", lambda: commit)
         options = Namespace(threads=1, trials=0, each_task=False, seed=0, turns=1, minutes=1.0, again=again)
         survey.run([model], Log(tmp_path / "log"), options)
         return len(measured)
@@ -154,7 +154,7 @@ def test_a_model_that_the_end_cuts_off_has_no_row(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(survey, "WORKERS", FAKE)
     file = listed(tmp_path, ["fine", "slow", "never"])
     assert survey.main(command(tmp_path, file, "--minutes", "0.04")) == 0
-    assert set(rows_of(tmp_path)) <= {"fine"} and "never" not in capsys.readouterr().err
+    assert set(read_rows(tmp_path)) <= {"fine"} and "never" not in capsys.readouterr().err
 
 
 def test_rows_of_other_processors_are_kept(tmp_path):
@@ -230,11 +230,11 @@ def test_bad_lists_are_refused(tmp_path, text, match):
 
 
 @pytest.mark.parametrize(
-    "given", [["--only", "nothing_like_it"], ["--minutes", "0"], ["--threads", "0"], ["--trials", "-1"]]
+    "options", [["--only", "nothing_like_it"], ["--minutes", "0"], ["--threads", "0"], ["--trials", "-1"]]
 )
-def test_bad_options_end_with_a_code_and_touch_nothing(tmp_path, given, capsys):
+def test_bad_options_end_with_a_code_and_touch_nothing(tmp_path, options, capsys):
     with pytest.raises(SystemExit) as ended:
-        survey.main([*command(tmp_path, listed(tmp_path, ["a"])), *given])
+        survey.main([*command(tmp_path, listed(tmp_path, ["a"])), *options])
     assert ended.value.code == 2 and "must" in capsys.readouterr().err
     assert not (tmp_path / "out").exists() and not (tmp_path / "results").exists()
 
@@ -275,16 +275,16 @@ def test_no_parameter_of_a_module_stays_of_one_value_and_it_is_exported_by_whoev
 
 def test_an_export_is_made_once_for_all_that_it_depends_on(tmp_path):
     model = Model("m", "timm", "f", {"shape": [1, 3, 32, 32]})
-    first = Kept(tmp_path / "new", model, 0, ["script"])
+    first = ExportCache(tmp_path / "new", model, 0, ["script"])
     assert not first.facts
     first.note({"exporter": "script", "export_seconds": 1.5, "stage": "export"})
-    assert not Kept(tmp_path / "new", model, 0, ["script"]).facts, "the file is missing"
+    assert not ExportCache(tmp_path / "new", model, 0, ["script"]).facts, "the file is missing"
     first.file.write_bytes(b"onnx")
-    assert Kept(tmp_path / "new", model, 0, ["script"]).facts == {"exporter": "script", "export_seconds": 1.5}
+    assert ExportCache(tmp_path / "new", model, 0, ["script"]).facts == {"exporter": "script", "export_seconds": 1.5}
     others = [
-        Kept(tmp_path / "new", model, 1, ["script"]),
-        Kept(tmp_path / "new", model, 0, ["dynamo", "script"]),
-        Kept(tmp_path / "new", Model("m", "timm", "f", {"shape": [1, 3, 64, 64]}), 0, ["script"]),
+        ExportCache(tmp_path / "new", model, 1, ["script"]),
+        ExportCache(tmp_path / "new", model, 0, ["dynamo", "script"]),
+        ExportCache(tmp_path / "new", Model("m", "timm", "f", {"shape": [1, 3, 64, 64]}), 0, ["script"]),
     ]
     assert len({first.file, *(other.file for other in others)}) == 4 and not any(other.facts for other in others)
 
@@ -296,11 +296,13 @@ def test_kept_exports_are_not_made_again(tmp_path, monkeypatch, capsys):
     given = command(tmp_path, file, "--exports", str(tmp_path / "kept"))
     assert survey.main([*given, "--export-only"]) == 0
     told = capsys.readouterr().err
-    assert "fine: exported" in told and "bug: " in told and not rows_of(tmp_path)
+    assert "fine: exported" in told and "bug: " in told and not read_rows(tmp_path)
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").glob("fine*")}
     assert len(made) == 2
     assert survey.main(given) == 0
-    assert rows_of(tmp_path)["fine"]["exporter"] == "script" and rows_of(tmp_path)["bug"]["status"] == "not exported"
+    assert (
+        read_rows(tmp_path)["fine"]["exporter"] == "script" and read_rows(tmp_path)["bug"]["status"] == "not exported"
+    )
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").glob("fine*")} == made
     with pytest.raises(SystemExit):
         survey.main([*command(tmp_path, file), "--export-only"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import results, table, tables
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import halves_difference, ratio_text
 
 CONV: dict[str, Any] = {
     "title": "conv A",
@@ -55,7 +55,7 @@ def test_rows_that_no_peer_has_have_no_ratio() -> None:
 
 def test_a_ratio_is_within_the_noise_on_either_side() -> None:
     row = {"halves": {"a": [1.0, 1.1], "b": [2.0, 2.0]}}
-    assert noise_of(row, "a", "b") == pytest.approx(0.1) and noise_of(row, "b", "c") == 0
+    assert halves_difference(row, "a", "b") == pytest.approx(0.1) and halves_difference(row, "b", "c") == 0
     assert [ratio_text(r, 0.1) for r in (1.09, 0.92, 1.2, 0.9)] == ["≈1.09x", "≈0.92x", "1.20x", "0.90x"]
     assert ratio_text(1.001) == "1.00x" and ratio_text(None, 0.1) == ""
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.tuner.search.population import Population, Seen
 from benchmarks import results, throughput
-from benchmarks.throughput import TARGETS, Bench, one_core, row_of, summed
+from benchmarks.throughput import TARGETS, Bench, measure_row, one_core, summed
 from search_space import workloads
 from search_space.space import generate
 from tests.golden.cases import HARDWARE
@@ -65,7 +65,7 @@ def test_rates_are_medians_over_runs() -> None:
 
 
 def test_rows_are_of_both_scorers_on_both_kinds_of_candidates(bench: Bench) -> None:
-    rows = [row_of(bench, scorer, kind, 512, 1) for scorer in TARGETS for kind in ("sampled", "mutated")]
+    rows = [measure_row(bench, scorer, kind, 512, 1) for scorer in TARGETS for kind in ("sampled", "mutated")]
     assert bench.scorer.fitted and all(row["per_second"] > 0 for row in rows)
     plain, _, learned, _ = rows
     assert learned["trees"] == 100 and learned["feature_rows"] >= 2

@@ -61,7 +61,7 @@ def test_a_small_layer_is_computed_compared_and_placed_under_the_roof(small: Mea
 
 
 def test_without_virtual_threads_the_same_schedule_is_built_again(small: Measured) -> None:
-    result = tune(vta.workload_of(small), target="vta", trials=12, seed=1)
+    result = tune(vta.make_workload(small), target="vta", trials=12, seed=1)
     values = vta.tuned_values(result)
     threads = [value for name, value in values.items() if name.endswith(".threads")]
     single = vta.without_threads(result)

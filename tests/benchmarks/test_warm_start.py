@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import schedules, warm_start
 from benchmarks.survey.models import load_models
-from benchmarks.warm_start_table import SEARCHES, title_of
+from benchmarks.warm_start_table import SEARCHES, column_title
 from benchmarks.warm_start_table import warm_start as table_of
 
 
@@ -26,7 +26,7 @@ def test_a_model_that_cannot_be_exported_is_told(tmp_path: Path, capfd: pytest.C
 
 
 def test_the_table_holds_every_way_against_the_longest_search() -> None:
-    titles = [*warm_start.KNOWN, *(title_of(*search) for search in SEARCHES)]
+    titles = [*warm_start.SOURCES, *(column_title(*search) for search in SEARCHES)]
     ms = {title: 10.0 + place for place, title in enumerate(titles)}
     row = {"layers": 3}
     document = {"rows": {"one": {**row, "milliseconds": ms}, "two": {**row, "milliseconds": ms}}}

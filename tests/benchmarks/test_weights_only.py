@@ -58,7 +58,7 @@ def test_a_row_is_measured_and_shown(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(weights_only, "PeerProcess", _Process)
-    monkeypatch.setattr(weights_only, "turns_of", made_up)
+    monkeypatch.setattr(weights_only, "measure_turns", made_up)
     words = ["--rows", "1x4096x4096_4_32", "--megabytes", "75", "--results", str(tmp_path)]
     assert weights_only.main(words) == 0
     (row,) = waiting("weights_only", tmp_path).values()

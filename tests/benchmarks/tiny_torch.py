@@ -17,7 +17,7 @@ class Sorted(torch.nn.Module):
         return torch.sort(x)[0]
 
 
-def made(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
+def make_model(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
     """Two linear layers with an operator between them that is left to PyTorch."""
     torch.manual_seed(seed)
     layers = (torch.nn.Linear(6, 8), Sorted(), torch.nn.Linear(8, 4))
@@ -26,5 +26,5 @@ def made(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
 
 def main() -> None:
     """Serves one of the benchmark's runtimes with this model."""
-    runtime.made = made
+    runtime.make_model = make_model
     runtime.main()

@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Given:
+class TensorArgument:
     """A tensor among the arguments of a case.
 
     Attributes:
@@ -38,47 +38,49 @@ class Given:
         return (found.abs() + 0.1 if self.kind == "positive" else found).to(dtype)
 
 
-def x(*shape: int) -> Given:
+def x(*shape: int) -> TensorArgument:
     """Numbers that the caller gives."""
-    return Given(shape)
+    return TensorArgument(shape)
 
 
-def p(*shape: int) -> Given:
+def p(*shape: int) -> TensorArgument:
     """Positive ones."""
-    return Given(shape, "positive")
+    return TensorArgument(shape, "positive")
 
 
-def m(*shape: int) -> Given:
+def m(*shape: int) -> TensorArgument:
     """Numbers between -1 and 1."""
-    return Given(shape, "share")
+    return TensorArgument(shape, "share")
 
 
-def w(*shape: int) -> Given:
+def w(*shape: int) -> TensorArgument:
     """Weights."""
-    return Given(shape, constant=True)
+    return TensorArgument(shape, constant=True)
 
 
-def v(*shape: int) -> Given:
+def v(*shape: int) -> TensorArgument:
     """Positive weights, such as variances."""
-    return Given(shape, "positive", constant=True)
+    return TensorArgument(shape, "positive", constant=True)
 
 
-def i(high: int, *shape: int) -> Given:
+def i(high: int, *shape: int) -> TensorArgument:
     """Integers below `high`."""
-    return Given(shape, "int", high=high)
+    return TensorArgument(shape, "int", high=high)
 
 
-def ci(high: int, *shape: int) -> Given:
+def ci(high: int, *shape: int) -> TensorArgument:
     """Integers below `high` that are known."""
-    return Given(shape, "int", True, high)
+    return TensorArgument(shape, "int", True, high)
 
 
-def b(*shape: int) -> Given:
+def b(*shape: int) -> TensorArgument:
     """Truth values."""
-    return Given(shape, "bool")
+    return TensorArgument(shape, "bool")
 
 
-def _layers(gates: int, size: int, width: int, depth: int, directions: int = 1, biases: bool = True) -> list[Given]:
+def _layers(
+    gates: int, size: int, width: int, depth: int, directions: int = 1, biases: bool = True
+) -> list[TensorArgument]:
     """Weights of recurrent layers, in the order of `torch.nn.LSTM`."""
     found = []
     for layer in range(depth):
@@ -250,7 +252,7 @@ CASES: dict[str, list[Args]] = {
     "adaptive_avg_pool1d.default": [(x(1, 3, 8), [2]), (x(1, 3, 7), [3])],
     **{f"{name}.default": [(x(2, 3, 4), axis, False) for axis in (1, -1)] for name in ("_softmax", "_log_softmax")},
     **{f"{name}.int": [(x(2, 3, 4), axis) for axis in (1, -1)] for name in ("softmax", "log_softmax")},
-    "_safe_softmax.default": [(x(2, 3, 4), -1), (Given((4, 3), "mask"), -1)],
+    "_safe_softmax.default": [(x(2, 3, 4), -1), (TensorArgument((4, 3), "mask"), -1)],
     # Normalisation
     "_native_batch_norm_legit_no_training.default": [
         (x(2, 3, 4, 5), w(3), w(3), w(3), v(3), 0.1, 1e-5),
@@ -316,7 +318,7 @@ CASES: dict[str, list[Args]] = {
     ],
     "_scaled_dot_product_flash_attention_for_cpu.default": [
         (x(2, 3, 5, 4), x(2, 3, 5, 4), x(2, 3, 5, 4), 0.0, True),
-        (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 4), 0.0, False, {"attn_mask": Given((2, 1, 5, 6), "mask")}),
+        (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 4), 0.0, False, {"attn_mask": TensorArgument((2, 1, 5, 6), "mask")}),
     ],
     # Recurrent layers
     "lstm.input": [

@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch")
 from torch.fx import Graph, Node  # noqa: E402
 
 from autotune.graph.evaluate import evaluate  # noqa: E402
-from autotune.graph.frontends.aten import CONVERTERS, import_fx, known_of, refusals  # noqa: E402
-from autotune.graph.frontends.aten.tensors import array_of  # noqa: E402
+from autotune.graph.frontends.aten import CONVERTERS, import_fx, make_constant_values, refusals  # noqa: E402
+from autotune.graph.frontends.aten.tensors import array_from_tensor  # noqa: E402
 from search_space.operators.estimates import STEP  # noqa: E402
-from tests.contracts.aten_cases import CASES, Given  # noqa: E402
+from tests.contracts.aten_cases import CASES, TensorArgument  # noqa: E402
 
 ALL = [(name, place) for name, cases in CASES.items() for place in range(len(cases))]
 JUMPS = ("pow.", "cumsum", "remainder", "floor_divide", "fmod", "round.", "div.Tensor_mode")
@@ -54,20 +54,23 @@ class Call:
     """A graph of one call, its inputs, and what PyTorch gives.
 
     Args:
-        name, place: operator and number of the case.
+        name, index: operator and number of the case.
         dtype: type of floats.
         special: whether NaN, infinities and zeros of both signs are among the inputs.
     """
 
-    def __init__(self, name: str, place: int, dtype: torch.dtype, special: bool = False) -> None:
+    def __init__(self, name: str, index: int, dtype: torch.dtype, special: bool = False) -> None:
         self.special = special
-        self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + place)
+        self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + index)
         self.graph, self.inputs, self.constants = Graph(), {}, {}
         self.tensors: dict[Node, torch.Tensor] = {}
         self.dtype, target = dtype, overload(name)
-        *args, last = CASES[name][place]
+        *args, last = CASES[name][index]
         args, kwargs = (args, last) if isinstance(last, dict) else ([*args, last], {})
-        nodes, named = [self.given(arg) for arg in args], {key: self.given(arg) for key, arg in kwargs.items()}
+        nodes, named = (
+            [self.add_argument(arg) for arg in args],
+            {key: self.add_argument(arg) for key, arg in kwargs.items()},
+        )
         self.node = self.graph.call_function(target, tuple(nodes), named)
 
         def tensor(node: Node) -> torch.Tensor:
@@ -84,11 +87,11 @@ class Call:
             for node, value in zip(self.outputs, self.wanted, strict=True):
                 node.meta["val"] = value
 
-    def given(self, arg: Any) -> Any:
+    def add_argument(self, arg: Any) -> Any:
         """An argument as the graph's node has it."""
         if isinstance(arg, list):
-            return [self.given(each) for each in arg]
-        if not isinstance(arg, Given):
+            return [self.add_argument(each) for each in arg]
+        if not isinstance(arg, TensorArgument):
             return arg
         tensor = arg.drawn(self.generator, self.dtype)
         if self.special and not arg.constant and arg.kind in ("float", "positive") and tensor.numel() > 3:
@@ -104,29 +107,29 @@ def test_every_converter_has_a_case() -> None:
     assert set(CASES) == set(CONVERTERS)
 
 
-@pytest.mark.parametrize(("name", "place"), ALL, ids=lambda value: str(value))
-def test_a_converted_call_computes_what_pytorch_does(name: str, place: int) -> None:
-    call = Call(name, place, torch.float32)
+@pytest.mark.parametrize(("name", "index"), ALL, ids=lambda value: str(value))
+def test_a_converted_call_computes_what_pytorch_does(name: str, index: int) -> None:
+    call = Call(name, index, torch.float32)
     for found, wanted in zip(converted(call), call.wanted, strict=True):
         assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
         np.testing.assert_allclose(found, wanted.numpy(), rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "place"), [c for c in ALL if not c[0].startswith(JUMPS + FLOAT32)], ids=str)
-def test_a_converted_call_rounds_once_in_bfloat16(name: str, place: int) -> None:
+@pytest.mark.parametrize(("name", "index"), [c for c in ALL if not c[0].startswith(JUMPS + FLOAT32)], ids=str)
+def test_a_converted_call_rounds_once_in_bfloat16(name: str, index: int) -> None:
     if name.startswith("mkldnn_rnn") and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("PyTorch computes these layers in bfloat16 with AVX-512 alone")
-    call = Call(name, place, torch.bfloat16)
+    call = Call(name, index, torch.bfloat16)
     for found, wanted in zip(converted(call), call.wanted, strict=True):
         assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
-        ours, theirs = found.astype(float), array_of(wanted).astype(float)
+        ours, theirs = found.astype(float), array_from_tensor(wanted).astype(float)
         largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
         np.testing.assert_allclose(ours, theirs, rtol=2 * STEP["bfloat16"], atol=2 * STEP["bfloat16"] * largest)
 
 
-@pytest.mark.parametrize(("name", "place"), [c for c in ALL if not c[0].startswith(SPREAD + ARITHMETIC)], ids=str)
-def test_a_converted_call_keeps_what_is_no_number(name: str, place: int) -> None:
-    call = Call(name, place, torch.float32, special=True)
+@pytest.mark.parametrize(("name", "index"), [c for c in ALL if not c[0].startswith(SPREAD + ARITHMETIC)], ids=str)
+def test_a_converted_call_keeps_what_is_no_number(name: str, index: int) -> None:
+    call = Call(name, index, torch.float32, special=True)
     with np.errstate(all="ignore"):
         results = converted(call)
     for found, wanted in zip(results, call.wanted, strict=True):
@@ -136,8 +139,10 @@ def test_a_converted_call_keeps_what_is_no_number(name: str, place: int) -> None
 def converted(call: Call) -> list[np.ndarray]:
     """Imports the graph and evaluates it by NumPy."""
     inputs = list(call.inputs)
-    known = known_of({node.name: tensor for node, tensor in call.constants.items()})
+    known = make_constant_values({node.name: tensor for node, tensor in call.constants.items()})
     assert refusals(call.graph, known) == {}
     graph = import_fx(call.graph, [node for node in inputs if node.meta["val"].numel()], call.outputs, known)
-    values = evaluate(graph, {node.name: array_of(call.inputs[node]) for node in inputs if node.name in graph.inputs})
+    values = evaluate(
+        graph, {node.name: array_from_tensor(call.inputs[node]) for node in inputs if node.name in graph.inputs}
+    )
     return [values[name] for name in graph.outputs]

@@ -70,11 +70,11 @@ def trained(kind: type[CostModel], count: int = 40) -> CostModel:
     return model
 
 
-def same(name: str, found: np.ndarray, expected: np.ndarray) -> None:
+def same(name: str, computed: np.ndarray, expected: np.ndarray) -> None:
     if name in EXACT:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(computed, expected)
     else:
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_finite_score_a_candidate(kind: type[CostModel]) -> None:
@@ -158,7 +158,7 @@ def test_numbers_of_tasks_are_names_and_options_are_attributes(kind: type[CostMo
     model.fit_tasks(list(features), throughput, groups)
     again.fit_tasks(list(features), throughput, groups + 7)
     np.testing.assert_array_equal(again.predict(new), model.predict(new))
-    assert registry.options_of(again) == QUICK.get(kind.__name__, {})
+    assert registry.read_options(again) == QUICK.get(kind.__name__, {})
 
 
 def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel], tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_file_does_not_make_its_reader_run_code(tmp_path: Path, monkeypatch: p
     (tmp_path / "evil.py").write_text("raise SystemExit('was run')\n")
     for name in ("evil:Mine", f"{tmp_path}/evil.py:Mine"):
         with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
-            registry.known(name)
+            registry.get_trusted(name)
         for options in ({"member": name}, {"options": {"member": name}}):
             with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
                 registry.remake("ensemble", options, 0)
@@ -254,9 +254,9 @@ def test_a_file_does_not_make_its_reader_run_code(tmp_path: Path, monkeypatch: p
             (tmp_path / "saved.txt").write_text(json.dumps(saved))
             with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
                 registry.make("ensemble", {}, 0).load(tmp_path / "saved.txt")
-    assert registry.known("ridge") is registry.get("ridge")
+    assert registry.get_trusted("ridge") is registry.get("ridge")
     (tmp_path / "good.py").write_text("from costmodel.models.roofline import RooflineModel as Mine\n")
-    assert registry.get("good:Mine") is registry.known("good:Mine") is registry.get("roofline")
+    assert registry.get("good:Mine") is registry.get_trusted("good:Mine") is registry.get("roofline")
 
 
 def test_files_of_one_name_in_two_folders_are_two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,5 +266,5 @@ def test_files_of_one_name_in_two_folders_are_two_models(tmp_path: Path, monkeyp
         (folder / "mine.py").write_text("from costmodel.models.ridge import RidgeModel\nclass Mine(RidgeModel): pass\n")
         monkeypatch.chdir(folder)
         kinds.append(registry.get("mine.py:Mine"))
-        assert registry.known("mine.py:Mine") is registry.get(f"{folder}/mine.py:Mine") is kinds[-1]
+        assert registry.get_trusted("mine.py:Mine") is registry.get(f"{folder}/mine.py:Mine") is kinds[-1]
     assert kinds[0] is not kinds[1]

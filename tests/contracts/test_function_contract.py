@@ -36,7 +36,7 @@ from tests.targets.cuda.programs import LIMITS, buffer, loop
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.3, 1e-30, -1e-30, 1e30, 1e-45, 88.0, -100.0)
 SPECIAL = (math.inf, -math.inf, math.nan)
 BOUNDS = ((-3.0, 3.0), (-1.0, 1.0), (0.0, 4.0), (0.25, 60.0), (1e-3, 2.0), (-8.0, -0.5))
-WHOLE = ("int8", "uint8", "int32")
+INTEGERS = ("int8", "uint8", "int32")
 NUMBERS = {
     **dict.fromkeys(FLOATS, (0.0, 1.0, -1.0, 0.5, -2.5, 3.25, 100.0, -7.0)),
     "int8": (-128, -7, -1, 0, 1, 2, 100, 127),
@@ -263,7 +263,7 @@ def test_columns_mean_what_folding_does(op: str) -> None:
     np.testing.assert_array_equal(found[0], [float(BINARY[op].number(a, b)) for a, b in pairs])
 
 
-@pytest.mark.parametrize("op", [op for op, row in BINARY.items() if row.operands[1] >= set(WHOLE)])
+@pytest.mark.parametrize("op", [op for op, row in BINARY.items() if row.operands[1] >= set(INTEGERS)])
 def test_intervals_hold_every_value(op: str) -> None:
     row, rng = BINARY[op], np.random.default_rng(0)
     for _ in range(300):

@@ -11,10 +11,10 @@ import onnx
 import pytest
 
 from autotune.compiler.checking.check import TOLERANCE, check_network
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.modes import Mode, precision_mode, precision_of_all, quantisation_mode, quantisation_of_weights
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.pipeline import make_pipeline
+from autotune.compiler.prepare import Network, load_network
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.quantise.formats import decibels
@@ -95,7 +95,7 @@ def test_pairs_that_exclude_each_other_are_named() -> None:
             assert str(quantise) in str(error), (precision, quantise)
         else:
             if precision not in CHOOSING:
-                assert [step.name for step in pipeline_of(options).passes][-1] == "copy_views"
+                assert [step.name for step in make_pipeline(options).passes][-1] == "copy_views"
 
 
 def test_names_that_there_are_not_are_refused() -> None:

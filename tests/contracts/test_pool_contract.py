@@ -15,7 +15,7 @@ from measure.replay import ReplayPool
 from measure.rpc.pool import RpcPool
 from measure.rpc.settings import RpcAddress
 from measure.settings import LocalSettings
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider
 from tests.measure.helpers import EXECUTOR, trial
 from tests.measure.noise import NoisyPool
 from tests.measure.ray.session import ray_pool
@@ -39,7 +39,7 @@ def noisy(folder: Path) -> NoisyPool:
 
 def fleet(folder: Path) -> FleetPool:
     devices = [FakeDevice(f"device{place}", host=f"host{place}", seconds=0.001) for place in range(2)]
-    return FleetPool([Given(FakeBuilder("builder", slots=2), *devices)])
+    return FleetPool([FixedProvider(FakeBuilder("builder", slots=2), *devices)])
 
 
 class RpcPoolOfItsOwn(RpcPool):
@@ -49,7 +49,7 @@ class RpcPoolOfItsOwn(RpcPool):
         lock = str(folder / "host.lock")
         self.worker = Process(folder, "worker", "--executor", EXECUTOR, "--host-lock", lock)
         local_settings = LocalSettings(builders=1, executor=EXECUTOR, host_lock=lock)
-        super().__init__([RpcAddress(self.worker.place)], settings(), local=local_settings)
+        super().__init__([RpcAddress(self.worker.address)], settings(), local=local_settings)
 
     def close(self) -> None:
         super().close()

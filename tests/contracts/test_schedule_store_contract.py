@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.compiler.cache.kernels import ChoiceStore, KernelCache
-from autotune.compiler.cache.store import Store
+from autotune.compiler.cache.store import FolderCache
 from autotune.schedule import Schedule
 from autotune.schedule_store import MemoryStore, Ordered, ScheduledWorkload, ScheduleStore
 from autotune.tuner.entry_store import EntryStore
@@ -30,7 +30,7 @@ ESTIMATED = ScheduledWorkload(SOFTMAX, CPU, Schedule("direct", Trace()), 2e-6, p
 STORES: dict[str, Callable[[Path], ScheduleStore]] = {
     "memory": lambda folder: MemoryStore(),
     "records": lambda folder: RecordStore((), lambda workload: workload.algorithms),
-    "choices": lambda folder: ChoiceStore(KernelCache(Store(folder)), lambda target: {"seed": 0}),
+    "choices": lambda folder: ChoiceStore(KernelCache(FolderCache(folder)), lambda target: {"seed": 0}),
     "entries": lambda folder: EntryStore(settings_with()),
     "union": lambda folder: Ordered([EntryStore(settings_with()), MemoryStore()]),
 }
@@ -47,13 +47,15 @@ def measured(seconds: float, **facts: str) -> ScheduledWorkload:
 
 
 @pytest.mark.parametrize("name", STORES)
-@pytest.mark.parametrize("given", [ESTIMATED, measured(1e-6)], ids=["estimated", "measured"])
-def test_a_store_answers_by_what_it_keeps(name: str, given: ScheduledWorkload, tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", [ESTIMATED, measured(1e-6)], ids=["estimated", "measured"])
+def test_a_store_answers_by_what_it_keeps(name: str, schedule: ScheduledWorkload, tmp_path: Path) -> None:
     store = STORES[name](tmp_path)
     assert not store.best(SOFTMAX, CPU) and not store.best(SOFTMAX, CPU, None)
-    keeps = store.add(given)
-    assert keeps == {"records": not given.provisional, "choices": given.provisional, "entries": False}.get(name, True)
-    assert list(store.best(SOFTMAX, CPU)) == list(store.best(SOFTMAX, CPU, None)) == [given] * keeps
+    keeps = store.add(schedule)
+    assert keeps == {"records": not schedule.provisional, "choices": schedule.provisional, "entries": False}.get(
+        name, True
+    )
+    assert list(store.best(SOFTMAX, CPU)) == list(store.best(SOFTMAX, CPU, None)) == [schedule] * keeps
     assert not store.best(SOFTMAX, CPU, 0)
     assert not store.best(SOFTMAX, OTHER) and not store.best(WIDER, CPU)
 

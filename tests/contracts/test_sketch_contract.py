@@ -18,12 +18,12 @@ from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.ir.verify import verify
 from search_space.machines.base import Machine
 from search_space.machines.cpu.elementwise import Elementwise
-from search_space.machines.registry import MACHINES, machine_of, rules_of
+from search_space.machines.registry import MACHINES, get_machine, get_rules
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.generate import derive
-from search_space.space import Sketch, concrete, generate, initial_of, program_of
+from search_space.space import Sketch, concrete, generate, make_program, unscheduled_state
 from search_space.workloads import Workload
 from tests.golden.cases import HARDWARE
 from tests.gpu.machines import H200
@@ -154,7 +154,7 @@ def test_a_candidate_is_the_same_program_lowered_either_way(workload: Workload, 
     inputs = workload.make_inputs(2)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     for place, row in enumerate(drawn[legal][:LOWERED]):
-        own = program_of(workload, sketch.algorithm, sketch.trace(row))
+        own = make_program(workload, sketch.algorithm, sketch.trace(row))
         verify(own)
         assert own.constraints == ()
         substituted = concrete(sketch, sketch.values(row))
@@ -173,7 +173,7 @@ def test_what_breaks_a_limit_of_lowering_is_refused(workload: Workload, sketch: 
         (variable,) = sorted(variables(constraint.left))
         wrong = next(n for n in (41, 43, 47) if not holds(constraint, {**values, variable: n}))
         with pytest.raises(ScheduleError):
-            program_of(workload, sketch.algorithm, sketch.steps.substitute({**values, variable: wrong}))
+            make_program(workload, sketch.algorithm, sketch.steps.substitute({**values, variable: wrong}))
 
 
 @pytest.mark.parametrize("limit", ["registers", "unrolled operations"])
@@ -194,15 +194,15 @@ def test_every_kind_of_machine_is_here() -> None:
 
 @pytest.mark.parametrize("kind", MACHINES)
 def test_rules_have_names_of_their_own_and_say_what_they_do(kind: str) -> None:
-    names = [rule.name for rule in rules_of(kind)]
+    names = [rule.name for rule in get_rules(kind)]
     assert len(set(names)) == len(names) > 0
-    assert all(type(rule).__doc__ for rule in rules_of(kind))
+    assert all(type(rule).__doc__ for rule in get_rules(kind))
 
 
 def test_every_rule_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules that apply to no case would not be tested; one for several kinds of machine may apply on any of them."""
     applied: set[str] = set()
-    for rule in (rule for kind in MACHINES for rule in rules_of(kind)):
+    for rule in (rule for kind in MACHINES for rule in get_rules(kind)):
 
         def noted(
             draft: Draft, stage: Stage, hardware: Hardware, rule: SketchRule = rule, own: Any = rule.apply
@@ -214,10 +214,12 @@ def test_every_rule_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, hardware in MACHINE.items():
         for workload in (*SMALL, *CASES[kind], *SPECIAL):
             for algorithm in workload.algorithms:
-                derive(initial_of(workload, algorithm), hardware)
+                derive(unscheduled_state(workload, algorithm), hardware)
     # What stands for an instruction is refused where there is none.
-    derive(initial_of(workloads.matmul(4, 16, 7, dtype="bfloat16"), "pairs"), replace(MACHINE["cpu"], features=()))
-    never = {rule.name for kind in MACHINES for rule in rules_of(kind)} - applied
+    derive(
+        unscheduled_state(workloads.matmul(4, 16, 7, dtype="bfloat16"), "pairs"), replace(MACHINE["cpu"], features=())
+    )
+    never = {rule.name for kind in MACHINES for rule in get_rules(kind)} - applied
     assert not never, (
         f"rules in front of {', '.join(sorted(never))} take all they match, or `CASES` has nothing for them"
     )
@@ -227,11 +229,11 @@ def test_every_rule_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whatever_rules_are_offered_is_scheduled_whole_or_not_at_all(kind: str) -> None:
     for workload in (*SMALL, *CASES[kind]):
         for algorithm in workload.algorithms:
-            derived = derive(initial_of(workload, algorithm), MACHINE[kind])
+            derived = derive(unscheduled_state(workload, algorithm), MACHINE[kind])
             assert not derived.refused
             for draft in derived.drafts:
                 assert draft.done >= {stage.name for stage in draft.state.stages}
-                assert draft.trace.apply(initial_of(workload, algorithm)) == draft.state
+                assert draft.trace.apply(unscheduled_state(workload, algorithm)) == draft.state
 
 
 def test_a_kind_of_machine_of_ones_own_has_its_own_rules_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +245,8 @@ def test_a_kind_of_machine_of_ones_own_has_its_own_rules_and_limits(monkeypatch:
     monkeypatch.setitem(globals(), "OWN", own)
     hardware = replace(HARDWARE, machine="plain")
     assert Hardware.from_json(hardware.to_json()).kind == hardware.kind == "plain"
-    assert machine_of("plain") is own and HARDWARE.kind == "cpu" and "machine" not in HARDWARE.to_json()
+    assert get_machine("plain") is own and HARDWARE.kind == "cpu" and "machine" not in HARDWARE.to_json()
     (sketch,) = generate(workloads.softmax(3, 40), hardware, ["direct"]).sketches
     assert sketch.constraints[-1].name == "odd" and not sketch.legal(np.zeros((1, len(sketch.groups)), np.int32))
     with pytest.raises(ValueError, match="`machine` must be one of cpu, gpu, accelerator, plain, but got"):
-        machine_of("fpga")
+        get_machine("fpga")

@@ -17,16 +17,16 @@ import pytest
 import autotune
 from autotune.compiler.executable.compile import Compiler
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.run.folder import write_best
 from measure.errors import ErrorClass
 from measure.executor import KernelExecutor
 from measure.pool import Trial
-from measure.ray.resources import demand_of, local_resources, resource_of
+from measure.ray.resources import local_resources, ray_demand, resource_name
 from search_space import workloads
 from search_space.dtypes import numpy_dtype
 from search_space.hardware import Hardware
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Kernel, Module, NetworkPlan, RunError, Target
@@ -81,7 +81,7 @@ def sketches(workload: Workload, hardware: Hardware) -> tuple[Sketch, ...]:
 def program(workload: Workload, target: Target) -> tuple[Any, Any]:
     sketch = sketches(workload, target.hardware)[0]
     trace = sketch.trace(legal(sketch, 1)[0])
-    return program_of(workload, "direct", trace), trace
+    return make_program(workload, "direct", trace), trace
 
 
 def able(target: Target) -> list[Workload]:
@@ -103,7 +103,7 @@ def loaded(workload: Workload, target: Target) -> Kernel:
 # ------------------------------------------------------------------ what it says of itself
 def test_it_says_what_it_is(name: str) -> None:
     target = registry.get(name)
-    assert registry.get(name) is target and target.name == name and registry.name_of(name) == name
+    assert registry.get(name) is target and target.name == name and registry.target_name(name) == name
     assert Hardware.from_json(json.loads(json.dumps(target.hardware.to_json()))) == target.hardware
     assert target.cache_bytes > 0 and target.alignment >= 1 and target.spacing % target.alignment == 0
     assert all(json.dumps(facts()) for facts in (target.configuration, target.figures))
@@ -111,16 +111,16 @@ def test_it_says_what_it_is(name: str) -> None:
 
 
 def test_networks_run_on_it_alone_or_on_it_and_its_host(name: str) -> None:
-    target, kind = registry.get(name), registry.executable_of(name)
+    target, kind = registry.get(name), registry.find_executable_class(name)
     assert (kind is not None) == (type(target).link is not Target.link)
     assert kind is None or (issubclass(kind, Executable) and not target.host)
-    assert not target.host or registry.executable_of(target.host) is not None
-    kinds = {each for each in map(registry.executable_of, NAMES) if each is not None}
+    assert not target.host or registry.find_executable_class(target.host) is not None
+    kinds = {each for each in map(registry.find_executable_class, NAMES) if each is not None}
     assert len({each.format.kind for each in kinds}) == len(kinds)
 
 
 def test_ray_counts_its_devices(name: str) -> None:
-    resource, demand = resource_of(name), demand_of(name)
+    resource, demand = resource_name(name), ray_demand(name)
     assert demand in ({"num_gpus": 1}, {"num_cpus": 1}, {"resources": {resource: 1}})
     assert (local_resources().get(resource, 0) >= 1) == resource.startswith("autotune_"), "Ray counts its own itself"
 
@@ -252,7 +252,7 @@ def test_it_is_measured_and_tuned_and_the_best_is_written(target: Target, tmp_pa
 def network() -> Graph:
     """Products by one constant and another, whose results lie beside each other, and a slice that is read in place."""
     rng = np.random.default_rng(0)
-    b = Builder("contract", {"x": TensorType((4, 8))})
+    b = GraphBuilder("contract", {"x": TensorType((4, 8))})
     shared = weight(b, rng, 8, 8)
     first = b.add("relu", [b.add("matmul", ["x", shared])])
     both = b.add("concat", [first, b.add("matmul", [first, shared])], axis=1)
@@ -261,7 +261,7 @@ def network() -> Graph:
 
 
 def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> None:
-    if registry.executable_of(target.name) is None:
+    if registry.find_executable_class(target.name) is None:
         nothing = NetworkPlan("none", (), (), (), (), 0, 0)
         with pytest.raises(BuildError, match=f"`target` of a whole network must be .* but got {target.name}"):
             target.link(nothing, tmp_path)
@@ -269,7 +269,7 @@ def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> N
     graph = network()
     Compiler(graph, scheduled(target.hardware, 0), target.name).write(tmp_path)
     found = autotune.load(tmp_path)
-    assert type(found) is registry.executable_of(target.name)
+    assert type(found) is registry.find_executable_class(target.name)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["target"] == target.name and manifest["kind"] == found.format.kind
     again = pickle.loads(pickle.dumps(found))
@@ -288,7 +288,7 @@ def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> N
 
 
 def test_a_network_that_is_torn_or_given_other_arrays_says_so(target: Target, tmp_path: Path) -> None:
-    if registry.executable_of(target.name) is None:
+    if registry.find_executable_class(target.name) is None:
         return
     Compiler(network(), scheduled(target.hardware, 0), target.name).write(tmp_path)
     found = autotune.load(tmp_path)

@@ -21,7 +21,7 @@ from measure.provenance import Kind, Provenance
 from measure.record import Record
 from search_space import workloads
 from search_space.hardware import Hardware
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets import registry
 from tests.costmodel.fixture import FIXTURE, opened
 from tests.measure.helpers import changed
@@ -76,7 +76,7 @@ def test_the_fixture_says_what_the_simulator_says(data):
         inputs = task.workload.make_inputs(0)
         for row in (0, data.count(task) // 2, data.count(task) - 1):
             algorithm, trace = data.trace(task, row)
-            kernel = target.load(target.build(program_of(task.workload, algorithm, trace)))
+            kernel = target.load(target.build(make_program(task.workload, algorithm, trace)))
             (seconds,) = kernel.bind(inputs).time(1)
             assert data.seconds(task)[row] == pytest.approx(seconds, rel=1e-6)
 

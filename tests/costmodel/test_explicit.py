@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from costmodel.features import FeatureExtractor
 from search_space import workloads
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.vta.kernel import VtaKernel
@@ -23,7 +23,7 @@ def estimated(sketch: Sketch, rows: np.ndarray) -> np.ndarray:
 
 def simulated(workload: Workload, sketch: Sketch, row: np.ndarray) -> float:
     target = registry.get("vta")
-    kernel = target.load(target.build(program_of(workload, "direct", sketch.trace(row))))
+    kernel = target.load(target.build(make_program(workload, "direct", sketch.trace(row))))
     assert isinstance(kernel, VtaKernel)
     return kernel.seconds
 

@@ -11,7 +11,7 @@ from costmodel.features.statement import statements
 from search_space import workloads
 from search_space.ir.expr import Expr, eq, load, select, var
 from search_space.ir.stmt import LoopProgram, Store
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets import registry
 from tests.costmodel.programs import buffer, nest
 
@@ -27,7 +27,7 @@ def test_float_operations_are_those_in_the_llvm_text(algorithm: str) -> None:
     sketch = next(s for s in generate(workload, target.hardware, [algorithm]).sketches if "pad_root" in s.name)
     draws = np.random.default_rng(0).integers(0, [len(g.table) for g in sketch.groups], (500, len(sketch.groups)))
     choice = next(row for row in draws.astype(np.int32) if sketch.legal(row[None])[0])
-    program = program_of(workload, algorithm, sketch.trace(choice))
+    program = make_program(workload, algorithm, sketch.trace(choice))
     text, *_ = target.llvm_ir(program)
     kind = f"<{target.hardware.float_lanes} x float>"
     found = {name: len(re.findall(rf"= {op} {kind}", text)) for name, op in EMITTED.items()}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from costmodel.features import NAMES
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.lightgbm_residual import ResidualModel
-from costmodel.pretrained import NONE, SHIPPED, SHIPPED_FILE, digest_of, open_pretrained
+from costmodel.pretrained import NONE, SHIPPED, SHIPPED_FILE, compute_digest, open_pretrained
 from costmodel.pretrained.file import read, write
 
 ROWS = np.random.default_rng(0).uniform(0, 8, (300, 2, len(NAMES))).astype(np.float32)
@@ -49,22 +49,24 @@ def test_a_model_is_for_the_targets_that_it_has_learned_of(model: ResidualModel,
 def test_what_a_name_stands_for_has_a_digest(model: ResidualModel, tmp_path: Path) -> None:
     file = tmp_path / "model.npz"
     write(model, ["cpu"], file)
-    before = digest_of(str(file))
-    assert len(before) == 12 != digest_of(SHIPPED) != before and digest_of(NONE) == ""
+    before = compute_digest(str(file))
+    assert len(before) == 12 != compute_digest(SHIPPED) != before and compute_digest(NONE) == ""
     write(model, ["vta"], file)
-    assert digest_of(str(file)) != before
+    assert compute_digest(str(file)) != before
     assert open_pretrained(str(file), "vta") is not None  # the file that is there now
 
 
 def test_a_file_that_is_none_is_refused(model: ResidualModel, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"must be shipped, none or a file that .* but got '.*none.npz': No such file"):
+    with pytest.raises(
+        CostModelError, match=r"must be shipped, none or a file that .* but got '.*none.npz': No such file"
+    ):
         open_pretrained(str(tmp_path / "none.npz"), "cpu")
-    with pytest.raises(ModelError, match="ends with .npz, but got 'model.txt'"):
+    with pytest.raises(CostModelError, match="ends with .npz, but got 'model.txt'"):
         write(model, ["cpu"], tmp_path / "model.txt")
     other = tmp_path / "other.npz"
     for content in (b"", b"tree\n", SHIPPED_FILE.read_bytes()[:5000]):
         other.write_bytes(content)
-        with pytest.raises(ModelError, match="must be what `autotune costmodel pretrain` wrote"):
+        with pytest.raises(CostModelError, match="must be what `autotune costmodel pretrain` wrote"):
             read(other)
 
 
@@ -88,5 +90,5 @@ def test_trees_that_native_code_cannot_walk_are_refused(
     with np.load(file) as data:
         arrays = {**data, **changes}
     np.savez(file, **arrays)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(CostModelError, match=message):
         read(file)

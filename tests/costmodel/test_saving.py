@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from autotune.config import check_config
-from autotune.run.workloads import settings_of
+from autotune.run.workloads import make_settings
 from autotune.tuner.tuner import tune
 from costmodel.models import registry, text
 from costmodel.models.base import CostModel, UncertainModel, need_fit
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from search_space.workloads import matmul
 from tests.costmodel.data import population
 
@@ -53,10 +53,10 @@ class NamesNothing(Mean):
 class KeepsAnObject(Mean):
     def fit(self, features, throughput):
         super().fit(features, throughput)
-        self.weights, self.found = object(), self.weights
+        self.weights, self.copies = object(), self.weights
 
     def predict(self, features):
-        return features.mean(axis=1) @ need_fit(self.found)
+        return features.mean(axis=1) @ need_fit(self.copies)
 
 
 class KeepsNoNumber(Mean):
@@ -111,8 +111,8 @@ class ForgetsItsDeviation(UncertainModel, Mean):
         return scores, np.full(len(scores), 1.0 if self.deviation is None else self.deviation)
 
 
-def made(kind: type[CostModel], **options: Any) -> CostModel:
-    return registry.make(registry.name_of(kind), options, seed=0)
+def make_model(kind: type[CostModel], **options: Any) -> CostModel:
+    return registry.make(registry.model_name(kind), options, seed=0)
 
 
 REFUSED = (
@@ -132,22 +132,22 @@ REFUSED = (
 
 @pytest.mark.parametrize(("kind", "options", "said"), REFUSED, ids=[kind.__name__ for kind, *_ in REFUSED])
 def test_a_model_that_cannot_be_saved_is_refused_when_it_is_made(kind, options, said) -> None:
-    with pytest.raises(ModelError, match=said) as caught:
-        made(kind, **options)
+    with pytest.raises(CostModelError, match=said) as caught:
+        make_model(kind, **options)
     assert kind.__name__ in str(caught.value)
     if kind is not NeedsAnOption and options:
-        made(kind)  # what is refused is the model with its options
+        make_model(kind)  # what is refused is the model with its options
 
 
 def test_one_that_can_be_saved_is_tried_once_in_a_process() -> None:
     before = Mean.fitted
-    made(Mean), made(Mean)
+    make_model(Mean), make_model(Mean)
     assert Mean.fitted == before + 1
 
 
 def test_an_ensemble_tries_its_members() -> None:
-    with pytest.raises(ModelError, match="KeepsNothing: a model must predict"):
-        registry.make("ensemble", {"member": registry.name_of(KeepsNothing)}, seed=0)
+    with pytest.raises(CostModelError, match="KeepsNothing: a model must predict"):
+        registry.make("ensemble", {"member": registry.model_name(KeepsNothing)}, seed=0)
 
 
 def test_a_run_and_tune_refuse_it_before_anything_is_measured(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_a_run_and_tune_refuse_it_before_anything_is_measured(tmp_path: Path) ->
         "run.yaml",
     )
     with pytest.raises(ValueError, match=r"cost_model: .*mine.py:Mine: `save` must write text"):
-        settings_of(config)
-    with pytest.raises(ModelError, match="`save` must write text"):
+        make_settings(config)
+    with pytest.raises(CostModelError, match="`save` must write text"):
         tune(matmul(8, 8, 8), trials=1, cost_model=f"{file}:Mine")
 
 
@@ -211,12 +211,12 @@ class AnswersTwice(UncertainModel):
 )
 def test_predictions_that_are_no_scores_are_refused_by_name(answer, said) -> None:
     features = population(4)[0]
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(CostModelError, match=said):
         Answers(answer).predict(features)
     for both in ((answer, np.zeros(4)), (np.zeros(4), answer)):
-        with pytest.raises(ModelError, match=said.replace("Answers", "AnswersTwice")):
+        with pytest.raises(CostModelError, match=said.replace("Answers", "AnswersTwice")):
             AnswersTwice(*both).predict_with_deviation(features)
-    with pytest.raises(ModelError, match=said.replace("Answers", "AnswersTwice")):
+    with pytest.raises(CostModelError, match=said.replace("Answers", "AnswersTwice")):
         AnswersTwice(answer, np.zeros(4)).predict(features)
 
 
@@ -230,6 +230,6 @@ def test_predictions_that_are_scores_are_taken_as_doubles() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), np.array([1.0, np.inf]), object(), {1, 2}, np.array([object()])])
 def test_a_file_of_what_is_no_number_is_not_written(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(ModelError, match="Mean: .* must be finite numbers, texts and arrays, but 'w' is not"):
+    with pytest.raises(CostModelError, match="Mean: .* must be finite numbers, texts and arrays, but 'w' is not"):
         text.write(tmp_path / "model.txt", "Mean", {"w": value})
     assert not (tmp_path / "model.txt").exists()

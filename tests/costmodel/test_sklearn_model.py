@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 
 from costmodel.models import registry
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.random_forest import RandomForestModel
 from costmodel.models.sklearn_model import ESTIMATORS, SklearnModel
 from search_space import workloads
@@ -46,18 +46,18 @@ def test_every_estimator_learns_is_saved_and_predicts_the_same(name: str, tmp_pa
     loaded = registry.get("sklearn")()
     loaded.load(tmp_path / "model.txt")
     np.testing.assert_array_equal(loaded.predict(new), scores)
-    assert registry.options_of(loaded).get("estimator", "ExtraTreesRegressor") == name
+    assert registry.read_options(loaded).get("estimator", "ExtraTreesRegressor") == name
 
 
 def test_an_object_stands_for_its_class_and_options() -> None:
     model = SklearnModel(MLPRegressor(hidden_layer_sizes=(8, 4), random_state=5), programs=99)
     assert (model.estimator, model.options) == ("MLPRegressor", {"hidden_layer_sizes": [8, 4]})
     found = {"estimator": "MLPRegressor", "hidden_layer_sizes": [8, 4], "programs": 99}
-    assert registry.options_of(model) == found
-    assert registry.name_of(SklearnModel) == "sklearn"
+    assert registry.read_options(model) == found
+    assert registry.model_name(SklearnModel) == "sklearn"
     assert repr(model) == "SklearnModel('MLPRegressor', hidden_layer_sizes=[8, 4])"
-    with pytest.raises(ModelError, match=r"or an object of one \(`SklearnModel` .*cost_model=MLPRegressor"):
-        registry.name_of(MLPRegressor())  # type: ignore[arg-type]
+    with pytest.raises(CostModelError, match=r"or an object of one \(`SklearnModel` .*cost_model=MLPRegressor"):
+        registry.model_name(MLPRegressor())  # type: ignore[arg-type]
 
 
 def test_a_search_takes_an_object_as_it_takes_the_name() -> None:
@@ -76,8 +76,8 @@ def test_objects_that_forget_their_options_are_refused() -> None:
         def __init__(self, seed: int = 0, many: int = 3) -> None:
             super().__init__(seed, programs=many)
 
-    with pytest.raises(ModelError, match="must keep its options as attributes, but Forgetful has no 'many'"):
-        registry.options_of(Forgetful())
+    with pytest.raises(CostModelError, match="must keep its options as attributes, but Forgetful has no 'many'"):
+        registry.read_options(Forgetful())
 
 
 class Ridge(BaseEstimator):  # type: ignore[misc]
@@ -98,7 +98,7 @@ class Ridge(BaseEstimator):  # type: ignore[misc]
     ],
 )
 def test_what_is_no_estimator_or_option_is_refused(estimator: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(CostModelError, match=said):
         SklearnModel(estimator, **options)
 
 
@@ -106,7 +106,7 @@ def test_too_few_programs_for_an_estimator_are_an_error_that_names_it() -> None:
     model, (features, throughput) = SklearnModel("KNeighborsRegressor", n_neighbors=9), population(4)
     model.fit(list(features), throughput)
     with pytest.raises(
-        ModelError, match="KNeighborsRegressor must predict, but: Expected n_neighbors <= n_samples_fit"
+        CostModelError, match="KNeighborsRegressor must predict, but: Expected n_neighbors <= n_samples_fit"
     ):
         model.predict(features)
 
@@ -128,5 +128,5 @@ def test_files_that_say_something_else_are_refused(tmp_path: Path, key: str, val
     saved = json.loads((tmp_path / "model.txt").read_text())
     saved[key] = value
     (tmp_path / "model.txt").write_text(json.dumps(saved))
-    with pytest.raises(ModelError, match=rf"model\.txt: .*({said})"):
+    with pytest.raises(CostModelError, match=rf"model\.txt: .*({said})"):
         SklearnModel().load(tmp_path / "model.txt")

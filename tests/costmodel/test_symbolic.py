@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from costmodel.features import NAMES, FeatureExtractor, Shared, extractor_of
+from costmodel.features import NAMES, FeatureExtractor, Shared, get_extractor
 from costmodel.features.statement import statements
 from search_space import workloads
 from search_space.ir.expr import const
@@ -105,11 +105,11 @@ def test_a_population_is_described_as_its_candidates_are() -> None:
 
 def test_an_extractor_is_made_once_and_goes_with_its_program() -> None:
     program = matmul()
-    made = extractor_of(program, MATMUL_COLUMNS, HARDWARE)
-    assert extractor_of(program, list(MATMUL_COLUMNS), HARDWARE) is made
-    assert extractor_of(program, MATMUL_COLUMNS, HARDWARE, cold_constants=True) is not made
-    assert extractor_of(program, MATMUL_COLUMNS, HARDWARE, threads=1) is not made
-    assert extractor_of(matmul(), MATMUL_COLUMNS, HARDWARE) is not made
+    made = get_extractor(program, MATMUL_COLUMNS, HARDWARE)
+    assert get_extractor(program, list(MATMUL_COLUMNS), HARDWARE) is made
+    assert get_extractor(program, MATMUL_COLUMNS, HARDWARE, cold_constants=True) is not made
+    assert get_extractor(program, MATMUL_COLUMNS, HARDWARE, threads=1) is not made
+    assert get_extractor(matmul(), MATMUL_COLUMNS, HARDWARE) is not made
     gone = weakref.ref(program)
     del program
     gc.collect()

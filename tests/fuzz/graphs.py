@@ -61,7 +61,7 @@ class Growing:
     def weight(self, *shape: int, low: float = -1.0, high: float = 1.0) -> str:
         return self.constant(self.rng.uniform(low, high, shape).astype(np.float32))
 
-    def whole(self, *values: int) -> str:
+    def integers(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 
     def constant(self, array: Array) -> str:
@@ -305,7 +305,7 @@ def reduction(g: Growing, x: str) -> None:
     more: dict[str, Any] = {"keepdims": int(g.flag())} if g.flag(0.7) else {}
     if op == "Sum":
         more |= {"noop_with_empty_axes": 1} if g.flag(0.2) else {}
-        g.node("ReduceSum", [x, g.whole(*axes)] if axes or g.flag() else [x], **more)
+        g.node("ReduceSum", [x, g.integers(*axes)] if axes or g.flag() else [x], **more)
     else:
         g.node(f"Reduce{op}", [x], **more, **({"axes": axes} if axes else {}))
 
@@ -323,9 +323,9 @@ def reshape(g: Growing, x: str) -> None:
         ones = [a for a, e in enumerate(shape) if e == 1]
         if not ones or len(shape) == 1:
             raise Unfit("no axis of 1")
-        g.node("Squeeze", [x, g.whole(g.among(ones))])
+        g.node("Squeeze", [x, g.integers(g.among(ones))])
     elif kind == "unsqueeze":
-        g.node("Unsqueeze", [x, g.whole(g.among(range(-len(shape) - 1, len(shape) + 1)))])
+        g.node("Unsqueeze", [x, g.integers(g.among(range(-len(shape) - 1, len(shape) + 1)))])
     else:
         if kind == "join" and at + 1 < len(shape):
             shape[at : at + 2] = [shape[at] * shape[at + 1]]
@@ -335,7 +335,7 @@ def reshape(g: Growing, x: str) -> None:
         elif kind == "guess":
             shape[at] = -1
             shape = [0 if e > 0 and g.flag(0.3) else e for e in shape]
-        g.node("Reshape", [x, g.whole(*shape)])
+        g.node("Reshape", [x, g.integers(*shape)])
 
 
 def moved(g: Growing, x: str) -> None:
@@ -353,21 +353,21 @@ def moved(g: Growing, x: str) -> None:
         first = g.among(range(1, shape[axis] + 1))
         if first == shape[axis]:
             raise Unfit("nothing to split")
-        g.node("Split", [x, g.whole(first, shape[axis] - first)], outputs=2, axis=axis)
+        g.node("Split", [x, g.integers(first, shape[axis] - first)], outputs=2, axis=axis)
     elif op == "Slice":
         step = g.among((1, 1, 2, 3, -1, -2))
         begin, end = (g.among(range(-shape[axis] - 1, shape[axis] + 2)) for _ in "be")
-        g.node("Slice", [x, g.whole(begin), g.whole(end), g.whole(axis), g.whole(step)])
+        g.node("Slice", [x, g.integers(begin), g.integers(end), g.integers(axis), g.integers(step)])
     elif op == "Pad":
         mode = g.among(("constant", "reflect", "edge"))
         widths = [g.among(range(min(3, e))) if mode == "reflect" else g.among((0, 0, 1, 2)) for e in shape * 2]
         more = [g.constant(np.float32(g.number(-1, 1)))] if mode == "constant" and g.flag() else []
-        g.node("Pad", [x, g.whole(*widths), *more], mode=mode)
+        g.node("Pad", [x, g.integers(*widths), *more], mode=mode)
     elif op == "Expand":
         wide = [g.among((e, 1)) if e > 1 else g.among((1, 2, 5)) for e in shape]
-        g.node("Expand", [x, g.whole(*([2] if g.flag(0.2) else []), *wide)])
+        g.node("Expand", [x, g.integers(*([2] if g.flag(0.2) else []), *wide)])
     elif op == "Tile":
-        g.node("Tile", [x, g.whole(*(g.among((1, 1, 2, 3)) for _ in shape))])
+        g.node("Tile", [x, g.integers(*(g.among((1, 1, 2, 3)) for _ in shape))])
     elif op == "Gather":
         count = g.among(((), (1,), (3,), (2, 2)))
         places = g.rng.integers(-shape[axis], shape[axis], count)
@@ -393,7 +393,7 @@ def _resize(g: Growing, x: str) -> None:
     if mode == "nearest":
         more["nearest_mode"] = g.among(("floor", "round_prefer_floor", "ceil", "round_prefer_ceil"))
     if g.flag():
-        g.node("Resize", [x, "", "", g.whole(*sizes)], mode=mode, **more)
+        g.node("Resize", [x, "", "", g.integers(*sizes)], mode=mode, **more)
     else:
         scales = g.constant(np.float32([1, 1, *(n / e for n, e in zip(sizes[2:], shape[2:], strict=True))]))
         g.node("Resize", [x, "", scales], mode=mode, **more)

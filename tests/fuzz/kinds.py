@@ -43,7 +43,7 @@ def _check_c(of: Any, seed: int) -> None:
     check_c(of, seed)
 
 
-def _of(text: str) -> onnx.ModelProto:
+def _decode_model(text: str) -> onnx.ModelProto:
     return onnx.load_model_from_string(base64.b64decode(text))
 
 
@@ -54,13 +54,13 @@ def _text(model: onnx.ModelProto) -> str:
 def _check_model(of: str, seed: int) -> None:
     from tests.fuzz.networks import check
 
-    check(_of(of), seed)
+    check(_decode_model(of), seed)
 
 
 def _smaller_models(of: str) -> Iterator[str]:
     from tests.fuzz.networks import smaller
 
-    return map(_text, smaller(_of(of)))
+    return map(_text, smaller(_decode_model(of)))
 
 
 def _draw_operator(seed: int) -> Any:
@@ -90,7 +90,7 @@ def _draw_special(seed: int) -> str:
 def _check_special(of: str, seed: int) -> None:
     from tests.fuzz.special import check
 
-    check(_of(of), seed)
+    check(_decode_model(of), seed)
 
 
 def _models(generator: Callable[[np.random.Generator], onnx.ModelProto]) -> Kind:
@@ -108,6 +108,6 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def case_of(kind: str, seed: int) -> Case:
+def draw_case(kind: str, seed: int) -> Case:
     """The case of a seed."""
     return {"kind": kind, "seed": seed, "of": KINDS[kind].draw(seed)}

@@ -13,9 +13,9 @@ import onnx
 from onnx import helper
 
 from autotune.compiler.build import compile_network
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import GraphError
 from autotune.tuner.settings import Settings
@@ -29,7 +29,7 @@ TOLERANCE = 1e-4
 LARGEST = 1e4
 
 
-def feeds_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
+def draw_feeds(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
     """Random inputs: within the bounds that the model states of them, else uniform in [-2, 2], integers below 3."""
     rng = np.random.default_rng([seed, 2])
     known = {weight.name for weight in model.graph.initializer}
@@ -55,11 +55,11 @@ def check(model: onnx.ModelProto, seed: int) -> None:
         Refused: the importer says that it does not support it, or ONNX Runtime cannot judge it.
         Wrong: other numbers than ONNX Runtime's.
     """
-    feeds = feeds_of(model, seed)
+    feeds = draw_feeds(model, seed)
     wanted, room = _judged(model, feeds)
     try:
         network = load_network(inferred(model), "fuzz")
-    except (ModelError, GraphError) as error:
+    except (UnsupportedModelError, GraphError) as error:
         raise Refused(f"{type(error).__name__}: {error}") from None
     found = compiled_outputs(network, feeds, *_schedules())
     names = [value.name for value in model.graph.output]

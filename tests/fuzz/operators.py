@@ -115,10 +115,10 @@ def _check(of: Operator, seed: int) -> None:
             raise
 
 
-def _refuse_traced(run: Any, given: Any, seed: int, wanted: Any, exact: Any) -> None:
+def _refuse_traced(run: Any, values: Any, seed: int, wanted: Any, exact: Any) -> None:
     """Raises Refused where PyTorch's own kernels give another result than eager PyTorch, too, for what it traces."""
     try:
-        _compare(_outcome(run, given, seed), wanted, exact)
+        _compare(_outcome(run, values, seed), wanted, exact)
     except Wrong as wrong:
         raise Refused(f"PyTorch's tracing: {str(wrong)[:200]}") from None
 
@@ -202,13 +202,13 @@ def _cast(leaf: Any, dtype: torch.dtype, other: torch.dtype) -> Any:
     return leaf.detach().to(other).requires_grad_(leaf.requires_grad)
 
 
-def _in_float64(given: Any) -> Any:
+def _in_float64(values: Any) -> Any:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        given = tree_map(lambda leaf, dtype=dtype: _cast(leaf, dtype, torch.float64), given)
-    return tree_map(lambda leaf: torch.float64 if isinstance(leaf, torch.dtype) and leaf in ROOM else leaf, given)
+        values = tree_map(lambda leaf, dtype=dtype: _cast(leaf, dtype, torch.float64), values)
+    return tree_map(lambda leaf: torch.float64 if isinstance(leaf, torch.dtype) and leaf in ROOM else leaf, values)
 
 
-def _outcome(function: Any, given: Any, seed: int) -> Any:
+def _outcome(function: Any, values: Any, seed: int) -> Any:
     """Results, gradients, and what has become of the arguments; or the error that is raised."""
 
     def own(leaf: Any) -> Any:
@@ -221,14 +221,14 @@ def _outcome(function: Any, given: Any, seed: int) -> Any:
             copied.copy_(leaf) if leaf.numel() else None
         return copied.requires_grad_(leaf.requires_grad)
 
-    given = tree_map(own, given)
+    values = tree_map(own, values)
     torch.manual_seed(seed)
     try:
-        arguments = given
+        arguments = values
         if torch.is_grad_enabled():  # what is written in place must be no leaf
-            arguments = tree_map(lambda leaf: leaf * 1 if _needs(leaf) else leaf, given)
+            arguments = tree_map(lambda leaf: leaf * 1 if _needs(leaf) else leaf, values)
         results = function(*arguments)
-        gradients = _gradients(results, given)
+        gradients = _gradients(results, values)
     except Exception as error:  # whatever PyTorch raises, the compiled function is to raise
         return error
     return results, gradients, arguments
@@ -238,9 +238,9 @@ def _needs(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
-def _gradients(results: Any, given: Any) -> Any:
+def _gradients(results: Any, values: Any) -> Any:
     ends = [end for end in tree_leaves(results) if _needs(end)]
-    wanted = [leaf for leaf in tree_leaves(given) if _needs(leaf)]
+    wanted = [leaf for leaf in tree_leaves(values) if _needs(leaf)]
     if not ends or not wanted:
         return None
     draw = torch.Generator().manual_seed(7)
@@ -264,15 +264,15 @@ def _require_determined(first: Any, second: Any) -> None:
             raise Refused("results are not determined")
 
 
-def _compare(found: Any, wanted: Any, exact: Any) -> None:
+def _compare(computed: Any, wanted: Any, exact: Any) -> None:
     """Raises Wrong where a result, a gradient or an argument is another one, or one of both is an error."""
     if isinstance(wanted, NotImplementedError):
         raise Refused("PyTorch has no kernel for this type")
-    if isinstance(wanted, Exception) or isinstance(found, Exception):
-        if isinstance(wanted, Exception) and isinstance(found, Exception):
+    if isinstance(wanted, Exception) or isinstance(computed, Exception):
+        if isinstance(wanted, Exception) and isinstance(computed, Exception):
             return
-        raise Wrong(f"the outcome must be {_said(wanted)} as without compiling, but got {_said(found)}")
-    parts = zip(("result", "gradient", "argument"), found, wanted, strict=True)
+        raise Wrong(f"the outcome must be {_said(wanted)} as without compiling, but got {_said(computed)}")
+    parts = zip(("result", "gradient", "argument"), computed, wanted, strict=True)
     for number, (name, ours, theirs) in enumerate(parts):
         best = [] if isinstance(exact, Exception) else tree_leaves(exact[number])
         mine, right = tree_leaves(ours), tree_leaves(theirs)
@@ -283,30 +283,30 @@ def _compare(found: Any, wanted: Any, exact: Any) -> None:
             _compare_leaf(f"{name} {place}", one, other, nearer)
 
 
-def _compare_leaf(title: str, found: Any, wanted: Any, exact: Any) -> None:
+def _compare_leaf(title: str, computed: Any, wanted: Any, exact: Any) -> None:
     if not isinstance(wanted, torch.Tensor):
-        if type(found) is not type(wanted):
-            raise Wrong(f"{title} must be {type(wanted).__name__}, but got {type(found).__name__}")
+        if type(computed) is not type(wanted):
+            raise Wrong(f"{title} must be {type(wanted).__name__}, but got {type(computed).__name__}")
         return
-    facts = [(t.dtype, tuple(t.shape), t.layout, t.requires_grad, _strides(t)) for t in (wanted, found)]
+    facts = [(t.dtype, tuple(t.shape), t.layout, t.requires_grad, _strides(t)) for t in (wanted, computed)]
     if facts[0] != facts[1]:
         raise Wrong(f"{title} must be {facts[0]} (dtype, shape, layout, requires_grad, strides), but got {facts[1]}")
     if wanted.layout is not torch.strided or wanted.is_nested:
-        found, wanted, exact = found.to_dense(), wanted.to_dense(), None
+        computed, wanted, exact = computed.to_dense(), wanted.to_dense(), None
     if wanted.is_quantized:
-        found, wanted, exact = found.dequantize(), wanted.dequantize(), None
-    found, wanted = found.detach(), wanted.detach()
+        computed, wanted, exact = computed.dequantize(), wanted.dequantize(), None
+    computed, wanted = computed.detach(), wanted.detach()
     if not wanted.is_floating_point() and not wanted.is_complex():
-        if not torch.equal(found, wanted):
-            at = (found != wanted).nonzero()[0].tolist()
-            raise Wrong(f"{title} must be {wanted[tuple(at)].item()} at {at}, but got {found[tuple(at)].item()}")
+        if not torch.equal(computed, wanted):
+            at = (computed != wanted).nonzero()[0].tolist()
+            raise Wrong(f"{title} must be {wanted[tuple(at)].item()} at {at}, but got {computed[tuple(at)].item()}")
         return
     if wanted.is_complex():
-        found, wanted = (torch.view_as_real(t.resolve_conj()) for t in (found, wanted))
+        computed, wanted = (torch.view_as_real(t.resolve_conj()) for t in (computed, wanted))
         exact = None
     if not isinstance(exact, torch.Tensor) or exact.shape != wanted.shape or exact.dtype != torch.float64:
         exact = wanted
-    _compare_numbers(title, found, wanted, exact.detach())
+    _compare_numbers(title, computed, wanted, exact.detach())
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -316,10 +316,10 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1)
 
 
-def _compare_numbers(title: str, found: torch.Tensor, wanted: torch.Tensor, exact: torch.Tensor) -> None:
+def _compare_numbers(title: str, computed: torch.Tensor, wanted: torch.Tensor, exact: torch.Tensor) -> None:
     """Each number is as near to the one of float64 as eager PyTorch's is, or as the type allows."""
     room = ROOM[wanted.dtype]
-    mine, theirs, right = found.double(), wanted.double(), exact.double()
+    mine, theirs, right = computed.double(), wanted.double(), exact.double()
     finite = theirs[theirs.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0
     floor = 4 * torch.finfo(torch.float64).eps if wanted.dtype == torch.float64 else 0.0  # nothing is more exact

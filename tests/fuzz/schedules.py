@@ -11,7 +11,7 @@ from search_space.ir.expr import FLOATS
 from search_space.ir.stmt import Intrinsic, LoopProgram, Stmt, walk_stmt
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets.base import BuildError, Target
 from targets.registry import get
@@ -134,7 +134,7 @@ def _schedules(workload: Workload, seed: int, target: Target, candidates: int) -
         for choices in _legal(sketch, rng, candidates):
             name = f"sketch {number} ({sketch.name}), choices {choices.tolist()}"
             try:
-                yield name, program_of(workload, sketch.algorithm, sketch.trace(choices))
+                yield name, make_program(workload, sketch.algorithm, sketch.trace(choices))
             except ScheduleError as error:
                 raise Wrong(f"{name}: a legal candidate must have a program, but ScheduleError: {error}") from None
     trace, state = random_trace(Dice(seed), space.sketches[0].initial)

@@ -18,10 +18,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.float64 import evaluate_in_float64, evaluate_nodes
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.frontends.onnx.nodes import NodeError, run_node
@@ -30,7 +30,7 @@ from autotune.tuner.settings import Settings
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.onnx_models import Array
 from tests.fuzz.graphs import random_model
-from tests.fuzz.networks import compiled_outputs, feeds_of
+from tests.fuzz.networks import compiled_outputs, draw_feeds
 from tests.fuzz.verdicts import Refused, Wrong
 
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1e30, -1e30, 1e-30])
@@ -57,7 +57,7 @@ def draw(rng: np.random.Generator) -> onnx.ModelProto:
 def feeds(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
     """Inputs of which some elements, rows or channels are special or badly scaled."""
     rng = np.random.default_rng([seed, 3])
-    values = feeds_of(model, seed)
+    values = draw_feeds(model, seed)
     for name, array in values.items():
         if array.dtype != np.float32:
             continue
@@ -91,7 +91,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
     exact, narrow, room = _judged(model, given, seed)
     try:
         network = load_network(model, "fuzz")
-    except (ModelError, GraphError) as error:
+    except (UnsupportedModelError, GraphError) as error:
         raise Refused(f"{type(error).__name__}: {error}") from None
     outputs = compiled_outputs(network, given, *_schedules())
     for value, ours in zip(model.graph.output, outputs, strict=True):
@@ -138,13 +138,13 @@ def _kind(array: Array) -> Array:
     return np.where(np.isnan(array), 1, np.where(np.isposinf(array), 2, np.where(np.isneginf(array), 3, 0)))
 
 
-def _judged(model: onnx.ModelProto, given: dict[str, Array], seed: int) -> tuple[dict[str, Array], ...]:
+def _judged(model: onnx.ModelProto, feeds: dict[str, Array], seed: int) -> tuple[dict[str, Array], ...]:
     """Outputs in float64 and in float32, and the room of each element."""
     rng = np.random.default_rng([seed, 4])
     try:
         with np.errstate(all="ignore"):
-            exact, narrow = evaluate_in_float64(model, given), evaluate_nodes(model, given)
-            moved = [_perturbed(model, given, rng) for _ in range(DRAWS)]
+            exact, narrow = evaluate_in_float64(model, feeds), evaluate_nodes(model, feeds)
+            moved = [_perturbed(model, feeds, rng) for _ in range(DRAWS)]
     except NodeError as error:
         raise Refused(f"NodeError: {str(error)[:200]}") from None
     if any(other[name].shape != exact[name].shape for other in moved for name in exact):
@@ -196,7 +196,7 @@ def _not_judged(model: onnx.ModelProto) -> str:
     return ""
 
 
-def _perturbed(model: onnx.ModelProto, given: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+def _perturbed(model: onnx.ModelProto, feeds: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Outputs in float64 with every float changed by up to one rounding of float32, at random."""
 
     def changed(array: Array) -> Array:
@@ -206,7 +206,7 @@ def _perturbed(model: onnx.ModelProto, given: dict[str, Array], rng: np.random.G
         return wide * (1 + ROUNDING * rng.uniform(-1, 1, wide.shape)) + 1e-45 * rng.uniform(-1, 1, wide.shape)
 
     opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
-    values = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer} | given
+    values = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer} | feeds
     values = {name: changed(array) for name, array in values.items()}
     for node in model.graph.node:
         values |= {name: changed(array) for name, array in run_node(node, values, opset).items()}

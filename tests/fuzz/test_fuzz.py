@@ -162,8 +162,8 @@ def test_a_wrong_operator_is_found_and_told_of(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_case_survives_text(kind: str) -> None:
     seed = 4 if kind == "special" else 3  # whose third case cannot be judged
-    case = kinds.case_of(kind, seed)
-    assert json.loads(json.dumps(case)) == case == kinds.case_of(kind, seed)
+    case = kinds.draw_case(kind, seed)
+    assert json.loads(json.dumps(case)) == case == kinds.draw_case(kind, seed)
     assert verdict(case)["verdict"] == RIGHT
 
 
@@ -208,7 +208,7 @@ def test_a_wrong_network_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPat
 def test_what_crashes_or_runs_on_is_a_finding_and_the_next_case_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = runner.Worker()
     try:
-        case = kinds.case_of("program", 3)
+        case = kinds.draw_case("program", 3)
         assert worker.ask(case)["verdict"] == RIGHT
         process = worker._alive()
         os.kill(process.pid, signal.SIGSTOP)

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 
-from tests.fuzz.kinds import KINDS, Case, case_of
+from tests.fuzz.kinds import KINDS, Case, draw_case
 from tests.fuzz.verdicts import Refused
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
@@ -35,7 +35,7 @@ def main() -> None:
     for line in sys.stdin:
         case = json.loads(line)
         if "of" not in case:
-            case = case_of(case["kind"], case["seed"])
+            case = draw_case(case["kind"], case["seed"])
         print(json.dumps({**verdict(case), "case": case}), file=answers, flush=True)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 
 HARDWARE = Hardware(
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Workload, str]] = {
 """Workload and sketch, by file."""
 
 
-def sketch_of(workload: Workload, name: str) -> Sketch:
+def find_sketch(workload: Workload, name: str) -> Sketch:
     """The sketch of that name."""
     found = {sketch.name: sketch for sketch in generate(workload, HARDWARE).sketches}
     assert name in found, f"`name` must be one of {', '.join(found)}, but got name={name!r}"
@@ -70,4 +70,4 @@ def candidate(sketch: Sketch) -> dict[str, int]:
 
 def program(workload: Workload, sketch: Sketch) -> LoopProgram:
     """The loops of that candidate."""
-    return program_of(workload, sketch.algorithm, sketch.steps.substitute(candidate(sketch)))
+    return make_program(workload, sketch.algorithm, sketch.steps.substitute(candidate(sketch)))

@@ -8,10 +8,10 @@ import llvmlite.binding as llvm
 import pytest
 
 from search_space.ir.stmt import LoopProgram
-from targets.c.source import source_of
+from targets.c.source import make_source
 from targets.cpu.emit import emit_program
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
-from tests.golden.cases import ATTRIBUTES, CASES, candidate, program, sketch_of
+from tests.golden.cases import ATTRIBUTES, CASES, candidate, find_sketch, program
 from tests.golden.compare import UPDATE, Golden
 from tests.golden.test_gpu import CASES as GPU_CASES
 
@@ -28,7 +28,7 @@ def sections(**parts: object) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_schedule_and_loops(name: str, golden: Golden) -> None:
     workload, of = CASES[name]
-    sketch = sketch_of(workload, of)
+    sketch = find_sketch(workload, of)
     numbers = "\n".join(f"{variable} = {value}" for variable, value in candidate(sketch).items())
     text = sections(
         workload=f"{workload.key}\n{of}",
@@ -49,13 +49,13 @@ def llvm_text(loops: LoopProgram) -> str:
 @pytest.mark.parametrize("name", KERNELS)
 def test_llvm_text(name: str, golden: Golden) -> None:
     workload, of = CASES[name]
-    golden.check(f"{name}.ll", llvm_text(program(workload, sketch_of(workload, of))))
+    golden.check(f"{name}.ll", llvm_text(program(workload, find_sketch(workload, of))))
 
 
 @pytest.mark.parametrize("name", IN_C)
 def test_c_text(name: str, golden: Golden) -> None:
     workload, of = CASES[name]
-    golden.check(f"{name}.c", source_of(program(workload, sketch_of(workload, of)), "kernel").whole)
+    golden.check(f"{name}.c", make_source(program(workload, find_sketch(workload, of)), "kernel").text)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -64,7 +64,7 @@ def test_llvm_text_does_not_depend_on_the_host(name: str, monkeypatch: pytest.Mo
         raise AssertionError("emission must not ask for the host")
 
     workload, of = CASES[name]
-    loops = program(workload, sketch_of(workload, of))
+    loops = program(workload, find_sketch(workload, of))
     before = llvm_text(loops)
     for function in ("get_host_cpu_name", "get_host_cpu_features", "get_default_triple"):
         monkeypatch.setattr(llvm, function, no_host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from tests.golden.compare import Golden
 from tests.gpu.candidates import legal
@@ -31,6 +31,6 @@ def test_schedule_and_loops(name: str, golden: Golden) -> None:
         "workload": f"{workload.key}\n{of}",
         "schedule": sketch.steps,
         "candidate": "\n".join(f"{variable} = {value}" for variable, value in sketch.values(row).items()),
-        "loops of the candidate": program_of(workload, sketch.algorithm, sketch.trace(row)),
+        "loops of the candidate": make_program(workload, sketch.algorithm, sketch.trace(row)),
     }
     golden.check(f"{name}.txt", "\n\n".join(f"=== {heading} ===\n{part}" for heading, part in parts.items()))

@@ -26,7 +26,7 @@ from search_space.ir.stmt import (
 from search_space.ir.verify import verify
 from search_space.lower.blocks import kernels
 from search_space.schedule.intrinsics import get_intrinsic
-from search_space.space import Sketch, algorithms_on, concrete, generate, program_of
+from search_space.space import Sketch, algorithms_on, concrete, generate, make_program
 from search_space.workloads import Workload
 from targets.registry import get
 from tests.properties.running import compiled
@@ -77,7 +77,7 @@ def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int 
 
     The loops run on the CPU as they are, those of threads one iteration after another.
     """
-    program, other = program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))
+    program, other = make_program(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))
     verify(program)
     shapes = [{b.name: b.shape for b in p.buffers.values()} for p in (program, other)]
     assert shapes[0] == shapes[1]

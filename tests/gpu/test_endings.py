@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.config import Quantisation
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.quantise import quantise_with_report
 from search_space import workloads
@@ -27,7 +27,7 @@ def launches(sketch: Sketch) -> int:
 def ended(batch: int) -> Graph:
     """Convolutions with a bias, a residual sum and a sigmoid, and a product, whose reductions are long."""
     rng = np.random.default_rng(0)
-    b = Builder("ended", {"x": TensorType((batch, 3, 5, 256)), "row": TensorType((batch, 1, 1, 256))})
+    b = GraphBuilder("ended", {"x": TensorType((batch, 3, 5, 256)), "row": TensorType((batch, 1, 1, 256))})
     narrow = b.add("relu", [conv(b, rng, "x", 1, 12)])
     wide = b.add("relu", [b.add("add", [conv(b, rng, narrow, 3, 256, padding=1), "x"])])
     gate = b.add("sigmoid", [conv(b, rng, "row", 1, 8)])

@@ -26,7 +26,7 @@ def features(sketch: Sketch, rows: np.ndarray) -> tuple[FeatureExtractor, np.nda
     return extractor, np.array(extractor(sketch.expand(rows)))
 
 
-def row_of(sketch: Sketch, **values: tuple[int, ...]) -> np.ndarray:
+def find_row(sketch: Sketch, **values: tuple[int, ...]) -> np.ndarray:
     """The candidate of given choices by the last part of a group's name; others are the first of their table."""
     found = []
     for group in sketch.groups:
@@ -39,7 +39,7 @@ def row_of(sketch: Sketch, **values: tuple[int, ...]) -> np.ndarray:
 def test_work_is_counted_once() -> None:
     """Copies are made by all threads together, so every element of a tile is copied once in a step."""
     sketch = generate(MATMUL, H200, ["direct"]).sketches[0]
-    row = row_of(sketch, rows=(2, 8, 1, 4), columns=(2, 8, 1, 4), r=(8, 1, 1), left_vector=(4,), right_vector=(4,))
+    row = find_row(sketch, rows=(2, 8, 1, 4), columns=(2, 8, 1, 4), r=(8, 1, 1), left_vector=(4,), right_vector=(4,))
     assert sketch.legal(row)[0]
     extractor, found = features(sketch, row)
     names = [s.output.buffer.name for s in extractor.statements]
@@ -80,7 +80,7 @@ def test_the_estimate_prefers_what_gpus_prefer() -> None:
     extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
 
     def seconds(**values: tuple[int, ...]) -> float:
-        row = row_of(sketch, **values)
+        row = find_row(sketch, **values)
         assert sketch.legal(row)[0], sketch.violations(row)
         return float(extractor.roofline(sketch.expand(row))[0])
 
@@ -103,7 +103,7 @@ def test_banks_of_fragments_count() -> None:
     tile = {"rows": (1, 4, 4), "columns": (1, 2, 8), "r": (4,), "left_vector": (8,), "right_vector": (8,)}
 
     def seconds(left: int, right: int) -> float:
-        row = row_of(sketch, **tile, left_pad=(left,), right_pad=(right,))
+        row = find_row(sketch, **tile, left_pad=(left,), right_pad=(right,))
         return float(extractor.roofline(sketch.expand(row))[0])
 
     assert seconds(0, 0) > 2 * seconds(8, 8)
@@ -113,7 +113,7 @@ def test_banks_of_fragments_count() -> None:
 def test_neighbours_that_share_vectors_read_them_at_once() -> None:
     """Threads form squares where both sides have an even number; otherwise no two read the same columns at once."""
     sketch = next(s for s in generate(workloads.matmul(56, 1024, 1024), H200).sketches if s.name == "direct:columns")
-    rows = [row_of(sketch, rows=(1, n, 1, 4), columns=(1, 16, 1, 4), r=(8, 1, 1)) for n in (7, 14)]
+    rows = [find_row(sketch, rows=(1, n, 1, 4), columns=(1, 16, 1, 4), r=(8, 1, 1)) for n in (7, 14)]
     extractor, found = features(sketch, np.concatenate(rows))
     of = [s.output.buffer.name for s in extractor.statements].index("b.shared.local")
     odd, even = np.exp2(found[:, of, NAMES.index("roofline.traffic1")])
@@ -124,7 +124,7 @@ def test_blocks_take_time_to_start() -> None:
     (sketch,) = generate(workloads.elementwise("relu", (4096, 4096)), H200).sketches
     extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
     few, many = (
-        float(extractor.roofline(sketch.expand(row_of(sketch, vector=(1,), threads=threads)))[0])
+        float(extractor.roofline(sketch.expand(find_row(sketch, vector=(1,), threads=threads)))[0])
         for threads in ((256, 8), (32, 1))
     )
     assert many > 2 * few

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import onnx
 import pytest
 
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.zoo import bert_base
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets.cuda.nvrtc import compile_cubin
 from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
@@ -37,7 +37,7 @@ def test_every_task_has_kernels(name: str) -> None:
             continue
         sketch = space.sketches[number % len(names)]
         (row,) = legal(sketch, 1, number)
-        program = program_of(task.workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(task.workload, sketch.algorithm, sketch.trace(row))
         texts[kind] = emit_program(TARGET.device_program(program, "kernel"))
     assert len(texts) > 2 and all("__global__" in text for text in texts.values())
     shortest = min(texts.values(), key=len)

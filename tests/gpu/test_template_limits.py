@@ -9,7 +9,7 @@ import pytest
 
 from search_space import te
 from search_space.hardware import GpuLimits
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.template import template
 from search_space.template.registry import TEMPLATES
 from targets.base import BuildError
@@ -83,7 +83,7 @@ def test_what_is_refused_as_illegal_is_what_the_target_refuses(space):
     rows = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
     legal = sketch.legal(rows)
     for choice, keeps in [*((row, True) for row in rows[legal][:2]), *((row, False) for row in rows[~legal][:3])]:
-        program = program_of(space.workload, sketch.algorithm, sketch.trace(choice))
+        program = make_program(space.workload, sketch.algorithm, sketch.trace(choice))
         try:
             device_program(program, SMALL.gpu)
             assert keeps

@@ -8,7 +8,7 @@ from search_space import te, te_json, workloads
 from search_space.ir.expr import const
 from search_space.ir.stmt import Intrinsic, walk_stmt
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.warp_intrinsics import MMAS, SUMS, Mma, mma_for
 from search_space.workloads import Workload
 from tests.gpu.candidates import check, legal
@@ -28,7 +28,7 @@ SMALL: tuple[tuple[Workload, str], ...] = (
 )
 
 
-def place(fragment: Fragment, row: int, column: int) -> tuple[int, int]:
+def lane_and_register(fragment: Fragment, row: int, column: int) -> tuple[int, int]:
     """Lane and register of an element."""
     at = const(row), const(column)
     return int(fragment.lane(*at).value), int(fragment.register(*at).value)
@@ -36,12 +36,12 @@ def place(fragment: Fragment, row: int, column: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("mma", MMAS, ids=lambda m: m.product.name)
 def test_lanes_hold_every_element_once(mma: Mma) -> None:
-    def held(intrinsic: TensorIntrin) -> list[Fragment]:
+    def fragments(intrinsic: TensorIntrin) -> list[Fragment]:
         return [f for f in intrinsic.fragments if f is not None]
 
-    for fragment in (*held(mma.left), *held(mma.right), *held(mma.product)):
+    for fragment in (*fragments(mma.left), *fragments(mma.right), *fragments(mma.product)):
         rows, columns = fragment.shape
-        found = {place(fragment, i, j) for i in range(rows) for j in range(columns)}
+        found = {lane_and_register(fragment, i, j) for i in range(rows) for j in range(columns)}
         assert found == {(lane, r) for lane in range(32) for r in range(fragment.registers)}
 
 
@@ -54,24 +54,28 @@ def test_layouts_are_those_of_the_ptx_manual() -> None:
         for i in range(8):
             row = group if i in (0, 1, 4, 5) else group + 8
             column = within * 2 + (i & 1) + (8 if i >= 4 else 0)
-            assert place(left, row, column) == (lane, i)
+            assert lane_and_register(left, row, column) == (lane, i)
         for i in range(4):
-            assert place(right, within * 2 + (i & 1) + (8 if i >= 2 else 0), group) == (lane, i)
-            assert place(SUMS, group if i < 2 else group + 8, within * 2 + (i & 1)) == (lane, i)
+            assert lane_and_register(right, within * 2 + (i & 1) + (8 if i >= 2 else 0), group) == (lane, i)
+            assert lane_and_register(SUMS, group if i < 2 else group + 8, within * 2 + (i & 1)) == (lane, i)
 
 
 def test_layouts_of_tfloat32_are_those_of_the_ptx_manual() -> None:
     """Rows and columns of a0..a3 and b0, b1 of mma.m16n8k8 with .tf32."""
     mma = mma_for(H200, "tfloat32", "tfloat32", "float32")
-    assert mma is not None and mma.product.name == "mma_m16n8k8_tfloat32_tfloat32" and mma.held == ("float32",) * 3
+    assert (
+        mma is not None
+        and mma.product.name == "mma_m16n8k8_tfloat32_tfloat32"
+        and mma.register_dtypes == ("float32",) * 3
+    )
     left, right, _ = mma.product.fragments
     assert left is not None and right is not None
     for lane in range(32):
         group, within = lane // 4, lane % 4
         for i in range(4):
-            assert place(left, group + 8 * (i & 1), within + 4 * (i >> 1)) == (lane, i)
+            assert lane_and_register(left, group + 8 * (i & 1), within + 4 * (i >> 1)) == (lane, i)
         for i in range(2):
-            assert place(right, within + 4 * i, group) == (lane, i)
+            assert lane_and_register(right, within + 4 * i, group) == (lane, i)
 
 
 @pytest.mark.parametrize(("workload", "algorithm"), SMALL, ids=str)
@@ -123,6 +127,6 @@ def test_traces_replay_in_a_process_that_has_no_rules() -> None:
     sketch = generate(workload, H200, ["direct"]).sketches[0]
     (row,) = legal(sketch, 1)
     trace = sketch.trace(row)
-    assert str(program_of(workload, "direct", type(trace).from_json(trace.to_json()))) == str(
-        program_of(workload, "direct", trace)
+    assert str(make_program(workload, "direct", type(trace).from_json(trace.to_json()))) == str(
+        make_program(workload, "direct", trace)
     )

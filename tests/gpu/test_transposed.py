@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
@@ -37,8 +37,8 @@ def transposed(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "floa
 
 def first(workload: Workload) -> LoopProgram:
     """The roofline's choice."""
-    found = by_roofline(Task("task", workload), settings_with(target="cuda"))
-    return program_of(workload, found.algorithm, found.trace)
+    found = select_by_roofline(Task("task", workload), settings_with(target="cuda"))
+    return make_program(workload, found.algorithm, found.trace)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from measure.pool import Trial
 from search_space import workloads
 from search_space.ir.expr import const, var
 from search_space.ir.stmt import LoopProgram, Store
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets.cuda.driver import device_arch, missing_device
 from targets.cuda.kernel import CudaKernel
@@ -49,14 +49,14 @@ def target() -> CudaTarget:
     return CudaTarget(first_device().arch)
 
 
-@pytest.mark.parametrize(("workload", "place"), sketches((*SMALL, *LARGER), device_arch()))
-def test_every_sketch_computes_the_reference(workload: Workload, place: int, target: CudaTarget) -> None:
+@pytest.mark.parametrize(("workload", "index"), sketches((*SMALL, *LARGER), device_arch()))
+def test_every_sketch_computes_the_reference(workload: Workload, index: int, target: CudaTarget) -> None:
     given = workload.make_inputs(0)
     rtol, atol = workload.tolerance
     wanted = workload.reference(*given).astype(np.float64)
-    sketch = generate(workload, target.hardware).sketches[place]
-    for row in legal(sketch, 2, seed=place):
-        module = target.build(program_of(workload, sketch.algorithm, sketch.trace(row)))
+    sketch = generate(workload, target.hardware).sketches[index]
+    for row in legal(sketch, 2, seed=index):
+        module = target.build(make_program(workload, sketch.algorithm, sketch.trace(row)))
         out = CudaKernel(module).bind(given).run().astype(np.float64)
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=f"{sketch.name} {sketch.values(row)}")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.warpgroup_intrinsics import WGMMA
 from search_space.workloads import Workload
 from targets.cuda.driver import device_arch, missing_device
@@ -42,14 +42,14 @@ def target() -> CudaTarget:
     return CudaTarget(own_arch(first_device().arch))
 
 
-@pytest.mark.parametrize(("workload", "place"), sketches(SOME, own_arch(device_arch())))
-def test_every_sketch_computes_the_reference(workload: Workload, place: int, target: CudaTarget) -> None:
+@pytest.mark.parametrize(("workload", "index"), sketches(SOME, own_arch(device_arch())))
+def test_every_sketch_computes_the_reference(workload: Workload, index: int, target: CudaTarget) -> None:
     given = workload.make_inputs(0)
     rtol, atol = workload.tolerance
     wanted = workload.reference(*given).astype(np.float64)
-    sketch = generate(workload, target.hardware).sketches[place]
-    for row in legal(sketch, 2, seed=place):
-        module = target.build(program_of(workload, sketch.algorithm, sketch.trace(row)))
+    sketch = generate(workload, target.hardware).sketches[index]
+    for row in legal(sketch, 2, seed=index):
+        module = target.build(make_program(workload, sketch.algorithm, sketch.trace(row)))
         assert module.metadata["notes"] == [], (sketch.name, sketch.values(row))
         out = CudaKernel(module).bind(given).run().astype(np.float64)
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=f"{sketch.name} {sketch.values(row)}")
@@ -65,7 +65,7 @@ def test_the_device_agrees_with_the_emulator(target: CudaTarget) -> None:
         if "wgmma" not in sketch.name:
             continue
         (row,) = legal(sketch, 1)
-        program = program_of(workload, "direct", sketch.trace(row))
+        program = make_program(workload, "direct", sketch.trace(row))
         out = CudaKernel(target.build(program)).bind(given).run()
         np.testing.assert_allclose(out, emulate(target.device_program(program), named)["matmul"], rtol=1e-4, atol=1e-4)
 
@@ -82,5 +82,5 @@ def test_products_are_rounded_only_where_it_is_asked_for(target: CudaTarget) -> 
         wanted = factors[0][:, :1] * factors[1][:1]
         for sketch in generate(workload, target.hardware, ["direct"]).sketches:
             (row,) = legal(sketch, 1)
-            module = target.build(program_of(workload, "direct", sketch.trace(row)))
+            module = target.build(make_program(workload, "direct", sketch.trace(row)))
             np.testing.assert_array_equal(CudaKernel(module).bind([a, b]).run(), wanted, err_msg=sketch.name)

@@ -13,7 +13,7 @@ import pytest
 import autotune
 from autotune.compiler.executable.compile import Compiler
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets.cuda.driver import missing_device
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.target import CudaTarget
@@ -37,7 +37,7 @@ def test_times_grow_with_the_work_and_cold_ones_are_not_less(target: CudaTarget)
         workload = workloads.softmax(rows=rows, columns=1024)
         sketch = generate(workload, target.hardware).sketches[0]
         (row,) = legal(sketch, 1)
-        module = target.build(program_of(workload, sketch.algorithm, sketch.trace(row)))
+        module = target.build(make_program(workload, sketch.algorithm, sketch.trace(row)))
         bound = CudaKernel(module).bind(workload.make_inputs(0), copies)
         bound.time(4)
         return float(np.median(bound.time(32)))

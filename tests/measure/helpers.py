@@ -10,7 +10,7 @@ from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.provenance import Provenance
 from measure.record import Record
-from search_space.schedule.trace import key_of
+from search_space.schedule.trace import compute_key
 
 EXECUTOR = "tests.measure.fake_executor:FakeExecutor"
 
@@ -21,7 +21,7 @@ def trial(args: dict[str, Any] | None = None, options: dict[str, Any] | None = N
     workload = {"operator": "fake", "args": args or {}}
     keys = {
         "workload_key": f"fake({json.dumps(args or {})})",
-        "trace_key": key_of(trace),
+        "trace_key": compute_key(trace),
     }
     return Trial(workload, "direct", trace, **{**keys, **(options or {})})
 
@@ -34,13 +34,13 @@ def record(seconds: float = 1e-3, time: float = 0.0, **options: Any) -> Record:
     return Record.of(result, Provenance(time=time, sketch="tile", order=step), host={"cores": 2})
 
 
-def changed(given: Record, **values: Any) -> Record:
+def changed(record: Record, **values: Any) -> Record:
     """A record with other values in its trial, outcome and provenance, whichever has a field of that name."""
     parts = {}
     for part in ("trial", "outcome", "provenance"):
-        named = {item.name for item in fields(getattr(given, part))} & values.keys()
-        parts[part] = replace(getattr(given, part), **{name: values.pop(name) for name in named})
-    return replace(given, **{**parts, **values})
+        named = {item.name for item in fields(getattr(record, part))} & values.keys()
+        parts[part] = replace(getattr(record, part), **{name: values.pop(name) for name in named})
+    return replace(record, **{**parts, **values})
 
 
 def edited(data: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:

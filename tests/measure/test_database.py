@@ -23,7 +23,7 @@ from measure.pool import Trial, TrialResult
 from measure.provenance import Provenance
 from measure.record import HEAD, Record
 from search_space import workloads
-from search_space.schedule.trace import key_of
+from search_space.schedule.trace import compute_key
 from tests.measure.helpers import changed, edited, record, trial
 
 
@@ -174,7 +174,7 @@ def real(step=0, **changes):
     """Line of a record of a real workload, with other fields."""
     workload = workloads.matmul(m=64, n=64, k=64)
     steps = [{"step": "fuse", "stage": "matmul", "axes": ["i", "j"]}]
-    tried = Trial(workload.to_json(), "direct", steps, workload_key=workload.key, trace_key=key_of(steps))
+    tried = Trial(workload.to_json(), "direct", steps, workload_key=workload.key, trace_key=compute_key(steps))
     result = TrialResult(tried, 0, Outcome((1e-3,), 1e-3, spread=0.0))
     true = orjson.loads(Record.of(result, Provenance(order=step)).to_line())
     return orjson.dumps(edited(true, changes), option=orjson.OPT_SORT_KEYS) + b"\n"
@@ -197,8 +197,14 @@ TYPED = [{"step": "fuse", "stage": "matmul", "axes": 3}]
         ({"seconds": 1e-9, "latencies": [1e-9]}, "`seconds` must be at least 5.24e-09 for this workload"),
         ({"error": "crash"}, "`latencies` and `seconds` must be empty where error=crash"),
         ({"trace_key": "0" * 64}, "`trace_key` must be that of the trace, [0-9a-f]{64}, but got '0000"),
-        ({"trace": OTHER, "trace_key": key_of(OTHER)}, "`trace` must be a schedule, but `step` must be one of split"),
-        ({"trace": TYPED, "trace_key": key_of(TYPED)}, "`axes` of a fuse step must be a list of names, but got axes=3"),
+        (
+            {"trace": OTHER, "trace_key": compute_key(OTHER)},
+            "`trace` must be a schedule, but `step` must be one of split",
+        ),
+        (
+            {"trace": TYPED, "trace_key": compute_key(TYPED)},
+            "`axes` of a fuse step must be a list of names, but got axes=3",
+        ),
         ({"workload_key": "matmul(m=1)"}, r"`workload_key` must be that of the workload, matmul\(m=64"),
         ({"workload": {"operator": "matmul", "args": {"m": 64}}}, "`workload` must be one of its operator"),
         ({"threads": 0}, "`threads` must be from 1 to 1024, but got threads=0"),
@@ -216,7 +222,7 @@ def test_a_record_that_cannot_be_true_is_left_out_and_those_beside_it_are_used(p
         assert re.match(rf"{re.escape(str(path))}:2: .*{sentence}", told), told
         assert database.notes == [f"{told}; the record is left out"] and told in caplog.text
         assert path.read_bytes() == before
-        assert database.append(record(step=4)).place.line == 5
+        assert database.append(record(step=4)).position.line == 5
     assert path.read_bytes() == before + record(step=4).to_line()
     with Database(path, readonly=True) as database:
         assert [item.provenance.order for item in database] == [1, 3, 4] and len(database.refused) == 1
@@ -238,7 +244,7 @@ def test_a_last_line_that_is_whole_but_not_true_is_no_torn_one(path):
     assert path.read_bytes() == whole
     with Database(path) as database:
         assert len(database) == 1 and "put back" in database.repaired
-        assert database.append(record(step=3)).place.line == 3
+        assert database.append(record(step=3)).position.line == 3
     assert path.read_bytes() == whole + b"\n" + record(step=3).to_line()
 
 
@@ -301,8 +307,8 @@ def test_two_writers_take_turns_and_know_their_lines(path):
         second.append(record(step=3))
         first.append(record(step=4))
         assert [item.provenance.order for item in first] == [1, 4]  # what it had on opening, and its own
-        assert [item.place.line for item in first] == [1, 4]
-        assert [item.place.line for item in second] == [2, 3]
+        assert [item.position.line for item in first] == [1, 4]
+        assert [item.position.line for item in second] == [2, 3]
     with Database(path, readonly=True) as database:
         assert [item.provenance.order for item in database] == [1, 2, 3, 4]
 
@@ -376,8 +382,8 @@ def test_records_that_come_together_are_synced_once(path, monkeypatch):
         assert len(synced) == 1 and [item.provenance.order for item in placed] == [0, 1, 2, 3, 4]
         other.append(record(step=5))
         placed += database.extend([record(step=6), record(step=7)])
-        assert [item.place.line for item in placed] == [1, 2, 3, 4, 5, 7, 8]
-        assert list(database) == placed and [item.place for item in database] == [item.place for item in placed]
+        assert [item.position.line for item in placed] == [1, 2, 3, 4, 5, 7, 8]
+        assert list(database) == placed and [item.position for item in database] == [item.position for item in placed]
     assert path.read_bytes() == b"".join(record(step=step).to_line() for step in range(8))
 
 

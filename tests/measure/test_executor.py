@@ -31,7 +31,7 @@ class FakeWorkload:
     def from_json(cls, data: dict[str, Any]) -> FakeWorkload:
         return cls(data)
 
-    def tolerance_of(self, algorithm):
+    def get_tolerance(self, algorithm):
         return (1e-4, 1e-5)
 
     def make_inputs(self, seed):
@@ -69,7 +69,7 @@ class FakeTarget:
         return ("bound", inputs, copies)
 
 
-def program_of(workload, algorithm, trace):
+def make_program(workload, algorithm, trace):
     fault = trace.to_json()[0].get("fault")
     if fault == "schedule":
         raise ScheduleError("`factor` must divide extent, but got factor=3, extent=8")
@@ -86,7 +86,7 @@ def executor(monkeypatch):
 
     trace = SimpleNamespace(from_json=lambda steps: SimpleNamespace(to_json=lambda: steps))
     install("search_space.schedule.trace", Trace=trace)
-    install("search_space.space", program_of=program_of)
+    install("search_space.space", program_of=make_program)
     install("search_space.workloads", Workload=FakeWorkload)
     registry = install("targets.registry", get=lambda name: {"cpu": FakeTarget()}[name])
     monkeypatch.setattr(targets, "registry", registry, raising=False)

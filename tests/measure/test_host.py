@@ -60,7 +60,7 @@ def test_builds_share_the_host_and_timing_has_it_alone(tmp_path):
     one, two = HostLock(tmp_path / "lock"), HostLock(tmp_path / "lock")
     assert one.acquire("build", 0) and two.acquire("build", 0)
     assert not two.acquire("time", 0.01)
-    assert two.held is None
+    assert two.phase is None
     one.release()
     assert two.acquire("time", 0) and two.acquire("time", 0)
     assert not one.acquire("build", 0.01)

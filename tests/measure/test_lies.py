@@ -65,12 +65,12 @@ CRASHES = [
 ]
 
 
-def played(given: Trial, check: bool = True) -> dict[str, object]:
+def played(trial_given: Trial, check: bool = True) -> dict[str, object]:
     """The worker's answer to a trial, timed as long as the winner of a search."""
     executor = LyingExecutor()
     timing = TimingPolicy(budget_seconds=0.0, min_samples=50).to_json()
-    request = {"trial": given.to_json(), "timing": timing, "check": check}
-    header, _ = Runner(executor, 1 << 20).handle(request, executor.build(given), lambda: None)
+    request = {"trial": trial_given.to_json(), "timing": timing, "check": check}
+    header, _ = Runner(executor, 1 << 20).handle(request, executor.build(trial_given), lambda: None)
     return header
 
 

@@ -23,12 +23,12 @@ from tests.measure.helpers import record, trial
 latencies = st.lists(st.sampled_from([1e-3, 2e-3, 3e-3, math.nan]) | st.floats(1e-9, 1e3), max_size=12)
 
 
-def made(place: int, seconds: float) -> Record:
+def make_record(index: int, seconds: float) -> Record:
     """A record; NaN makes a failure."""
     if math.isnan(seconds):
-        failed = TrialResult(trial(step_number=place), 0, Outcome(error=ErrorClass.crash, message=f"failed {place}"))
-        return Record.of(failed, Provenance(time=1.0, order=place))
-    return record(seconds, step=place)
+        failed = TrialResult(trial(step_number=index), 0, Outcome(error=ErrorClass.crash, message=f"failed {index}"))
+        return Record.of(failed, Provenance(time=1.0, order=index))
+    return record(seconds, step=index)
 
 
 def same(left, right) -> bool:
@@ -40,7 +40,7 @@ def same(left, right) -> bool:
 @given(latencies, st.lists(st.booleans(), min_size=12, max_size=12), st.integers(0, 14))
 def test_a_log_says_what_a_list_would_say(tmp_path_factory, seconds, in_file, count):
     path = tmp_path_factory.mktemp("log") / "records.jsonl"
-    plain = [made(place, value) for place, value in enumerate(seconds)]
+    plain = [make_record(place, value) for place, value in enumerate(seconds)]
     with Database(path) as database:
         log = RecordLog(database.append(one) if kept else one for one, kept in zip(plain, in_file, strict=False))
     # The database is closed: a log outlives it.
@@ -51,7 +51,7 @@ def test_a_log_says_what_a_list_would_say(tmp_path_factory, seconds, in_file, co
     fastest = sorted((one for one in plain if one.ok), key=lambda one: one.seconds)
     assert same(log.fastest(count), fastest[:count])
     for place, one in enumerate(plain):
-        assert (log[place].place is not None) == in_file[place]
+        assert (log[place].position is not None) == in_file[place]
         assert same([log[place - len(plain)]], [one])
 
 
@@ -84,9 +84,9 @@ def test_a_record_knows_where_it_stands(tmp_path):
     path = tmp_path / "records.jsonl"
     with Database(path) as database:
         placed = [database.append(record(step=place)) for place in range(3)]
-        assert [one.place.line for one in placed] == [1, 2, 3]
-        assert [one.place for one in database] == [one.place for one in placed]
-        assert placed[1] == record(step=1) and record().place is None
+        assert [one.position.line for one in placed] == [1, 2, 3]
+        assert [one.position for one in database] == [one.position for one in placed]
+        assert placed[1] == record(step=1) and record().position is None
     lines = path.read_bytes().splitlines(keepends=True)
     assert b"place" not in lines[0] and placed[1].to_line() == lines[1]
 
@@ -96,7 +96,7 @@ def test_a_line_that_was_overwritten_is_named(tmp_path):
     with Database(path) as database:
         log = RecordLog([database.append(record(step=0)), database.append(record(step=1))])
     with path.open("r+b") as file:
-        file.seek(log[1].place.offset)
+        file.seek(log[1].position.offset)
         file.write(b"#")
     assert log[0].provenance.order == 0
     with pytest.raises(RecordError, match=r"records\.jsonl:2: a record must be one line of JSON, but got #"):

@@ -13,7 +13,7 @@ from measure.database import Database
 from measure.errors import OutcomeError, RecordError
 from measure.provenance import Kind, Provenance
 from measure.record import Record
-from measure.schema1 import provenance_of
+from measure.schema1 import parse_provenance
 from tests.measure.helpers import record
 
 LINES = (Path(__file__).parent / "schema1.jsonl").read_bytes().splitlines()
@@ -101,8 +101,8 @@ def test_the_score_is_read_from_the_text():
         ("tpe round=0 score=1.5e-07 transfer choices=", 1.5e-7),
         ("mine score=3", 3.0),
     ):
-        assert provenance_of(text)["score"] == score
+        assert parse_provenance(text)["score"] == score
     for text in ("", "finals", "random round=0 choices=1", "a highscore=3"):
-        assert "score" not in provenance_of(text)
+        assert "score" not in parse_provenance(text)
     with pytest.raises(OutcomeError, match="`provenance` must be a string"):
-        provenance_of(None)
+        parse_provenance(None)

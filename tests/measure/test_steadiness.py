@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure import steadiness
-from measure.steadiness import DISAGREE, busy_cores, disagreement, halves_of, spread_of, tell_if_busy
+from measure.steadiness import DISAGREE, busy_cores, compute_spread, disagreement, half_medians, tell_if_busy
 
 TIMES = st.lists(st.floats(1e-9, 10.0), min_size=1, max_size=40)
 
@@ -18,18 +18,18 @@ TIMES = st.lists(st.floats(1e-9, 10.0), min_size=1, max_size=40)
 @given(TIMES)
 def test_spread_is_that_of_the_quartiles(seconds):
     low, middle, high = np.quantile(seconds, (0.25, 0.5, 0.75))
-    assert spread_of(seconds) == pytest.approx((high - low) / middle)
-    assert spread_of([seconds[0]] * 9) == 0 and math.isnan(spread_of([]))
+    assert compute_spread(seconds) == pytest.approx((high - low) / middle)
+    assert compute_spread([seconds[0]] * 9) == 0 and math.isnan(compute_spread([]))
 
 
 @given(TIMES, st.floats(1.2, 10.0))
 def test_halves_disagree_where_the_machine_changed(seconds, factor):
     steady = [seconds[0]] * 10
-    assert disagreement(halves_of(steady)) == 0
+    assert disagreement(half_medians(steady)) == 0
     changed = [*steady, *(factor * each for each in steady)]
-    assert disagreement(halves_of(changed)) == pytest.approx(factor - 1) and factor - 1 > DISAGREE
-    assert disagreement(halves_of(seconds[:5])) == 0  # of few timings nothing is said
-    assert disagreement(halves_of([math.nan] * 8)) == 0
+    assert disagreement(half_medians(changed)) == pytest.approx(factor - 1) and factor - 1 > DISAGREE
+    assert disagreement(half_medians(seconds[:5])) == 0  # of few timings nothing is said
+    assert disagreement(half_medians([math.nan] * 8)) == 0
 
 
 def told():

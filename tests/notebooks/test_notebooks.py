@@ -12,7 +12,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from autotune.run.sweep import Point, draw
+from autotune.run.sweep import SweepPoint, draw
 from tests.notebooks import program
 
 pytestmark = pytest.mark.xdist_group("notebooks")  # one process imports what they need, and forks
@@ -62,7 +62,7 @@ def test_a_sweep_draws_without_taking_the_notebooks_backend(tmp_path: Path) -> N
     before = matplotlib.get_backend()
     try:
         matplotlib.use("svg")
-        draw([Point({"log_inp_buffer": 15}, "design.json", 1024, 1e-3)], tmp_path / "sweep.png")
+        draw([SweepPoint({"log_inp_buffer": 15}, "design.json", 1024, 1e-3)], tmp_path / "sweep.png")
         assert matplotlib.get_backend() == "svg" and (tmp_path / "sweep.png").stat().st_size > 0
     finally:
         matplotlib.use(before)

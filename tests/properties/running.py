@@ -32,14 +32,14 @@ def examples(count: int) -> int:
     return count * settings.default.max_examples // 100
 
 
-def same(found: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> None:
+def same(computed: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> None:
     """Equal for integers; for floats equal up to the order of sums."""
     if dtype in FLOATS:
-        a, b = found.astype(np.float64), wanted.astype(np.float64)
+        a, b = computed.astype(np.float64), wanted.astype(np.float64)
         scale = max(1.0, float(np.abs(b).max()))
         np.testing.assert_allclose(a, b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale, err_msg=what)
     else:
-        np.testing.assert_array_equal(found, wanted, err_msg=what)
+        np.testing.assert_array_equal(computed, wanted, err_msg=what)
 
 
 def no_code(error: BuildError) -> bool:

@@ -22,7 +22,7 @@ from search_space.ir import expr
 from search_space.ir.expr import Expr, size, var, walk
 from search_space.ir.flat import merge_divisions
 from search_space.ir.polynomial import monomial_of, nonpositive, poly
-from search_space.ir.sizes import sizes_of
+from search_space.ir.sizes import find_sizes
 from search_space.ir.stmt import LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
@@ -104,8 +104,8 @@ def test_code_is_the_same_whichever_expressions_are_older_or_still_held(monkeypa
     first = texts()
     assert len(first) >= 16
     choices: list[Callable[[Expr], bool]] = [
-        lambda e: not sizes_of([e]) and all(node.op != "load" for node in walk(e)),  # as at other sizes
-        lambda e: bool(sizes_of([e])),
+        lambda e: not find_sizes([e]) and all(node.op != "load" for node in walk(e)),  # as at other sizes
+        lambda e: bool(find_sizes([e])),
         lambda e: rng.random() < 0.2,
         lambda e: True,
     ]

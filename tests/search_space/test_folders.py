@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiler.cache.place import folder_of
-from autotune.tuner.database.place import open_schedules, own_path
+from autotune.compiler.cache.locations import resolve_folder
+from autotune.tuner.database.locations import open_schedules, own_path
 from measure.ray.cluster import _joining
 from search_space import folders
 from search_space.folders import FolderError, cache_folder, data_folder, runtime_folder
@@ -64,25 +64,25 @@ def test_locks_lie_in_the_sessions_folder_if_it_is_private(
 def test_a_user_without_a_home_has_a_private_folder(nobody: Path) -> None:
     own = nobody / f"autotune-{os.getuid()}"
     assert [folder() for folder in EACH] == [own] * 3 and own.stat().st_mode & 0o777 == 0o700
-    assert folder_of() == own / "kernels" and own_path() == own / "schedules.jsonl"
+    assert resolve_folder() == own / "kernels" and own_path() == own / "schedules.jsonl"
     assert len(open_schedules("own")) == len(open_schedules("shipped"))
     assert _joining()["RAY_AUTH_MODE"] in ("disabled", os.environ.get("RAY_AUTH_MODE"))
 
 
 @pytest.mark.parametrize("folder", EACH)
-@pytest.mark.parametrize("taken", ["writable", "link", "file", "foreign"])
+@pytest.mark.parametrize("way", ["writable", "link", "file", "foreign"])
 def test_a_folder_that_somebody_else_has_is_refused(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch, folder: Callable[[], Path], taken: str
+    nobody: Path, monkeypatch: pytest.MonkeyPatch, folder: Callable[[], Path], way: str
 ) -> None:
     own = folder()
-    if taken == "writable":
+    if way == "writable":
         own.chmod(0o777)
-    elif taken == "foreign":
+    elif way == "foreign":
         stranger = os.getuid() + 1
         monkeypatch.setattr(os, "getuid", lambda: stranger)
         own.rename(nobody / f"autotune-{stranger}")
     else:
         own.rename(nobody / "elsewhere")
-        own.symlink_to(nobody / "elsewhere") if taken == "link" else own.touch()
+        own.symlink_to(nobody / "elsewhere") if way == "link" else own.touch()
     with pytest.raises(FolderError, match=r"nobody else may write to, but got .*; remove it, or set `XDG_\w+` to"):
         folder()

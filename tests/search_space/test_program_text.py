@@ -9,7 +9,7 @@ from search_space.ir.expr import const, eq, load, var
 from search_space.ir.render import SharedText, is_large
 from search_space.lower import lower
 from search_space.schedule.state import initial_state
-from tests.golden.cases import program, sketch_of
+from tests.golden.cases import find_sketch, program
 
 
 def test_text_of_shared_subterms_grows_with_their_number() -> None:
@@ -60,6 +60,6 @@ def test_a_choice_of_constants_is_a_table() -> None:
 def test_programs_of_transforms_have_readable_lines() -> None:
     """Every row of Winograd's matrices occurs once; before, lines had up to 18,746 characters."""
     conv = workloads.conv2d(height=28, width=28, in_channels=64, out_channels=64, kernel=3, padding=1)
-    text = str(program(conv, sketch_of(conv, "winograd4:block/pad_root")))
+    text = str(program(conv, find_sketch(conv, "winograd4:block/pad_root")))
     assert len(text) < 10_000 and max(map(len, text.splitlines())) < 500
     assert text.count("weight[0, 0, ") == 1 and re.search(r"table\d+ = case weight_tiles\.p1:\n +0: t\d+\n", text)

@@ -41,43 +41,43 @@ def old(path: Path) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_signal_leaves_behind_is_removed_by_the_next_process(place: Path, number: int) -> None:
-    command, environment = [sys.executable, "-c", HOLDING], {**os.environ, "TMPDIR": str(place)}
+def test_what_a_signal_leaves_behind_is_removed_by_the_next_process(folder: Path, number: int) -> None:
+    command, environment = [sys.executable, "-c", HOLDING], {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())
         old(left)
         try:
-            remove_stale(place)
+            remove_stale(folder)
             assert (left / "file").exists()
         finally:
             process.send_signal(number)
         process.wait(30)
     assert left.exists()
     with ScratchFolder("test") as own:
-        assert not left.exists() and Path(own).parent == place
-    assert list(place.iterdir()) == []
+        assert not left.exists() and Path(own).parent == folder
+    assert list(folder.iterdir()) == []
 
 
-def test_only_old_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_old_folders_of_ours_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("autotune-scratch-young", "autotune-scratch-old", "others-old"):
-        (place / name).mkdir()
-    (place / "autotune-scratch-link").symlink_to(place / "others-old")
-    old(place / "autotune-scratch-old")
-    old(place / "others-old")
-    remove_stale(place)
-    assert {path.name for path in place.iterdir()} == {"autotune-scratch-young", "autotune-scratch-link", "others-old"}
-    old(place / "autotune-scratch-young")
+        (folder / name).mkdir()
+    (folder / "autotune-scratch-link").symlink_to(folder / "others-old")
+    old(folder / "autotune-scratch-old")
+    old(folder / "others-old")
+    remove_stale(folder)
+    assert {path.name for path in folder.iterdir()} == {"autotune-scratch-young", "autotune-scratch-link", "others-old"}
+    old(folder / "autotune-scratch-young")
     stranger = os.getuid() + 1
     monkeypatch.setattr(os, "getuid", lambda: stranger)
-    remove_stale(place)
-    assert (place / "autotune-scratch-young").exists()
+    remove_stale(folder)
+    assert (folder / "autotune-scratch-young").exists()
 
 
 def test_every_temporary_folder_of_the_package_goes_with_its_process() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space import te
 from search_space.dtypes import numpy_dtype
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.text import LLVM_TYPE
@@ -34,14 +34,14 @@ def test_every_sketch_transposes_and_reads_nothing_past_the_array(rows: int, row
         rows_of_choices = [[place % len(g.table) for g in sketch.groups] for place in range(3)]
         choices = np.array(rows_of_choices, np.int32).reshape(3, len(sketch.groups))
         for choice in choices[sketch.legal(choices)]:
-            module = target.build(program_of(workload, sketch.algorithm, sketch.trace(choice)))
+            module = target.build(make_program(workload, sketch.algorithm, sketch.trace(choice)))
             np.testing.assert_array_equal(target.load(module).bind([x], fenced=True).run(), x.T)
 
 
 def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
     workload, target = transposed(224, 21), registry.get("cpu")
-    found = by_roofline(Task("transpose", workload), settings_with())
-    program = program_of(workload, found.algorithm, found.trace)
+    found = select_by_roofline(Task("transpose", workload), settings_with())
+    program = make_program(workload, found.algorithm, found.trace)
     text, *_ = target.llvm_ir(program)
     assert "masked.gather" not in text
     assert text.count("load <4 x float>") == target.hardware.float_lanes
@@ -50,8 +50,8 @@ def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_of_16_bits_as_many_bytes_are_moved_at_once(dtype: str) -> None:
     workload, target = transposed(224, 24, dtype), registry.get("cpu")
-    found = by_roofline(Task("transpose", workload), settings_with())
-    text, *_ = target.llvm_ir(program_of(workload, found.algorithm, found.trace))
+    found = select_by_roofline(Task("transpose", workload), settings_with())
+    text, *_ = target.llvm_ir(make_program(workload, found.algorithm, found.trace))
     lanes, element = 2 * target.hardware.float_lanes, LLVM_TYPE[dtype]
     assert "gather" not in text
     assert text.count(f"load <8 x {element}>") == lanes
@@ -91,13 +91,13 @@ def test_short_axes_that_lie_together_are_one_row(shape: tuple[int, ...], axes: 
     data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     for sketch in generate(workload, target.hardware).sketches:
         row = candidates.legal(sketch, 1)[0]
-        kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+        kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(row))))
         np.testing.assert_array_equal(kernel.bind([data], fenced=True).run(), data.transpose(axes) + 1)
 
 
 def test_images_change_places_with_channels_without_a_gather() -> None:
     x = te.placeholder((2, 14, 14, 64), name="x")
     workload = Workload.of([x, te.compute((2, 64, 14, 14), lambda n, c, h, w: x[n, h, w, c], name="y")])
-    found, target = by_roofline(Task("transpose", workload), settings_with()), registry.get("cpu")
-    text, *_ = target.llvm_ir(program_of(workload, found.algorithm, found.trace))
+    found, target = select_by_roofline(Task("transpose", workload), settings_with()), registry.get("cpu")
+    text, *_ = target.llvm_ir(make_program(workload, found.algorithm, found.trace))
     assert "gather" not in text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from search_space import te
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.target import CpuTarget
@@ -23,7 +23,7 @@ def converted(values: np.ndarray, dtype: str, target: CpuTarget) -> np.ndarray:
     workload = Workload.of([x, te.compute(values.shape, lambda i: x[i].astype(dtype), name="y")])
     sketch = generate(workload, target.hardware).sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
-    module = target.build(program_of(workload, sketch.algorithm, sketch.trace(choices[0])))
+    module = target.build(make_program(workload, sketch.algorithm, sketch.trace(choices[0])))
     return target.load(module).bind([values]).run()
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from autotune.config import Measure
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space import te, workloads
 from search_space.ir.expr import byte_dot
 from search_space.operators.evaluation import evaluate
 from search_space.operators.weights_only import BY_PANEL, BY_SLICES
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
@@ -41,7 +41,7 @@ def built(workload: Workload, spec: str) -> Module:
     target = registry.get(spec)
     sketch = generate(workload, target.hardware).sketches[0]
     row = np.zeros(len(sketch.groups), np.int32)
-    return target.build(program_of(workload, sketch.algorithm, sketch.trace(row)))
+    return target.build(make_program(workload, sketch.algorithm, sketch.trace(row)))
 
 
 @pytest.mark.parametrize("count", [1, 19, 64])
@@ -100,5 +100,5 @@ def test_data_of_zeros_and_of_no_numbers() -> None:
 )
 def test_what_is_chosen_without_a_trial(spec: str, rows: int, algorithm: set[str]) -> None:
     settings = Settings(registry.get(spec), trials=0, measure=Measure(cache="network"))
-    chosen = by_roofline(Task("product", workloads.matmul_nbits(rows, 768, 768)), settings)
+    chosen = select_by_roofline(Task("product", workloads.matmul_nbits(rows, 768, 768)), settings)
     assert chosen.algorithm in algorithm

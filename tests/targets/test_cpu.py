@@ -15,7 +15,7 @@ from search_space import te, workloads
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.schedule.steps import Annotate, Split
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets import registry
 from targets.base import BuildError, Module, RunError
 
@@ -33,7 +33,7 @@ LANES = sorted({8, registry.get("cpu").hardware.float_lanes})
 """AVX-512 has instructions of its own for some functions."""
 
 
-def kernel_of(function: str, count: int, lanes: int = 8):
+def make_kernel(function: str, count: int, lanes: int = 8):
     """An element-wise kernel in vectors."""
     x = te.placeholder((count,), name="x")
     y = te.compute((count,), lambda i: getattr(te, function)(x[i]), name="y")
@@ -52,14 +52,14 @@ def test_math_is_within_four_units_in_the_last_place(name: str, lanes: int) -> N
     if name in ("log", "rsqrt", "sqrt"):
         x = np.concatenate([x, np.geomspace(max(low, 1e-30), high, 20_000, dtype=np.float32)])
     expected = exact(x.astype(np.float64))
-    found = kernel_of(name, len(x), lanes).bind([x]).run().astype(np.float64)
+    found = make_kernel(name, len(x), lanes).bind([x]).run().astype(np.float64)
     unit = np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
     assert (np.abs(found - expected) / unit).max() <= 4
 
 
 def test_erf_is_within_a_millionth() -> None:
     x = np.linspace(-6, 6, 20_001, dtype=np.float32)
-    found = kernel_of("erf", len(x)).bind([x]).run()
+    found = make_kernel("erf", len(x)).bind([x]).run()
     assert np.abs(found - np.vectorize(math.erf)(x)).max() < 1e-6
 
 
@@ -67,14 +67,14 @@ def test_erf_is_within_a_millionth() -> None:
 def test_special_values(lanes: int) -> None:
     x = np.array([0.0, np.inf, -np.inf, np.nan], np.float32)
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(kernel_of("exp", 4, lanes).bind([x]).run(), [1, np.inf, 0, np.nan])
-        np.testing.assert_array_equal(kernel_of("log", 4, lanes).bind([x]).run(), [-np.inf, np.inf, np.nan, np.nan])
-        np.testing.assert_array_equal(kernel_of("tanh", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan])
-        np.testing.assert_array_equal(kernel_of("sigmoid", 4, lanes).bind([x]).run(), [0.5, 1, 0, np.nan])
-        np.testing.assert_allclose(kernel_of("erf", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan], rtol=1e-6)
+        np.testing.assert_array_equal(make_kernel("exp", 4, lanes).bind([x]).run(), [1, np.inf, 0, np.nan])
+        np.testing.assert_array_equal(make_kernel("log", 4, lanes).bind([x]).run(), [-np.inf, np.inf, np.nan, np.nan])
+        np.testing.assert_array_equal(make_kernel("tanh", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan])
+        np.testing.assert_array_equal(make_kernel("sigmoid", 4, lanes).bind([x]).run(), [0.5, 1, 0, np.nan])
+        np.testing.assert_allclose(make_kernel("erf", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan], rtol=1e-6)
 
 
-def extremum_of(reducer: str, lanes: int) -> LoopProgram:
+def make_extremum(reducer: str, lanes: int) -> LoopProgram:
     """The least or the greatest of each of some rows, which are one vector."""
     x, r = te.placeholder((5, lanes), name="x"), te.reduce_axis((0, lanes), "r")
     y = te.compute((5,), lambda i: getattr(te, reducer)(x[i, r], axis=r), name="y")
@@ -86,7 +86,7 @@ def extremum_of(reducer: str, lanes: int) -> LoopProgram:
 @pytest.mark.parametrize("reducer", ["max", "min"])
 @pytest.mark.parametrize("lanes", [2, 3, 4, 5, 7, 8, 12, 16])
 def test_a_vector_is_reduced_by_halves(reducer: str, lanes: int) -> None:
-    target, program = registry.get("cpu"), extremum_of(reducer, lanes)
+    target, program = registry.get("cpu"), make_extremum(reducer, lanes)
     rng, wanted = np.random.default_rng(lanes), {"max": np.max, "min": np.min}[reducer]
     x = np.stack([np.roll(np.arange(lanes), i) for i in rng.integers(lanes, size=5)]).astype(np.float32)
     kernel = target.load(target.build(program))
@@ -107,7 +107,7 @@ def built(workload: workloads.Workload) -> Module:
     rng = np.random.default_rng(0)
     choices = np.stack([rng.integers(len(g.table), size=500) for g in sketch.groups], axis=1).astype(np.int32)
     choice = choices[sketch.legal(choices)][0]
-    return target.build(program_of(workload, sketch.algorithm, sketch.trace(choice)))
+    return target.build(make_program(workload, sketch.algorithm, sketch.trace(choice)))
 
 
 def test_modules_survive_the_wire() -> None:
@@ -122,7 +122,7 @@ def test_a_library_for_processors_without_multiply_add_names_what_it_needs(tmp_p
         pytest.skip("needs the system package that has cc")
     workload, target = workloads.matmul(4, 8, 4), registry.get("cpu:x86-64")
     sketch = generate(workload, target.hardware).sketches[0]
-    module = target.build(program_of(workload, sketch.algorithm, sketch.trace([0] * len(sketch.groups))))
+    module = target.build(make_program(workload, sketch.algorithm, sketch.trace([0] * len(sketch.groups))))
     target.export(module, tmp_path, "product")
     (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
     command = [compiler, "-o", "main", "main.c", "-Wl,--no-as-needed", "./product.so"]
@@ -226,7 +226,7 @@ def test_another_processor_can_be_built_for() -> None:
     workload = workloads.matmul(8, 16, 4)
     sketch = generate(workload, target.hardware).sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
-    text = target.assembly(target.build(program_of(workload, "direct", sketch.trace(choices[0]))))
+    text = target.assembly(target.build(make_program(workload, "direct", sketch.trace(choices[0]))))
     assert "ymm" in text and "zmm" not in text
 
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space import te
 from search_space.ir.expr import Expr, const, substitute, var
 from search_space.ir.flat import flat_index, merge_divisions
 from search_space.ir.polynomial import canon
 from search_space.ir.simplify import Simplifier
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.fakes import settings_with
@@ -28,10 +28,10 @@ LANES = 16
 SERVER = "cpu:znver4"
 
 
-def split_index(extents: list[int], whole: Expr, simplify: Simplifier) -> tuple[Expr, ...]:
+def split_index(extents: list[int], index: Expr, simplify: Simplifier) -> tuple[Expr, ...]:
     """The index of each axis for that of all elements, as lowering has it."""
     behind = [math.prod(extents[place + 1 :]) for place in range(len(extents))]
-    return tuple(simplify(whole // n % extent) for n, extent in zip(behind, extents, strict=True))
+    return tuple(simplify(index // n % extent) for n, extent in zip(behind, extents, strict=True))
 
 
 def row_major(extents: list[int]) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def doubled(shape: tuple[int, ...]) -> Workload:
     return Workload.of([x, te.compute((*shape, 2), lambda *i: x[(*i[:-1], 0)] * 1.5, name="y")])
 
 
-def flat_of(workload: Workload) -> Sketch:
+def find_flat_sketch(workload: Workload) -> Sketch:
     """The sketch with all elements in one loop."""
     sketches = generate(workload, registry.get(SERVER).hardware).sketches
     return next((s for s in sketches if s.name.endswith(":flat")), sketches[0])
@@ -89,9 +89,9 @@ def flat_of(workload: Workload) -> Sketch:
 
 @pytest.mark.parametrize("workload", [scaled((1, 5, 7, 24)), scaled((3, 40)), doubled((1, 3, 28, 14)), doubled((5, 9))])
 def test_no_element_of_the_output_is_scattered(workload: Workload) -> None:
-    sketch, inputs, on = flat_of(workload), workload.make_inputs(0), registry.get("cpu")
+    sketch, inputs, on = find_flat_sketch(workload), workload.make_inputs(0), registry.get("cpu")
     for row in candidates.legal(sketch, 3, 0)[:3]:
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         assert "masked.scatter" not in registry.get(SERVER).build(program).llvm_ir
         found = run_program(on, program, inputs)[0]
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol=1e-6, atol=1e-6)
@@ -101,6 +101,6 @@ def test_no_element_of_the_output_is_scattered(workload: Workload) -> None:
 @pytest.mark.parametrize("length", [356, 360])
 def test_constants_of_rows_that_are_no_whole_vectors_are_not_gathered(length: int, target: str) -> None:
     workload = scaled((1, 14, 14, length))
-    found = by_roofline(Task("kernel", workload), settings_with(target=target))
-    program = program_of(workload, found.algorithm, found.trace)
+    found = select_by_roofline(Task("kernel", workload), settings_with(target=target))
+    program = make_program(workload, found.algorithm, found.trace)
     assert "masked.gather" not in registry.get(target).build(program).llvm_ir

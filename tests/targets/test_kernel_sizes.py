@@ -350,7 +350,7 @@ int main(void) {
     assert done.stdout == "same\n"
 
 
-def rows_of(n: Any) -> Scheduled:
+def schedule_rows(n: Any) -> Scheduled:
     """A tile is no higher than the smallest size."""
     rows = n if isinstance(n, int) else min(4, span(n)[0])
     a, b = te.placeholder((n, 6), name="A"), te.placeholder((6, 8), name="B")
@@ -365,7 +365,7 @@ def rows_of(n: Any) -> Scheduled:
 
 
 def test_the_kernel_of_a_range_runs() -> None:
-    kernel = build_for_sizes(rows_of, [(1, 1), (2, 2), (3, 3), (4, 20), (21, 64)])
+    kernel = build_for_sizes(schedule_rows, [(1, 1), (2, 2), (3, 3), (4, 20), (21, 64)])
     assert [dict(k.module.sizes) for k in kernel.kernels[-2:]] == [{"n": (4, 20)}, {"n": (21, 64)}]
     for n in (1, 2, 3, 4, 19, 20, 21, 64):
         a, b, c = drawn(n, 6), drawn(6, 8), np.zeros((n, 8), np.float32)
@@ -394,7 +394,7 @@ def test_a_library_multiplies_blocks_of_open_rows() -> None:
 
 
 def test_what_no_range_holds_is_refused() -> None:
-    kernel = build_for_sizes(rows_of, [(1, 1), (4, 20)])
+    kernel = build_for_sizes(schedule_rows, [(1, 1), (4, 20)])
     taken, got = "A[1, 6], B[6, 8] or A[n, 6], B[6, 8], n from 4 to 20", "(3, 6), (6, 8)"
     with pytest.raises(RunError, match=re.escape(f"inputs must be {taken}, but got shapes {got}")):
         kernel.bind([drawn(3, 6), drawn(6, 8)])
@@ -410,13 +410,13 @@ def test_kernels_of_other_arrays_do_not_go_together() -> None:
     with pytest.raises(
         ValueError, match="`kernels` must take the same arrays, float32 A of 2 axes, .* but got float32 X"
     ):
-        Dispatch([autotune.build(*rows_of(4)), autotune.build(*softmax(""))])
+        Dispatch([autotune.build(*schedule_rows(4)), autotune.build(*softmax(""))])
     with pytest.raises(ValueError, match="`kernels` must not be empty, but got none"):
-        build_for_sizes(rows_of, [])
+        build_for_sizes(schedule_rows, [])
 
 
 def test_a_kernel_runs_within_fewer_sizes_than_it_holds_for() -> None:
-    kernel = autotune.build(*rows_of(te.var("n", 4, 64)))
+    kernel = autotune.build(*schedule_rows(te.var("n", 4, 64)))
     low, high = (Within(kernel, {"n": sizes}) for sizes in ((4, 9), (12, 64)))
     both = Dispatch([low, high])
     for n in (4, 9, 12, 64, 9):
@@ -433,6 +433,6 @@ def test_a_kernel_runs_within_fewer_sizes_than_it_holds_for() -> None:
 
 
 def test_few_of_many_kernels_are_named() -> None:
-    kernel = autotune.build(*rows_of(te.var("n", 4, 64)))
+    kernel = autotune.build(*schedule_rows(te.var("n", 4, 64)))
     with pytest.raises(RunError, match="n from 7 to 7 or those of 3 more, but got shapes"):
         Dispatch([Within(kernel, {"n": (n, n)}) for n in range(4, 11)]).bind([drawn(20, 6), drawn(6, 8)])

@@ -12,7 +12,7 @@ import pytest
 from autotune.tuner.search.population import Frame, Seen
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import FEW_SPILLS, by_roofline
+from autotune.tuner.untimed import FEW_SPILLS, select_by_roofline
 from measure.errors import ErrorClass, TrialFailure
 from measure.executor import KernelExecutor
 from measure.pool import Trial
@@ -21,7 +21,7 @@ from search_space.ir.stmt import LoopProgram
 from search_space.lower import lower
 from search_space.schedule.steps import Annotate, Split
 from search_space.schedule.trace import Trace
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
@@ -46,8 +46,8 @@ KERNELS = {
 
 def chosen(workload: Workload, target: str) -> bytes:
     """Object code of what is chosen with no trial."""
-    found = by_roofline(Task("kernel", workload), settings_with(target=target), algorithms=("direct",))
-    return registry.get(target).build(program_of(workload, found.algorithm, found.trace)).object_code
+    found = select_by_roofline(Task("kernel", workload), settings_with(target=target), algorithms=("direct",))
+    return registry.get(target).build(make_program(workload, found.algorithm, found.trace)).object_code
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
@@ -67,8 +67,8 @@ def test_loops_of_bfloat16_are_read() -> None:
         workloads.matmul(m=64, n=64, k=64, dtype="bfloat16"),
         workloads.batch_matmul(2, 64, 64, 65, dtype="bfloat16"),
     ):
-        found = by_roofline(Task("kernel", workload), settings_with(target=target.name))
-        program = program_of(workload, found.algorithm, found.trace)
+        found = select_by_roofline(Task("kernel", workload), settings_with(target=target.name))
+        program = make_program(workload, found.algorithm, found.trace)
         loop = busiest(
             innermost_loops(target.build(program).object_code, target.machine.triple), body_products(program)
         )
@@ -80,15 +80,15 @@ def test_loops_of_bfloat16_are_read() -> None:
 @pytest.mark.parametrize(("m", "n", "most"), [(66, 16, 1.25), (1, 128, 2.25)])  # with a prefetch each
 def test_a_dot_product_reads_from_memory_what_no_other_one_reads(m: int, n: int, most: float) -> None:
     target, workload = registry.get("cpu:znver4"), workloads.matmul(m=m, n=n, k=512, dtype="bfloat16")
-    found = by_roofline(Task("kernel", workload), settings_with(target=target.name))
-    program = program_of(workload, found.algorithm, found.trace)
+    found = select_by_roofline(Task("kernel", workload), settings_with(target=target.name))
+    program = make_program(workload, found.algorithm, found.trace)
     loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple), body_products(program))
     assert loop.products > 8
     assert loop.instructions <= most * loop.products
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "instruction"),
     [
         ("62 f2 4e 48 52 c7", (6, "vdpbf16ps")),
         ("62 f2 4e 58 52 00", (6, "vdpbf16ps")),
@@ -103,9 +103,9 @@ def test_a_dot_product_reads_from_memory_what_no_other_one_reads(m: int, n: int,
         ("62 f2 4e 48 52 44", None),
     ],
 )
-def test_lengths_of_instructions_on_bfloat16(code: str, found: tuple[int, str] | None) -> None:
+def test_lengths_of_instructions_on_bfloat16(code: str, instruction: tuple[int, str] | None) -> None:
     behind = list(_instructions(b"\x90" + bytes.fromhex(code), "x86_64"))[1:]
-    assert behind == [] if found is None else (behind[0][1:3] == found and len(behind) == 1)
+    assert behind == [] if instruction is None else (behind[0][1:3] == instruction and len(behind) == 1)
 
 
 ACCUMULATE = """
@@ -203,7 +203,7 @@ def test_dot_products_of_bfloat16_are_seen_and_read_their_broadcast_factor_from_
     ]
     choices = np.array([[row[0] for row in rows]], np.int32)
     assert sketch.legal(choices).all()
-    program = program_of(space.workload, sketch.algorithm, sketch.trace(choices[0]))
+    program = make_program(space.workload, sketch.algorithm, sketch.trace(choices[0]))
     loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple))
     assert loop.products == body_products(program) == 32
     assert loop.spills == 0 and loop.instructions <= 1.4 * loop.products, loop
@@ -217,7 +217,7 @@ def test_only_machines_whose_products_write_over_factors_are_told_of_last_uses()
 
 
 def test_only_innermost_loops_count() -> None:
-    program = program_of(*_schedule(KERNELS["product of matrices"]))
+    program = make_program(*_schedule(KERNELS["product of matrices"]))
     module = registry.get("cpu:skylake-avx512").build(program)
     loops = innermost_loops(module.object_code, module.metadata["triple"])
     assert all(loop.instructions < 2000 for loop in loops)
@@ -229,7 +229,9 @@ def test_only_innermost_loops_count() -> None:
 
 
 def _schedule(workload: Workload):
-    found = by_roofline(Task("kernel", workload), settings_with(target="cpu:skylake-avx512"), algorithms=("direct",))
+    found = select_by_roofline(
+        Task("kernel", workload), settings_with(target="cpu:skylake-avx512"), algorithms=("direct",)
+    )
     return workload, found.algorithm, found.trace
 
 
@@ -241,9 +243,9 @@ def test_other_architectures_are_refused() -> None:
 
 def test_records_tell_what_spills() -> None:
     workload = KERNELS["depthwise convolution"]
-    found = by_roofline(Task("kernel", workload), settings_with())
+    found = select_by_roofline(Task("kernel", workload), settings_with())
     target = registry.get("cpu")
-    module = target.build(program_of(workload, found.algorithm, found.trace))
+    module = target.build(make_program(workload, found.algorithm, found.trace))
     inputs = workload.make_inputs(seed=0)
     bound = target.load(module).bind(inputs)
     assert ("spilled" in bound.metrics()) == (module.metadata["spilled"] > 0)
@@ -262,7 +264,7 @@ def test_products_of_a_reduction_are_known_from_its_program(processor: str, algo
         if not len(legal) or found == 3:
             continue
         found += 1
-        program = program_of(workload, algorithm, sketch.trace(legal[0]))
+        program = make_program(workload, algorithm, sketch.trace(legal[0]))
         loops = innermost_loops(target.build(program).object_code, target.machine.triple)
         products = body_products(program)
         assert products in {loop.products for loop in loops}, (products, loops)
@@ -274,7 +276,7 @@ def test_of_loops_with_the_products_of_the_reduction_the_shortest_is_meant() -> 
     body, transform, long = LoopCode(40, 24, 0, 0), LoopCode(200, 24, 90, 0), LoopCode(900, 300, 0, 0)
     assert busiest([transform, long, body], 24) == body and busiest([transform, long, body], 23) == body
     assert busiest([transform, long, body]) == long
-    assert body_products(program_of(*_schedule(workloads.softmax(rows=8, columns=64)))) is None
+    assert body_products(make_program(*_schedule(workloads.softmax(rows=8, columns=64)))) is None
 
 
 def test_the_loops_of_all_sums_of_products_count_by_their_products() -> None:
@@ -295,7 +297,7 @@ def test_the_loops_of_all_sums_of_products_count_by_their_products() -> None:
 
 
 def test_without_a_sum_of_products_the_longest_loop_is_meant() -> None:
-    program = program_of(*_schedule(workloads.softmax(rows=8, columns=64)))
+    program = make_program(*_schedule(workloads.softmax(rows=8, columns=64)))
     assert spilling([LoopCode(20, 0, 2, 0), LoopCode(40, 0, 4, 0)], program) == (0.1, 0.0)
 
 
@@ -305,7 +307,7 @@ def overfull() -> tuple[Workload, Module]:
     sketch = generate(workload, target.hardware, ("direct",)).sketches[0]
     choices = np.array([np.argmax(g.table[:, -1]) for g in sketch.groups], np.int32)
     assert not sketch.legal(choices[None])[0]
-    return workload, target.build(program_of(workload, "direct", sketch.trace(choices)))
+    return workload, target.build(make_program(workload, "direct", sketch.trace(choices)))
 
 
 def test_what_spills_is_not_timed_where_another_candidate_has_been() -> None:
@@ -313,7 +315,7 @@ def test_what_spills_is_not_timed_where_another_candidate_has_been() -> None:
     target, executor = registry.get("cpu"), KernelExecutor()
     assert module.metadata["saves_a_product"] > MOST_SAVES
     assert "at most 0.125 vectors to the stack for each product" in target.refusal(module)
-    good = target.build(program_of(*_schedule(KERNELS["depthwise convolution"])))
+    good = target.build(make_program(*_schedule(KERNELS["depthwise convolution"])))
     assert target.refusal(good) == ""
     trial = Trial.of(workload, "direct", Trace(()))
     task = executor.prepare(trial, reference=False)
@@ -330,7 +332,7 @@ def test_weights_that_are_only_read_from_the_stack_are_timed() -> None:
     sketch = next(
         s for s in generate(layer, target.hardware).sketches if s.name.endswith("h.1>w.0>c.1/rw>rh/pad_inline")
     )
-    program = program_of(layer, sketch.algorithm, sketch.trace((0, 10, 0, 1, 0)))
+    program = make_program(layer, sketch.algorithm, sketch.trace((0, 10, 0, 1, 0)))
     module = target.build(program)
     loop = busiest(innermost_loops(module.object_code, target.machine.triple), body_products(program))
     assert loop.spills > 0.25 * loop.products and loop.saves < 0.05 * loop.products
@@ -350,7 +352,7 @@ def test_sums_of_broadcast_factors_stay_in_their_registers(rows: int) -> None:
         )
         for g in sketch.groups
     ]
-    module = target.build(program_of(workload, "direct", sketch.trace(np.array(choices, np.int32))))
+    module = target.build(make_program(workload, "direct", sketch.trace(np.array(choices, np.int32))))
     loop = busiest(innermost_loops(module.object_code, target.machine.triple))
     assert loop.products == 8 * rows and loop.spills == 0 and loop.instructions <= 2.4 * loop.products
     if "avx2" in registry.get("cpu").hardware.features:

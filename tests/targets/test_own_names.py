@@ -11,7 +11,7 @@ from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.ir.verify import verify
 from search_space.schedule.facade import Schedule
 from targets.cpu.own_names import with_own_names
-from targets.cpu.storage import place
+from targets.cpu.storage import plan_storage
 
 ROWS, DEPTH, COLUMNS = 4099, 12, 24
 rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def test_every_allocation_has_a_name_and_a_place_of_its_own() -> None:
     assert [n.buffer.name for n in walk_stmt(program.body) if isinstance(n, Allocate)] == ["C.local", "C.local"]
     assert [n.buffer.name for n in walk_stmt(apart.body) if isinstance(n, Allocate)] == ["C.local", "C.local.1"]
     assert with_own_names(apart) is apart
-    storage, shared, scratch = place(apart)
+    storage, shared, scratch = plan_storage(apart)
     assert (storage["C.local"].kind, storage["C.local.1"].kind) == ("scratch", "shared")
     assert shared == scratch == 4 * 8 * 4 + 64
     text = str(apart)

@@ -48,7 +48,7 @@ def tiled(tensors: list[Tensor], target: CpuTarget, rows: int, vectors: int, lan
     return target.build(cleanup(lower(s.state)))
 
 
-def given(rows: int, columns: int, zero: bool) -> list[np.ndarray]:
+def draw_floats(rows: int, columns: int, zero: bool) -> list[np.ndarray]:
     """Floats of all sizes, ties among them, and what is no number; the lowest one of those is a byte's least."""
     rng = np.random.default_rng(rows * columns)
     x = rng.integers(-1200, 1200, (rows, columns)).astype(np.float32) / 2
@@ -66,7 +66,7 @@ def test_tiles_of_all_forms_hold_the_bytes_of_numpy(name: str, dtype: str, zero:
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
     low, high = ENDS[dtype]
     for columns in (vectors * lanes, 2 * vectors * lanes + 5):
-        tensors, arrays = layer(7, columns, dtype, zero, float(high)), given(7, columns, zero)
+        tensors, arrays = layer(7, columns, dtype, zero, float(high)), draw_floats(7, columns, zero)
         module = tiled(tensors, target, rows, vectors, lanes)
         found = target.load(module).bind(arrays, fenced=True).run()
         product = (arrays[0] * arrays[1]).astype(np.float64)
@@ -77,7 +77,7 @@ def test_tiles_of_all_forms_hold_the_bytes_of_numpy(name: str, dtype: str, zero:
 @pytest.mark.parametrize("name", HERE)
 def test_lower_limits_of_the_upper_end_hold(name: str) -> None:
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
-    arrays = given(4, 4 * lanes, False)
+    arrays = draw_floats(4, 4 * lanes, False)
     module = tiled(layer(4, 4 * lanes, "uint8", False, 99.0), target, 1, 4, lanes)
     found = target.load(module).bind(arrays).run()
     wanted = np.clip(np.rint((arrays[0] * arrays[1]).astype(np.float64)), 0, 99).astype(np.uint8)
@@ -88,7 +88,7 @@ def test_lower_limits_of_the_upper_end_hold(name: str) -> None:
 @pytest.mark.parametrize("name", HERE)
 def test_limits_that_narrowing_does_not_have_are_kept(name: str) -> None:
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
-    arrays = given(4, 4 * lanes, True)
+    arrays = draw_floats(4, 4 * lanes, True)
     module = tiled(layer(4, 4 * lanes, "uint8", True, 200.0), target, 1, 4, lanes)
     found = target.load(module).bind(arrays).run()
     wanted = np.clip(np.rint((arrays[0] * arrays[1]).astype(np.float64)) + 131, 0, 200).astype(np.uint8)
@@ -128,7 +128,9 @@ def clipped(number: Expr) -> Expr:
     return te.minimum(te.maximum(te.rint(number), 0.0), 255.0).astype("int32").astype("uint8")
 
 
-@pytest.mark.parametrize(("name", "found"), [("knl", set()), ("sandybridge", set()), ("znver4", {"avx2", "avx512bw"})])
-def test_processors_without_the_instructions_are_known(name: str, found: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "instructions"), [("knl", set()), ("sandybridge", set()), ("znver4", {"avx2", "avx512bw"})]
+)
+def test_processors_without_the_instructions_are_known(name: str, instructions: set[str]) -> None:
     features = set(registry.get(f"cpu:{name}").hardware.features)
-    assert {"avx512bw"} & features == {"avx512bw"} & found and ("avx2" in features) == (name != "sandybridge")
+    assert {"avx512bw"} & features == {"avx512bw"} & instructions and ("avx2" in features) == (name != "sandybridge")

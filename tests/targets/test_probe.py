@@ -15,34 +15,34 @@ from search_space.hardware import CpuRates, Hardware
 from targets import registry
 from targets.cpu import figures
 from targets.cpu.caches import Caches, host_caches
-from targets.cpu.descriptions import DESCRIPTIONS, description_of
+from targets.cpu.descriptions import DESCRIPTIONS, get_description
 from targets.cpu.figures import FiguresError
-from targets.cpu.host import rates_of
+from targets.cpu.host import cycle_rates
 from targets.cpu.probe import Probed, digits, probe
 from targets.threads import allowed_cores
 
 CPU = registry.get("cpu").limits
-KNOWN = Probed(
+FIGURES = Probed(
     3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0, 1.0, 6.0, 0.5, 7.0
 )
-GIVEN = (16, 32, (0, 1))
+PROCESSOR = (16, 32, (0, 1))
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def figures_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return figures.path_of(*GIVEN)
+    return figures.figures_path(*PROCESSOR)
 
 
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Commands by which probes were started; each gives `KNOWN`."""
+    """Commands by which probes were started; each gives `FIGURES`."""
     started: list[list[str]] = []
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         started.append(command)
-        return subprocess.CompletedProcess(command, 0, json.dumps(dataclasses.asdict(KNOWN)), "")
+        return subprocess.CompletedProcess(command, 0, json.dumps(dataclasses.asdict(FIGURES)), "")
 
     monkeypatch.setattr(figures.subprocess, "run", run)
     return started
@@ -72,61 +72,66 @@ def test_a_probe_runs_in_a_process_of_its_own_that_ends_by_itself() -> None:
     assert len(os.listdir("/proc/self/task")) <= before
 
 
-def test_figures_are_measured_once_and_then_read(kept: Path, probes: list[list[str]]) -> None:
-    assert figures.probed(*GIVEN) == KNOWN
-    assert figures.probed(*GIVEN) == KNOWN
+def test_figures_are_measured_once_and_then_read(figures_file: Path, probes: list[list[str]]) -> None:
+    assert figures.probed(*PROCESSOR) == FIGURES
+    assert figures.probed(*PROCESSOR) == FIGURES
     (command,) = probes
     assert command[3:7] == ["16", "32", "2", str(figures.physical_cores((0, 1)))]
     assert command[7:] == [str(size) for size in host_caches().sizes]
 
 
 def test_other_vectors_cores_and_processors_have_figures_of_their_own(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
+    figures_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = {kept, figures.path_of(8, 32, (0, 1)), figures.path_of(16, 16, (0, 1)), figures.path_of(16, 32, (0,))}
+    others = {
+        figures_file,
+        figures.figures_path(8, 32, (0, 1)),
+        figures.figures_path(16, 16, (0, 1)),
+        figures.figures_path(16, 32, (0,)),
+    }
     monkeypatch.setattr(figures, "processor_identity", lambda: {"model name": "another", "microcode": "0x2"})
-    others.add(figures.path_of(*GIVEN))
+    others.add(figures.figures_path(*PROCESSOR))
     monkeypatch.setattr(figures, "VERSION", figures.VERSION + 1)
-    others.add(figures.path_of(*GIVEN))
+    others.add(figures.figures_path(*PROCESSOR))
     assert len(others) == 6
 
 
-def test_a_disturbed_probe_is_measured_again_after_an_hour(kept: Path, probes: list[list[str]]) -> None:
-    disturbed = dataclasses.replace(KNOWN, disturbed=True)
-    figures.save(disturbed, kept)
-    assert figures.probed(*GIVEN) == disturbed and not probes
-    long_ago = kept.stat().st_mtime - figures.DISTURBED_SECONDS - 1
-    os.utime(kept, (long_ago, long_ago))
-    assert figures.probed(*GIVEN) == KNOWN and len(probes) == 1
-    os.utime(kept, (long_ago, long_ago))
-    assert figures.probed(*GIVEN) == KNOWN and len(probes) == 1, "one that nothing disturbed holds for good"
+def test_a_disturbed_probe_is_measured_again_after_an_hour(figures_file: Path, probes: list[list[str]]) -> None:
+    disturbed = dataclasses.replace(FIGURES, disturbed=True)
+    figures.save(disturbed, figures_file)
+    assert figures.probed(*PROCESSOR) == disturbed and not probes
+    long_ago = figures_file.stat().st_mtime - figures.DISTURBED_SECONDS - 1
+    os.utime(figures_file, (long_ago, long_ago))
+    assert figures.probed(*PROCESSOR) == FIGURES and len(probes) == 1
+    os.utime(figures_file, (long_ago, long_ago))
+    assert figures.probed(*PROCESSOR) == FIGURES and len(probes) == 1, "one that nothing disturbed holds for good"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}', '{"version": 1, "figures": {"clock_hz": 1}}'])
-def test_a_torn_or_foreign_file_is_measured_again(kept: Path, probes: list[list[str]], text: str) -> None:
-    kept.parent.mkdir(parents=True)
-    kept.write_text(text)
-    with pytest.raises(FiguresError, match=str(kept)):
-        figures.load(kept)
-    assert figures.probed(*GIVEN) == KNOWN and len(probes) == 1
+def test_a_torn_or_foreign_file_is_measured_again(figures_file: Path, probes: list[list[str]], text: str) -> None:
+    figures_file.parent.mkdir(parents=True)
+    figures_file.write_text(text)
+    with pytest.raises(FiguresError, match=str(figures_file)):
+        figures.load(figures_file)
+    assert figures.probed(*PROCESSOR) == FIGURES and len(probes) == 1
 
 
 @pytest.mark.parametrize("name", ["clock_hz", "fma", "one", "start_seconds"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "4", True, None, [1.0, 2.0]])
-def test_figures_that_are_no_positive_numbers_are_refused(kept: Path, name: str, value: object) -> None:
-    data = figures.to_json(KNOWN)
+def test_figures_that_are_no_positive_numbers_are_refused(figures_file: Path, name: str, value: object) -> None:
+    data = figures.to_json(FIGURES)
     data["figures"][name] = [value] * 3 if name == "one" and not isinstance(value, list) else value
-    kept.parent.mkdir(parents=True)
-    kept.write_text(json.dumps(data))
+    figures_file.parent.mkdir(parents=True)
+    figures_file.write_text(json.dumps(data))
     with pytest.raises(FiguresError, match=f"`{name}` must be a positive number, but got"):
-        figures.load(kept)
+        figures.load(figures_file)
 
 
-def test_a_file_that_others_may_write_is_not_believed(kept: Path, probes: list[list[str]]) -> None:
-    figures.save(dataclasses.replace(KNOWN, fma=9.0), kept)
-    assert figures.probed(*GIVEN).fma == 9.0
-    kept.chmod(0o666)
-    assert figures.probed(*GIVEN) == KNOWN
+def test_a_file_that_others_may_write_is_not_believed(figures_file: Path, probes: list[list[str]]) -> None:
+    figures.save(dataclasses.replace(FIGURES, fma=9.0), figures_file)
+    assert figures.probed(*PROCESSOR).fma == 9.0
+    figures_file.chmod(0o666)
+    assert figures.probed(*PROCESSOR) == FIGURES
 
 
 def test_a_folder_that_cannot_be_made_costs_a_probe_each_time(
@@ -134,14 +139,14 @@ def test_a_folder_that_cannot_be_made_costs_a_probe_each_time(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert figures.probed(*GIVEN) == KNOWN and figures.probed(*GIVEN) == KNOWN and len(probes) == 2
+    assert figures.probed(*PROCESSOR) == FIGURES and figures.probed(*PROCESSOR) == FIGURES and len(probes) == 2
 
 
-def test_a_probe_that_fails_says_why(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_fails_says_why(figures_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 3, "", "first\nno such instruction\n")
     monkeypatch.setattr(figures.subprocess, "run", lambda *given, **options: failed)
     with pytest.raises(RuntimeError, match="must end with code 0, but got 3: no such instruction"):
-        figures.probed(*GIVEN)
+        figures.probed(*PROCESSOR)
 
 
 def test_digits_round_to_two_of_them() -> None:
@@ -149,7 +154,7 @@ def test_digits_round_to_two_of_them() -> None:
 
 
 def test_rates_are_by_the_cycle() -> None:
-    rates = rates_of(KNOWN)
+    rates = cycle_rates(FIGURES)
     assert rates.one == (27.0, 5.4, 2.7) and rates.each[2] == 1.4
     assert (rates.fma, rates.fma_latency, rates.stores, rates.start_seconds) == (1.0, 4.0, 0.5, 1e-6)
 
@@ -158,7 +163,7 @@ def test_hardware_of_this_host_is_what_was_probed() -> None:
     hardware = registry.get("cpu").hardware
     found = figures.probed(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
     assert (hardware.peak_flops, hardware.bandwidth) == (found.peak_flops, found.each[2] * CPU.cores)
-    assert hardware.rates == rates_of(found) and hardware.ways == host_caches().ways[:2]
+    assert hardware.rates == cycle_rates(found) and hardware.ways == host_caches().ways[:2]
 
 
 NO_PROBE = """
@@ -227,7 +232,7 @@ def test_a_named_processor_is_described_the_same_on_every_machine() -> None:
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_descriptions_are_of_possible_caches(name: str) -> None:
-    of = description_of(name)
+    of = get_description(name)
     assert of.sizes[0] < of.sizes[1] < of.sizes[2]
     for size, ways in zip(of.sizes, of.ways, strict=False):
         assert size % (ways * 64) == 0
@@ -235,12 +240,12 @@ def test_descriptions_are_of_possible_caches(name: str) -> None:
 
 
 def test_a_processor_that_nobody_describes_is_a_usual_one() -> None:
-    assert description_of("x86-64-v3").rates == CpuRates()
+    assert get_description("x86-64-v3").rates == CpuRates()
 
 
 def test_hardware_with_rates_survives_json_and_old_files_stay_readable() -> None:
     plain = Hardware("cpu", 2, 64, 32, 49152, 1 << 21, 1 << 25, 3e11, 4e10, ("avx512f",))
-    probed = dataclasses.replace(plain, rates=rates_of(KNOWN), clock_hz=3.7e9)
+    probed = dataclasses.replace(plain, rates=cycle_rates(FIGURES), clock_hz=3.7e9)
     for hardware in (plain, probed):
         assert Hardware.from_json(json.loads(json.dumps(hardware.to_json()))) == hardware
     assert "rates" not in plain.to_json() and "rates" in probed.to_json()

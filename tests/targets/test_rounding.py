@@ -7,7 +7,7 @@ import pytest
 
 from search_space import te
 from search_space.ir.expr import Expr
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
@@ -16,15 +16,15 @@ from targets.cpu.rounding import bounded
 ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
-def byte(whole: Expr, dtype: str, low: float, high: float) -> Expr:
-    return te.minimum(te.maximum(whole, low), high).astype("int32").astype(dtype)
+def byte(number: Expr, dtype: str, low: float, high: float) -> Expr:
+    return te.minimum(te.maximum(number, low), high).astype("int32").astype(dtype)
 
 
 def built(workload: Workload) -> Module:
     target = registry.get("cpu")
     sketch = generate(workload, target.hardware).sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
-    return target.build(program_of(workload, sketch.algorithm, sketch.trace(choices[0])))
+    return target.build(make_program(workload, sketch.algorithm, sketch.trace(choices[0])))
 
 
 def drawn() -> np.ndarray:
@@ -60,8 +60,8 @@ def test_bytes_are_those_of_rounding_limiting_and_converting(dtype: str, zero: i
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("zero", [None, 0, 100])
-@pytest.mark.parametrize("taken", [0, 7, 127])
-def test_differences_of_bytes_are_floats_at_once(dtype: str, zero: int | None, taken: int) -> None:
+@pytest.mark.parametrize("subtracted", [0, 7, 127])
+def test_differences_of_bytes_are_floats_at_once(dtype: str, zero: int | None, subtracted: int) -> None:
     low, high = ENDS[dtype]
     values = drawn()
     x, y = te.placeholder(values.shape, name="x"), te.placeholder((1,), dtype, "y", True)
@@ -72,10 +72,10 @@ def test_differences_of_bytes_are_floats_at_once(dtype: str, zero: int | None, t
         return (byte(whole, dtype, low, high).astype("int32") - z[0].astype("int32")).astype("float32")
 
     tensors = [x, *([] if zero is None else [y]), z, te.compute(values.shape, of, name="difference")]
-    given = [values, *([] if zero is None else [np.array([zero], dtype)]), np.array([taken], dtype)]
+    given = [values, *([] if zero is None else [np.array([zero], dtype)]), np.array([subtracted], dtype)]
     module = built(Workload.of(tensors))
     found = registry.get("cpu").load(module).bind(given).run(1)
-    wanted = np.clip(np.rint(values.astype(np.float64)) + (zero or 0), low, high) - taken
+    wanted = np.clip(np.rint(values.astype(np.float64)) + (zero or 0), low, high) - subtracted
     np.testing.assert_array_equal(found, wanted.astype(np.float32))
     assert "fptosi" not in module.llvm_ir and "trunc <" not in module.llvm_ir
 

@@ -13,7 +13,7 @@ from autotune.tuner.sizes.opening import opened
 from search_space import te
 from search_space.ir.stmt import For, LoopProgram, Store, walk_stmt
 from search_space.lower.unseen import without_unseen
-from search_space.space import SearchSpace, generate, program_of
+from search_space.space import SearchSpace, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.interpreter import interpret
@@ -49,7 +49,7 @@ def test_it_computes_the_reference(rows: int, keys: int, causal: int) -> None:
     inputs, (rtol, atol) = workload.make_inputs(0), workload.tolerance
     wanted = workload.reference(*inputs)
     for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(rows), 4):
-        program = program_of(workload, algorithm, trace)
+        program = make_program(workload, algorithm, trace)
         bound = target.load(target.build(program)).bind(inputs, fenced=True)
         np.testing.assert_allclose(bound.run(2), wanted, rtol, atol)
         assert not bound.damage()
@@ -59,7 +59,7 @@ def test_loops_of_all_that_is_masked_are_shortened() -> None:
     target, rng = registry.get("cpu"), np.random.default_rng(0)
     for length in (512, 48):
         workload = Workload.of(attention(2, length, length, 16, 1))
-        chains = [program_of(workload, *each) for each in drawn(generate(workload, target.hardware), rng, 6)]
+        chains = [make_program(workload, *each) for each in drawn(generate(workload, target.hardware), rng, 6)]
         chains = [p for p in chains if "exponent" in p.buffers]
         shortened = [without_unseen(p) for p in chains]
         if length == 512:
@@ -77,7 +77,7 @@ def test_loops_of_all_that_is_masked_are_shortened() -> None:
 def test_what_is_not_causal_stays_as_it_is() -> None:
     workload, target = Workload.of(attention(2, 24, 24, 32, 0)), registry.get("cpu")
     for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 2):
-        program = program_of(workload, algorithm, trace)
+        program = make_program(workload, algorithm, trace)
         assert without_unseen(program) is program
 
 
@@ -96,7 +96,7 @@ def test_rows_that_see_nothing_are_what_they_were() -> None:
     rtol, atol = workload.tolerance
     np.testing.assert_allclose(workload.reference(*inputs)[0], inputs[2].mean(0), rtol=1e-4, atol=1e-5)
     for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 3):
-        program = program_of(workload, algorithm, trace)
+        program = make_program(workload, algorithm, trace)
         assert str(without_unseen(program)) == str(program)
         found = target.load(target.build(program)).bind(inputs).run(2)
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol, atol)
@@ -112,7 +112,7 @@ def test_zeros_that_somebody_stores_are_made() -> None:
     workload, target = Workload.of([x, out]), registry.get("cpu")
     inputs, (rtol, atol) = workload.make_inputs(0), workload.tolerance
     for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 3):
-        bound = target.load(target.build(program_of(workload, algorithm, trace))).bind(inputs, fenced=True)
+        bound = target.load(target.build(make_program(workload, algorithm, trace))).bind(inputs, fenced=True)
         found = bound.run(2)
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol, atol)
         assert not np.triu(found, 1).any() and not bound.damage()

@@ -17,7 +17,7 @@ from search_space.schedule.steps import Annotate, Split
 from targets import registry
 from targets.base import Module
 from targets.cpu.piecewise import ERF, ERF_SHORT, GELU, GELU_SHORT, PLACES, TANH, TANH_SHORT, Table
-from targets.cpu.wide_math import LANES, NEEDED, ROUNDS, Form, form_of
+from targets.cpu.wide_math import LANES, NEEDED, ROUNDS, Form, match_form
 
 SERVER = "cpu:sapphirerapids"
 """A processor that has the instructions, whatever this host is."""
@@ -164,9 +164,9 @@ def test_forms_of_functions() -> None:
     half = math.sqrt(0.5)
     gate = te.erf(x * half) + 1.0
     for form in (x * 0.5 * gate, gate * (x * 0.5), 0.5 * x * gate, x * 0.5 * (1.0 + te.erf(half * x))):
-        assert form_of(form) == Form("gelu", x)
-    assert form_of(x * te.sigmoid(x)) == form_of(te.sigmoid(x) * x) == Form("silu", x)
-    assert form_of(te.exp(x - y)) == Form("exp_difference", x - y)
+        assert match_form(form) == Form("gelu", x)
+    assert match_form(x * te.sigmoid(x)) == match_form(te.sigmoid(x) * x) == Form("silu", x)
+    assert match_form(te.exp(x - y)) == Form("exp_difference", x - y)
     others = [
         te.exp(x),
         te.exp(x + y),
@@ -179,7 +179,7 @@ def test_forms_of_functions() -> None:
         x + te.sigmoid(x),
     ]
     others += [x * 0.5 * (te.erf(x * half) + 2.0), x * 0.5 * (te.tanh(x * half) + 1.0), te.sigmoid(x), x]
-    assert [form_of(other) for other in others] == [None] * len(others)
+    assert [match_form(other) for other in others] == [None] * len(others)
 
 
 def text(of: Callable[[Expr], Expr], target: str = SERVER, lanes: int = LANES) -> str:
@@ -191,13 +191,13 @@ def _rounded(of: Callable[[Expr], Expr], dtype: str, added: float, x: Expr) -> E
 
 
 def test_a_rounded_product_takes_fewer_digits_and_a_sum_does_not() -> None:
-    def taken(of: Callable[[Expr], Expr]) -> bool:
+    def is_reduced(of: Callable[[Expr], Expr]) -> bool:
         return "mask.reduce" in text(of)
 
     for short in (te.sigmoid, lambda v: 3.0 * te.exp(v), lambda v: te.exp(v) / (v + 2.0), lambda v: v * te.sigmoid(v)):
-        assert taken(partial(_rounded, short, "bfloat16", 0.0))
-        assert not taken(partial(_rounded, short, "bfloat16", 1.0))
-        assert not taken(partial(_rounded, short, "float16", 0.0)) and not taken(short)
+        assert is_reduced(partial(_rounded, short, "bfloat16", 0.0))
+        assert not is_reduced(partial(_rounded, short, "bfloat16", 1.0))
+        assert not is_reduced(partial(_rounded, short, "float16", 0.0)) and not is_reduced(short)
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("cpu:x86-64-v3", 8), ("cpu:aarch64:generic", 4), (SERVER, 8)])

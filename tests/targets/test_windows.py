@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import FeatureExtractor
 from costmodel.features.estimators.cpu import PERMUTED
 from costmodel.features.groups import NAMES
@@ -19,7 +19,7 @@ from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
 from search_space.machines.shared.groups import MAX_VECTORS
 from search_space.schedule.steps import Annotate, Split
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.machine_code import busiest, innermost_loops
@@ -33,10 +33,10 @@ GROUPED += [(64, 64, 2), (96, 96, 8), (48, 48, 2)]
 """Input channels, output channels, groups."""
 
 
-@pytest.mark.parametrize(("given_channels", "made", "groups"), GROUPED)
-def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, made: int, groups: int) -> None:
+@pytest.mark.parametrize(("given_channels", "out_channels", "groups"), GROUPED)
+def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, out_channels: int, groups: int) -> None:
     workload = workloads.conv2d(
-        height=6, width=7, in_channels=given_channels, out_channels=made, kernel=3, padding=1, groups=groups
+        height=6, width=7, in_channels=given_channels, out_channels=out_channels, kernel=3, padding=1, groups=groups
     )
     target = registry.get("cpu")
     space = generate(workload, target.hardware)
@@ -48,15 +48,15 @@ def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, 
         legal = choices[sketch.legal(choices)]
         if not len(legal):
             continue
-        module = target.build(program_of(workload, sketch.algorithm, sketch.trace(legal[0])))
+        module = target.build(make_program(workload, sketch.algorithm, sketch.trace(legal[0])))
         built += 1
         gathered += "llvm.masked.gather" in module.llvm_ir
         found = run_module(target, module, inputs)[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=sketch.name)
     assert built >= 4
-    depth, width = given_channels // groups, made // groups
+    depth, width = given_channels // groups, out_channels // groups
     whole = math.lcm(width, 16)  # lanes behind the last channel are masked
-    if made % whole == 0 and whole <= 16 * MAX_VECTORS and depth * max(1, 16 // width) <= 32:
+    if out_channels % whole == 0 and whole <= 16 * MAX_VECTORS and depth * max(1, 16 // width) <= 32:
         assert gathered == 0
 
 
@@ -77,7 +77,7 @@ def test_channels_in_turns_are_right_and_gather_nothing_where_groups_are_few(sha
     on = registry.get("cpu")
     texts = []
     for row in rows[rng.permutation(len(rows))[:3]]:
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         texts.append(target.build(program).llvm_ir)
         np.testing.assert_array_equal(run_program(on, program, inputs)[0], workload.reference(*inputs))
     if 1 < shape[-2] <= 4 and 16 % shape[-2] == 0:
@@ -127,8 +127,8 @@ def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, m
         dtype=dtype,
     )
     target = registry.get(f"cpu:{processor}")
-    found = by_roofline(Task("kernel", workload), settings_with(target=target.name), algorithms=("direct",))
-    module = target.build(program_of(workload, found.algorithm, found.trace))
+    found = select_by_roofline(Task("kernel", workload), settings_with(target=target.name), algorithms=("direct",))
+    module = target.build(make_program(workload, found.algorithm, found.trace))
     loop = busiest(innermost_loops(module.object_code, module.metadata["triple"]))
     assert loop.products >= 40 and loop.spills == 0, loop
     assert loop.instructions <= 2.5 * loop.products, loop
@@ -158,7 +158,7 @@ def test_a_window_slides_over_the_tile_and_what_it_brings_is_used_at_every_posit
     ]
     choices = np.array([[row[0] for row in rows]], np.int32)
     assert sketch.legal(choices).all()
-    module = target.build(program_of(workload, sketch.algorithm, sketch.trace(choices[0])))
+    module = target.build(make_program(workload, sketch.algorithm, sketch.trace(choices[0])))
     assert module.llvm_ir.count("call <16 x float> @llvm.x86.avx512.permvar") == 8 * (8 + 3 - 1)
     extractor = FeatureExtractor(sketch.program, sketch.columns, target.hardware)
     features = extractor(sketch.expand(choices))[0, :, NAMES.index("roofline.loads")]

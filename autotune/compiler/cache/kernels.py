@@ -9,10 +9,10 @@ from typing import Any
 
 from autotune.compiler.cache.code import code_digest
 from autotune.compiler.cache.linked import Linked
-from autotune.compiler.cache.store import Store
-from autotune.schedule import Kernel, OpenKernel, Schedule
+from autotune.compiler.cache.store import FolderCache
+from autotune.schedule import KernelSpec, OpenKernel, Schedule
 from autotune.schedule_store import ScheduledWorkload
-from search_space.machines.registry import rules_of
+from search_space.machines.registry import get_rules
 from search_space.operators import LIBRARY
 from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
@@ -22,7 +22,7 @@ _DIGITS = 24
 """Hexadecimal digits of the digest in the name of a kernel, enough to avoid collisions within a network."""
 
 
-def symbol_of(
+def symbol_name(
     workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], target: Target
 ) -> str | None:
     """Names a kernel by all that its code depends on, so that networks share it; returns None if that is unknown."""
@@ -31,7 +31,7 @@ def symbol_of(
 
 
 def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
-    """Names a kernel of open sizes, see `symbol_of`."""
+    """Names a kernel of open sizes, see `symbol_name`."""
     if target.identity is None:
         return None
     return f"kernel_{_digest('symbol', target, {**kernel.to_json(), 'name': ''})[:_DIGITS]}"
@@ -44,10 +44,10 @@ class KernelCache:
         store: store of the entries.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FolderCache) -> None:
         self.store = store
 
-    def module_key(self, kernel: Kernel | OpenKernel, target: Target) -> str | None:
+    def module_key(self, kernel: KernelSpec | OpenKernel, target: Target) -> str | None:
         """Returns the key of a built kernel; None if such kernels are not cached.
 
         Args:
@@ -110,7 +110,9 @@ class ChoiceStore:
 
     def key(self, workload: Workload, target: Target) -> str | None:
         """Returns the key of a choice; None where nothing is cached, as rules of this process alone take part."""
-        own = [rule for rule in rules_of(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")]
+        own = [
+            rule for rule in get_rules(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")
+        ]
         if own:
             return None
         return _key("choice", workload, target, {"hardware": target.hardware.to_json(), **self._depends(target)})

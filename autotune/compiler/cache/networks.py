@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from autotune.compiler.cache.store import Store
+from autotune.compiler.cache.store import FolderCache
 from autotune.graph.types import Array
 
 FOLDER = "networks"
@@ -22,7 +22,7 @@ class NetworkCache:
         store: store of the files and weights.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FolderCache) -> None:
         self.store = store
 
     def knows(self, key: str) -> bool:

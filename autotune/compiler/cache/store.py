@@ -56,7 +56,7 @@ class Size:
     nbytes: int
 
 
-class Store:
+class FolderCache:
     """Entries in a folder, which is created by the first write.
 
     A write that fails costs the next compilation time, and is logged once; so is a damaged entry.

@@ -28,7 +28,7 @@ def keep(timing: Timing, run: Path, executable: Path) -> None:
         executable: folder of the timed executable.
     """
     digest, host = _digest(executable), describe_host()
-    rows = {row["title"]: row for row in kept(run, executable) if row["host"] == host}
+    rows = {row["title"]: row for row in read_timings(run, executable) if row["host"] == host}
     for runtime, seconds in timing.seconds.items():
         decibels = timing.decibels.get(runtime, math.nan)
         rows[timing.title(runtime)] = {
@@ -43,7 +43,7 @@ def keep(timing: Timing, run: Path, executable: Path) -> None:
     write_json({"schema": SCHEMA, "executable": digest, "rows": list(rows.values())}, run / BENCH)
 
 
-def kept(run: Path, executable: Path) -> list[dict[str, Any]]:
+def read_timings(run: Path, executable: Path) -> list[dict[str, Any]]:
     """Reads the rows stored for an executable; none if there is no file or the executable has changed since.
 
     Raises:

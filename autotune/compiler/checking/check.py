@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.compiler.build import compile_network, make_feeds
-from autotune.compiler.checking.comparison import Check, against_float64, errors_of, in_order
+from autotune.compiler.checking.comparison import Check, against_float64, compute_errors, in_order
 from autotune.compiler.checking.imported import errors_against_floats
-from autotune.compiler.checking.integers import data_in_bytes, error_of, rounded_integers
+from autotune.compiler.checking.integers import compute_error, data_in_bytes, rounded_integers
 from autotune.compiler.checking.lowered import check_lowered
-from autotune.compiler.checking.probing import Probing, is_as_near, outputs_of
-from autotune.compiler.load import Network
+from autotune.compiler.checking.probing import Probing, compute_outputs, is_as_near
+from autotune.compiler.prepare import Network
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.sources import INTERMEDIATES, ModelSource
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.ir import Array
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
 from autotune.tuner.settings import Settings
@@ -69,7 +69,7 @@ def check_network(
     with ScratchFolder("check") as scratch:
         if executable is None:
             executable = compile_network(network, schedules, Path(scratch) / "network", settings)
-        outputs = outputs_of(executable, feeds)
+        outputs = compute_outputs(executable, feeds)
         probing = Probing(network, schedules, settings, feeds, seed, tolerance, layers, Path(scratch))
         if network.precision != FULL:
             return check_lowered(outputs, probing)
@@ -96,13 +96,13 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
     ) -> tuple[Check, Mapping[str, Array]]:
         reference, wanted = source.outputs(probing.feeds, threads, probing.folder)
         ours = dict(zip(source.output_names, arrays, strict=True))
-        check = Check(reference, errors_of(ours, wanted))
+        check = Check(reference, compute_errors(ours, wanted))
         if check.max_error <= probing.tolerance:
             return check, wanted
         say(f"{reference} differs: the model in float64 decides")
         return against_float64(check, source, probing.feeds, ours, wanted), wanted
 
-    loops, threads = bool(loops_of(network.graph)), probing.settings.threads
+    loops, threads = bool(list_loops(network.graph)), probing.settings.threads
     check, wanted = compared(network.source, outputs, say)
 
     def reference(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -133,7 +133,7 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     graph, feeds = probing.network.graph, probing.feeds
     rounded, within = rounded_integers(graph), data_in_bytes(graph)
     ours, plain = dict(zip(graph.outputs, outputs, strict=True)), evaluate(graph, feeds)
-    errors = {name: error_of(graph, name, array, plain, rounded) for name, array in ours.items()}
+    errors = {name: compute_error(graph, name, array, plain, rounded) for name, array in ours.items()}
     check = Check("numpy", errors)
     wanted = {name: plain[name] for name in ours}
     if not probing.needed(check.max_error, wanted, lambda feeds: evaluate(graph, feeds)):
@@ -145,10 +145,10 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     values = evaluate(graph, feeds, {name: probed[name] for name in (*rounded, *within)})
     made = [node for node in graph.nodes if node.name in within]
     values |= {node.name: compute(node, values) for node in made}  # each from the executable's values of its inputs
-    layers = {name: error_of(graph, name, probed[name], values, rounded) for name in names}
+    layers = {name: compute_error(graph, name, probed[name], values, rounded) for name in names}
     for name, array in ours.items():
         if probing.is_wrong(errors[name]):
-            errors[name] = error_of(graph, name, array, values, rounded)
+            errors[name] = compute_error(graph, name, array, values, rounded)
         if probing.is_wrong(errors[name]) and is_as_near(array, probed[name], plain[name]):
             errors[name] = layers[name]  # only other values near a tie fell to the other side
     between = {name: error for name, error in layers.items() if name not in ours}
@@ -163,4 +163,4 @@ def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[s
     graph = optimise(source.graph())
     values = evaluate(graph, feeds)
     found = {output: values[name] for output, name in zip(source.output_names, graph.outputs, strict=True)}
-    return {f"{name}, in floats": error for name, error in errors_of(found, wanted).items()}
+    return {f"{name}, in floats": error for name, error in compute_errors(found, wanted).items()}

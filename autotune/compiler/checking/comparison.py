@@ -32,12 +32,12 @@ class Rounding:
         return float(10 ** (-self.decibels / 20))
 
     @staticmethod
-    def between(found: Array, exact: Array) -> Rounding:
+    def between(computed: Array, exact: Array) -> Rounding:
         """Computes the rounding of an output beside its value in float32."""
-        finite = np.isfinite(found) & np.isfinite(exact)
-        ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (found, exact))
+        finite = np.isfinite(computed) & np.isfinite(exact)
+        ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (computed, exact))
         return Rounding(
-            decibels(float((theirs**2).sum()), float(((ours - theirs) ** 2).sum())), relative_error(found, exact)
+            decibels(float((theirs**2).sum()), float(((ours - theirs) ** 2).sum())), relative_error(computed, exact)
         )
 
 
@@ -63,10 +63,10 @@ class Check:
     @property
     def max_error(self) -> float:
         """The largest error of an output or a value in between; NaN counts as infinite."""
-        return max((math.inf if math.isnan(e) else e for e in self.found.values()), default=0.0)
+        return max((math.inf if math.isnan(e) else e for e in self.all_errors.values()), default=0.0)
 
     @property
-    def found(self) -> dict[str, float]:
+    def all_errors(self) -> dict[str, float]:
         """All errors: values in between in the order of the network, then outputs."""
         return {**self.layers, **self.errors}
 
@@ -76,26 +76,26 @@ def in_order(errors: Mapping[str, float], names: Iterable[str]) -> dict[str, flo
     return {name: errors[name] for name in names if name in errors}
 
 
-def relative_error(found: Array, wanted: Array) -> float:
+def relative_error(computed: Array, wanted: Array) -> float:
     """Computes the largest difference over the largest finite element of `wanted`; infinite if the shapes differ."""
-    if found.shape != wanted.shape:
+    if computed.shape != wanted.shape:
         return math.inf
-    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    ours, theirs = computed.astype(np.float64), wanted.astype(np.float64)
     scale = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))) or 1.0
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # also for infinities, whose difference is NaN
     return float(np.max(np.abs(np.subtract(ours, theirs, out=np.zeros_like(ours), where=~same)), initial=0.0)) / scale
 
 
-def errors_of(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[str, float]:
+def compute_errors(computed: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[str, float]:
     """Computes the relative error of each value."""
-    return {name: relative_error(array, wanted[name]) for name, array in found.items()}
+    return {name: relative_error(array, wanted[name]) for name, array in computed.items()}
 
 
 def against_float64(
     check: Check,
     source: ModelSource,
     feeds: Mapping[str, Array],
-    found: Mapping[str, Array],
+    computed: Mapping[str, Array],
     wanted: Mapping[str, Array],
 ) -> Check:
     """Measures errors beside the model in float64, which uses neither the importer nor a kernel."""
@@ -103,6 +103,6 @@ def against_float64(
         exact = source.exact_outputs(feeds)
     except NodeError as error:
         return replace(check, note=f"nothing decides between the network and {check.reference}: {error}")
-    theirs = Check(check.reference, errors_of(wanted, exact))
+    theirs = Check(check.reference, compute_errors(wanted, exact))
     note = f"{theirs.reference} is {theirs.max_error:.1e} off the model in float64"
-    return Check("the model in float64", errors_of(found, exact), note)
+    return Check("the model in float64", compute_errors(computed, exact), note)

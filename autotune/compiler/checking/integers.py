@@ -30,13 +30,15 @@ def data_in_bytes(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if node.name in given]
 
 
-def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array], rounded: Collection[str]) -> float:
+def compute_error(
+    graph: Graph, name: str, computed: Array, values: Mapping[str, Array], rounded: Collection[str]
+) -> float:
     """Computes the error of a value of a quantised network.
 
     Args:
         graph: quantised graph.
         name: name of the value.
-        found: value that the executable computes.
+        computed: value that the executable computes.
         values: values of the reference; those of `rounded` are the executable's.
         rounded: names of the integers that are made of computed floats.
 
@@ -47,8 +49,8 @@ def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array],
     node = graph.node(name)
     if name in rounded and node is not None:
         wanted = compute(node, values)
-        steps = int(np.max(np.abs(found.astype(np.int64) - wanted.astype(np.int64)), initial=0))
-        return 0.0 if node.op in ("quantise", "quantise_linear") and steps <= 1 else relative_error(found, wanted)
-    if found.dtype.kind == "f":
-        return relative_error(found, values[name])
-    return 0.0 if np.array_equal(found, values[name]) else 1.0
+        steps = int(np.max(np.abs(computed.astype(np.int64) - wanted.astype(np.int64)), initial=0))
+        return 0.0 if node.op in ("quantise", "quantise_linear") and steps <= 1 else relative_error(computed, wanted)
+    if computed.dtype.kind == "f":
+        return relative_error(computed, values[name])
+    return 0.0 if np.array_equal(computed, values[name]) else 1.0

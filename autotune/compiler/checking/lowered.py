@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from autotune.compiler.checking.comparison import Check, Rounding, in_order, relative_error
-from autotune.compiler.checking.integers import error_of, rounded_integers
+from autotune.compiler.checking.integers import compute_error, rounded_integers
 from autotune.compiler.checking.probing import Probing, is_as_near, with_outputs
-from autotune.compiler.load import Network
+from autotune.compiler.prepare import Network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.ir import Array, Graph
@@ -129,15 +129,15 @@ def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[
 
 
 def _errors(
-    network: Network, found: Mapping[str, Array], values: Mapping[str, Array], allowed: Mapping[str, float]
+    network: Network, computed: Mapping[str, Array], values: Mapping[str, Array], allowed: Mapping[str, float]
 ) -> dict[str, float]:
     """Computes the error of each value beyond the allowed difference, over its largest element."""
     graph, bytes_made = network.graph, rounded_integers(network.graph)
     return {
         name: _error(graph, name, array, values, allowed.get(name, 0.0))
         if graph.type(name).dtype in FLOATS
-        else error_of(graph, name, array, values, bytes_made)
-        for name, array in found.items()
+        else compute_error(graph, name, array, values, bytes_made)
+        for name, array in computed.items()
     }
 
 
@@ -171,28 +171,28 @@ def _gathered(graph: Graph, name: str, rounds: Mapping[str, float], stored: Coll
     return worst
 
 
-def _error(graph: Graph, name: str, found: Array, values: Mapping[str, Array], allowed: float) -> float:
+def _error(graph: Graph, name: str, computed: Array, values: Mapping[str, Array], allowed: float) -> float:
     """Computes the error of a value beyond the allowed difference, over its largest element."""
     node = graph.node(name)
     if node is None or node.type.dtype not in NARROW:
-        return _beyond(found, values[name], 0.0, allowed)
-    return error_beyond_a_step(found, compute(node, values), node.type.dtype, allowed)
+        return _beyond(computed, values[name], 0.0, allowed)
+    return error_beyond_a_step(computed, compute(node, values), node.type.dtype, allowed)
 
 
-def error_beyond_a_step(found: Array, wanted: Array, dtype: str, allowed: float = 0.0) -> float:
+def error_beyond_a_step(computed: Array, wanted: Array, dtype: str, allowed: float = 0.0) -> float:
     """Computes the largest difference above a step of `dtype` at that number, over the largest finite element.
 
     Args:
-        found, wanted: arrays of one shape.
+        computed, wanted: arrays of one shape.
         dtype: type that both are rounded to.
         allowed: share of the largest finite element that is no error either.
     """
-    return _beyond(found, wanted, STEP[dtype], allowed)
+    return _beyond(computed, wanted, STEP[dtype], allowed)
 
 
-def _beyond(found: Array, wanted: Array, step: float, allowed: float) -> float:
+def _beyond(computed: Array, wanted: Array, step: float, allowed: float) -> float:
     """Computes the largest difference beyond `step` and the share `allowed`, over the largest finite element."""
-    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    ours, theirs = computed.astype(np.float64), wanted.astype(np.float64)
     largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
     margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))
     with np.errstate(invalid="ignore"):  # differences of infinities, which `relative_error` compares

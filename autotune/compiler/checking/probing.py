@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.compiler.build import compile_network
 from autotune.compiler.checking.comparison import Rounding, relative_error
-from autotune.compiler.load import Network
+from autotune.compiler.prepare import Network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph
@@ -78,7 +78,7 @@ class Probing:
         """Compiles a network by the same schedules and computes its outputs."""
         folder = self.folder / "probe"
         executable = compile_network(replace(network, tasks=()), self.schedules, folder, self.settings)
-        return outputs_of(executable, self.feeds)
+        return compute_outputs(executable, self.feeds)
 
     def values(self, names: Sequence[str]) -> dict[str, Array]:
         """Computes values of the network's graph by an executable that has them as outputs."""
@@ -103,13 +103,13 @@ def moved_inputs(feeds: Values, seed: int) -> dict[str, Array]:
     return moved
 
 
-def outputs_of(executable: Executable, feeds: Mapping[str, Array]) -> Sequence[Array]:
+def compute_outputs(executable: Executable, feeds: Mapping[str, Array]) -> Sequence[Array]:
     """Computes the outputs of one inference, in order."""
     out = executable(*(feeds[p.name] for p in executable.inputs))
     return out if isinstance(out, tuple) else (out,)
 
 
-def is_as_near(found: Array, other: Array, exact: Array) -> bool:
+def is_as_near(computed: Array, other: Array, exact: Array) -> bool:
     """Tells whether an output is as near to the exact one as another evaluation that rounds at the same places."""
-    ours, theirs = (Rounding.between(array, exact) for array in (found, other))
+    ours, theirs = (Rounding.between(array, exact) for array in (computed, other))
     return ours.noise <= NOISE * theirs.noise and ours.error <= LARGEST * theirs.error

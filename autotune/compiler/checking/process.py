@@ -78,7 +78,7 @@ class NetworkProcess(Timeable, Closing):
         self.runtime = runtime
         path, prelude = None, ""
         if self.tree is not None:
-            path, prelude = [str(self.tree)], _modules_of(_ROOT)
+            path, prelude = [str(self.tree)], _import_statement(_ROOT)
         options = {"runtime": runtime, "threads": threads, "cores": cores_for(threads), **facts}
         self._child = Child(options, self.server, path, prelude, _MOST_BYTES)
         try:
@@ -146,7 +146,7 @@ def time_in_turns(
     return timings
 
 
-def _modules_of(root: Path) -> str:
+def _import_statement(root: Path) -> str:
     """Writes a statement that lets a tree of packages without the modules of this protocol import them from `root`."""
     ours = {name: root.joinpath(*name.split(".")) for name in ("measure", "autotune", "autotune.compiler")}
     return "\n".join(f"import {name}; {name}.__path__.append({str(folder)!r})" for name, folder in ours.items())

@@ -78,14 +78,14 @@ class OnnxRuntime:
         options.add_session_config_entry(*ORT_FLOATS)
         self._session = ort.InferenceSession(facts["model"], options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
-        self._given: dict[str, Array] = {}
+        self._feeds: dict[str, Array] = {}
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        self._given = dict(arrays)
-        return dict(zip(self._names, self._session.run(None, self._given), strict=True))
+        self._feeds = dict(arrays)
+        return dict(zip(self._names, self._session.run(None, self._feeds), strict=True))
 
     def time(self, iterations: int) -> Sequence[float]:
-        return timed(lambda: self._session.run(None, self._given), iterations)
+        return timed(lambda: self._session.run(None, self._feeds), iterations)
 
 
 class OpenVino:

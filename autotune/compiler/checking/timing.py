@@ -13,15 +13,15 @@ from autotune.compiler.build import make_feeds
 from autotune.compiler.checking.comparison import Rounding
 from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure, time_in_turns
 from autotune.compiler.checking.runtimes import RUNTIMES
-from autotune.compiler.load import Network
 from autotune.compiler.precisions import own_precision
+from autotune.compiler.prepare import Network
 from autotune.compiler.sources import ModelSource
 from autotune.graph.precision import FULL
 from autotune.graph.types import Array
-from autotune.titles import title_of
+from autotune.titles import runtime_title
 from autotune.tuner.settings import Settings
 from autotune.units import certainty, latency
-from measure.steadiness import DISAGREE, disagreement, halves_of, spread_of
+from measure.steadiness import DISAGREE, compute_spread, disagreement, half_medians
 from search_space.scratch import ScratchFolder
 
 EXACT = "onnxruntime"
@@ -64,12 +64,12 @@ class Timing:
 
     def spread(self, runtime: str) -> float:
         """Computes (75th percentile - 25th percentile) / median of a runtime's turns; NaN without turns."""
-        return spread_of(self.turns.get(runtime, ()))
+        return compute_spread(self.turns.get(runtime, ()))
 
     @property
     def unsteady(self) -> str:
         """Sentence on the machine if the halves of the turns disagree; "" if they agree."""
-        halves = {name: halves_of(turns) for name, turns in self.turns.items()}
+        halves = {name: half_medians(turns) for name, turns in self.turns.items()}
         worst = max(halves, key=lambda name: disagreement(halves[name]), default="")
         if not worst or disagreement(halves[worst]) <= DISAGREE:
             return ""
@@ -107,7 +107,7 @@ def time_network(
         stack.callback(beside.close)
         beside.open("autotune", NetworkProcess("autotune", settings.threads, folder=str(folder)))
         for precision, another in also.items():
-            label = title_of("autotune", precision)
+            label = runtime_title("autotune", precision)
             beside.attempt(label, "autotune", settings.threads, folder=str(another))
         for name in others:
             beside.attempt(name, name, settings.threads)
@@ -124,9 +124,9 @@ def time_network(
 
 def _title(process: NetworkProcess, network: Network) -> str:
     if process.runtime == "autotune":
-        return title_of("autotune", own_precision(network))
+        return runtime_title("autotune", own_precision(network))
     known = process.runtime in RUNTIMES
-    return title_of(process.runtime, network.source.precision, process.precision) if known else process.runtime
+    return runtime_title(process.runtime, network.source.precision, process.precision) if known else process.runtime
 
 
 class _Beside:
@@ -134,7 +134,7 @@ class _Beside:
 
     Args:
         feeds: inputs by name.
-        place: folder of files that live as long as the processes.
+        folder: folder of files that live as long as the processes.
         source: model for other runtimes.
 
     Attributes:
@@ -142,8 +142,8 @@ class _Beside:
         missing: reasons why runtimes are missing or refuse the model, such as one without 16-bit floats.
     """
 
-    def __init__(self, feeds: Mapping[str, Array], place: Path, source: ModelSource) -> None:
-        self._feeds, self._place, self._source = feeds, place, source
+    def __init__(self, feeds: Mapping[str, Array], folder: Path, source: ModelSource) -> None:
+        self._feeds, self._folder, self._source = feeds, folder, source
         self._outputs: dict[str, list[Array]] = {}
         self.processes: list[NetworkProcess] = []
         self.missing: dict[str, str] = {}
@@ -155,7 +155,7 @@ class _Beside:
         Raises:
             RuntimeFailure: the model cannot be saved as ONNX.
         """
-        file = self._place / "model.onnx"
+        file = self._folder / "model.onnx"
         self._source.save(file)
         return str(file)
 

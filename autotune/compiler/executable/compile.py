@@ -16,33 +16,45 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autotune.compiler.cache.kernels import KernelCache, symbol_of
+from autotune.compiler.cache.kernels import KernelCache, symbol_name
 from autotune.compiler.executable.graph_family import GraphAt, GraphFamily
-from autotune.compiler.executable.linking import Builder, Linking
+from autotune.compiler.executable.linking import Linking, ModuleBuilder
 from autotune.compiler.executable.packing import Call, Constants, room
 from autotune.compiler.executable.scopes import Roots, Scope, inside, listed_step, trip_places
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
-from autotune.compiler.executable.states import states_of
+from autotune.compiler.executable.states import list_states
 from autotune.compiler.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph, Node
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.memory_plan import MemoryPlan, lower_bound
 from autotune.graph.partition import Group
 from autotune.graph.views import dense
-from autotune.schedule import Kernel, OpenKernel, Schedule, module_of
+from autotune.schedule import KernelSpec, OpenKernel, Schedule, build_module
 from search_space.dtypes import numpy_dtype
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Case, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
+from targets.base import (
+    BufferRef,
+    BuildError,
+    Case,
+    Choice,
+    Loop,
+    Module,
+    NetworkPlan,
+    Packing,
+    Parameter,
+    Step,
+    Target,
+)
 from targets.cstyle.spelling import RESERVED
 from targets.manifest import listed, write_manifest
 
 if TYPE_CHECKING:
     from autotune.compiler.executable.open_kernels import Candidate
 
-__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
+__all__ = ["ModuleBuilder", "Chosen", "Compiler", "Schedule", "identifier"]
 
 Chosen = Callable[[Workload], Schedule]
 
@@ -99,7 +111,7 @@ class Compiler:
         target: str = "cpu",
         threads: int = 1,
         cache: KernelCache | None = None,
-        builder: Builder | None = None,
+        builder: ModuleBuilder | None = None,
         weights: Weights | None = None,
         shapes: ShapeSet = FIXED,
         cold: bool = True,
@@ -107,26 +119,26 @@ class Compiler:
         self._target: Target = registry.get(target)
         if shapes.sizes and not self._target.open_sizes:
             raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target}")
-        self._builder = builder or partial(map, partial(module_of, target=self._target))
+        self._builder = builder or partial(map, partial(build_module, target=self._target))
         alignment = self._target.alignment
         if isinstance(graph, Graph):
             fixed = executable_graph(graph, alignment)
-            if (loops := loops_of(fixed)) and not self._target.loops:
+            if (loops := list_loops(fixed)) and not self._target.loops:
                 raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
             self._family = GraphFamily(lambda point: fixed, shapes, alignment)
         else:
             self._family = GraphFamily(graph, shapes, alignment)
         self.graph = self._family.graph
-        self._states = states_of(self._family.largest)
+        self._states = list_states(self._family.largest)
         if self._states and not self._target.states:
             raise BuildError(f"`graph` must have no state for target {target}, but got {self._states[0][0]!r}")
         self._chosen, self._threads, self._cache, self._cold = chosen, threads, cache, cold
         self._name = identifier(self.graph.name)
         self._modules: list[Module] = []
         self._constants = Constants(self._target)
-        self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
+        self._packings: dict[tuple[int, str, tuple[BufferRef, ...]], Packing] = {}
         self._packed_bytes = 0
-        self._placed: dict[tuple[object, ...], Mapping[str, Place]] = {}
+        self._placed: dict[tuple[object, ...], Mapping[str, BufferRef]] = {}
         self._shared = weights is not None
         self._weights = Weights(self._target.spacing) if weights is None else weights
 
@@ -187,7 +199,8 @@ class Compiler:
             weights_file: whether to write the weights; otherwise the caller of the loader must pass them.
 
         Returns:
-            The bytes of the weights, in parts (n,) one after the other or in an array of their own (`Weights.whole`).
+            The bytes of the weights, in parts (n,) one after the other or in an array of their own
+            (`Weights.joined_parts`).
 
         Raises:
             BuildError: a kernel cannot be built.
@@ -207,9 +220,9 @@ class Compiler:
             ]
             if not self._shared:
                 self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
-            distinct = {call.made_of: call for call in reversed(calls)}
+            distinct = {call.packing_key: call for call in reversed(calls)}
             ahead = self._constants.all_ahead(
-                [call for call in calls if distinct[call.made_of] is call], self._target.library(before.files)
+                [call for call in calls if distinct[call.packing_key] is call], self._target.library(before.files)
             )
         with ahead:
             steps = self._steps(self._numbered(called, linking.modules()))
@@ -253,7 +266,7 @@ class Compiler:
             ],
         }
         write_manifest(manifest, folder)
-        return self._weights.whole
+        return self._weights.joined_parts
 
     def _outputs(self) -> Iterator[Parameter]:
         """Lists the outputs of the network, by the names that a caller uses."""
@@ -271,14 +284,14 @@ class Compiler:
         outputs = {scope.root(name): number for number, name in enumerate(graph.outputs)}
         inputs = {name: number for number, name in enumerate(graph.inputs)}
 
-        def where(root: str) -> Place:
+        def where(root: str) -> BufferRef:
             if root in outputs:
-                return Place("output", outputs[root])
+                return BufferRef("output", outputs[root])
             if root in inputs:
-                return Place("input", inputs[root])
+                return BufferRef("input", inputs[root])
             if root in graph.constants:
-                return Place("weights", self._weights.place(np.asarray(graph.constants[root])))
-            return Place("arena", offsets[root])
+                return BufferRef("weights", self._weights.add(np.asarray(graph.constants[root])))
+            return BufferRef("arena", offsets[root])
 
         return where
 
@@ -307,15 +320,15 @@ class Compiler:
 
     def _loop(self, outer: Scope, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
         body = outer.bodies[node.name]
-        data, given = outer.place(node.name, where), [outer.place(name, where) for name in node.inputs]
+        data, given = outer.buffer_ref(node.name, where), [outer.buffer_ref(name, where) for name in node.inputs]
         places, inner = trip_places(node, body, data, given), body.plan(self._target.spacing).offsets
 
-        def within(root: str) -> Place:
+        def within(root: str) -> BufferRef:
             if root in places:
                 return places[root]
             if root in body.graph.constants:
-                return Place("weights", self._weights.place(np.asarray(body.graph.constants[root])))
-            return Place("arena", offsets[inside(node.name)] + inner[root])
+                return BufferRef("weights", self._weights.add(np.asarray(body.graph.constants[root])))
+            return BufferRef("arena", offsets[inside(node.name)] + inner[root])
 
         return Loop(node.attrs["trips"], tuple(self._step(body, group, within, next(numbers)) for group in body.groups))
 
@@ -332,17 +345,17 @@ class Compiler:
             if parameter.name in constants:
                 arguments.append(constants[parameter.name])
             elif parameter.name in module.outputs:
-                arguments.append(scope.place(group.output, where))
+                arguments.append(scope.buffer_ref(group.output, where))
             elif parameter.packed_from:
-                sources = tuple(scope.place(names[source], where) for source in parameter.packed_from)
+                sources = tuple(scope.buffer_ref(names[source], where) for source in parameter.packed_from)
                 arguments.append(self._packed(number, parameter, sources))
             else:
-                arguments.append(scope.place(names[parameter.name], where))
+                arguments.append(scope.buffer_ref(names[parameter.name], where))
         return Step(number, tuple(arguments), group.title)
 
-    def _constant_places(self, call: Call) -> Mapping[str, Place]:
+    def _constant_places(self, call: Call) -> Mapping[str, BufferRef]:
         """Places the constants of a call that are packed at compile time, by the parameter's name."""
-        key = call.made_of
+        key = call.packing_key
         if key not in self._placed:
             names = dict(zip((p.name for p in call.module.sources), call.group.inputs, strict=True))
             packed = self._constants.of(call)
@@ -351,7 +364,7 @@ class Compiler:
                 for p in call.module.parameters
                 if p.name in packed and all(names[n] in call.graph.constants for n in p.packed_from or (p.name,))
             ]
-            self._placed[key] = {name: Place("weights", self._weights.place(packed[name])) for name in constant_names}
+            self._placed[key] = {name: BufferRef("weights", self._weights.add(packed[name])) for name in constant_names}
         return self._placed[key]
 
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
@@ -368,11 +381,11 @@ class Compiler:
                 pitches[tensor_names[tensor.op]] = strides
         return pitches
 
-    def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
+    def _kernels(self) -> tuple[list[int], Sequence[KernelSpec | OpenKernel]]:
         """Returns the number of each call's kernel, and the kernels, in the order of their first calls."""
         number_by_key: dict[object, int] = {}
         numbers: list[int] = []
-        kernels: list[Kernel | OpenKernel] = []
+        kernels: list[KernelSpec | OpenKernel] = []
         for case in self._cases:
             for call, (scope, group, _) in enumerate(case.scope.calls()):
                 kernel = case.kernels[call].kernel if case.kernels else self._kernel(scope, group)
@@ -382,17 +395,17 @@ class Compiler:
                     kernels.append(self._named(kernel, number))
         return numbers, kernels
 
-    def _kernel(self, scope: Scope, group: Group) -> Kernel:
+    def _kernel(self, scope: Scope, group: Group) -> KernelSpec:
         """Describes the kernel of a call of known sizes, without a name."""
         assert group.workload is not None
         schedule = self._chosen(group.workload)
-        return Kernel(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
+        return KernelSpec(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
 
-    def _named(self, kernel: Kernel | OpenKernel, number: int) -> Kernel | OpenKernel:
+    def _named(self, kernel: KernelSpec | OpenKernel, number: int) -> KernelSpec | OpenKernel:
         """Names a kernel by all that its code depends on, or by its number if not all of that is known."""
         name: str | None = kernel.name
-        if isinstance(kernel, Kernel):
-            name = symbol_of(kernel.workload, kernel.schedule, kernel.pitches, self._target)
+        if isinstance(kernel, KernelSpec):
+            name = symbol_name(kernel.workload, kernel.schedule, kernel.pitches, self._target)
         return replace(kernel, name=name or f"{self._name}_kernel{number}")
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
@@ -402,11 +415,11 @@ class Compiler:
                 self._modules.append(next(modules))
             yield number
 
-    def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
+    def _packed(self, number: int, parameter: Parameter, sources: tuple[BufferRef, ...]) -> BufferRef:
         """Places a constant that is packed when the network is loaded; the same sources are packed once."""
         key = (number, parameter.name, sources)
         if key not in self._packings:
-            result = Place("packed", self._packed_bytes)
+            result = BufferRef("packed", self._packed_bytes)
             self._packings[key] = Packing(number, parameter.name, sources, result)
             nbytes = math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
             self._packed_bytes += self._spaced(nbytes)

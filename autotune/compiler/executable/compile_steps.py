@@ -12,12 +12,12 @@ from autotune.compiler.executable.scopes import listed_step
 from autotune.compiler.executable.stepwise import ALIGNMENT, FORMAT
 from autotune.compiler.executable.weights import Weights
 from autotune.graph.ir import Graph
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.graph.partition import partition
 from autotune.graph.views import locate
 from search_space.files import replace_file
-from search_space.space import program_of
+from search_space.space import make_program
 from targets import registry
 from targets.base import BuildError, Parameter
 from targets.manifest import digest, listed, write_manifest
@@ -37,7 +37,7 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
     Raises:
         BuildError: a kernel cannot be built, or the graph has a loop.
     """
-    if loops := loops_of(graph):
+    if loops := list_loops(graph):
         raise BuildError(f"`graph` must have no loop for an executable of steps, but got {loops[0].name!r}")
     folder.mkdir(parents=True, exist_ok=True)
     roots = {name: at.root for name, at in locate(graph, in_place=False).items()}
@@ -50,7 +50,7 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         key = group.workload.key
         if key not in modules:
             schedule = chosen(group.workload)
-            program = program_of(group.workload, schedule.algorithm, schedule.trace)
+            program = make_program(group.workload, schedule.algorithm, schedule.trace)
             data = registry.get(step_target).build(program, f"kernel{len(modules)}").to_bytes()
             file = f"kernel{len(modules)}.module"
             replace_file(folder / file, data)
@@ -68,7 +68,7 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         )
     name, weights = identifier(graph.name), Weights(ALIGNMENT)
     constants = [
-        {**listed(_parameter(graph, each, each)), "offset": weights.place(np.asarray(array))}
+        {**listed(_parameter(graph, each, each)), "offset": weights.add(np.asarray(array))}
         for each, array in graph.constants.items()
         if each in read
     ]

@@ -16,23 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiler.executable.scopes import Scope, scope_of
+from autotune.compiler.executable.scopes import Scope, make_scope
 from autotune.compiler.executable.shapes import NotOpen, ShapeSet
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.partition import Group, partitioned_as
 from autotune.graph.views import dense
 from search_space import te_json
 from search_space.generalised import Generalised, common, generalised, known_at
 from search_space.schedule.state import operations
-from search_space.terms import NoTerm, Point, Term, term_of
+from search_space.terms import NoTerm, SizePoint, Term, fit_term
 from search_space.workloads import Workload
 from targets.arrays import contiguous
 from targets.base import Parameter
 from targets.extents import Extent
 
-GraphAt = Callable[[Point], Graph]
+GraphAt = Callable[[SizePoint], Graph]
 """Function sizes → the graph of a network there, as `executable_graph` returns it."""
 
 
@@ -59,20 +59,20 @@ class GraphFamily:
         decisions = Decisions()
         with decisions.hold():
             self.graph = graph_at(greatest)
-        if shapes.sizes and (loops := loops_of(self.graph)):
+        if shapes.sizes and (loops := list_loops(self.graph)):
             raise NotOpen(f"a network of open sizes must have no loop, but got {loops[0].name!r}")
-        self._scopes = {greatest: scope_of(self.graph, alignment)}
+        self._scopes = {greatest: make_scope(self.graph, alignment)}
         for point in others:
             with decisions.hold():
                 graph = graph_at(point)
-            self._scopes[point] = scope_of(_sharing(graph, self.graph), alignment)
+            self._scopes[point] = make_scope(_sharing(graph, self.graph), alignment)
             self._compare(point)
         self._generalised: dict[tuple[int, str], Generalised] = {}
         self._workloads: dict[int, Any] = {}
         self._pitches: dict[tuple[int, str], dict[str, tuple[int | Term, ...]]] = {}
         for point in shapes.exact:
             if point not in self._scopes:
-                self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
+                self._scopes[point] = make_scope(_sharing(graph_at(point), self.graph), alignment)
         self._check_ends()
 
     @property
@@ -95,11 +95,11 @@ class GraphFamily:
         """Calls that are not like an earlier one."""
         return [call for call in range(self.count) if self.first_alike(call) == call]
 
-    def scope(self, point: Point) -> Scope:
+    def scope(self, point: SizePoint) -> Scope:
         """Returns the network at one of the points, or at known sizes."""
         return self._scopes[point]
 
-    def group(self, number: int, point: Point) -> Group:
+    def group(self, number: int, point: SizePoint) -> Group:
         """Returns the group of a call at one of the points."""
         return self._scopes[point].groups[number]
 
@@ -119,13 +119,13 @@ class GraphFamily:
         """
         kinds = [self._scopes[point].graph.type(name) for point in self.points]
         try:
-            terms = [term_of(extents, self.points) for extents in zip(*(k.shape for k in kinds), strict=True)]
+            terms = [fit_term(extents, self.points) for extents in zip(*(k.shape for k in kinds), strict=True)]
         except (NoTerm, ValueError) as error:
             raise NotOpen(f"the shape of {name!r} must follow from the sizes: {error}") from error
         extents = tuple(map(self.extent, terms)) if len({k.shape for k in kinds}) > 1 else ()
         return Parameter(name, kinds[-1].shape, kinds[-1].dtype, extents=extents)
 
-    def workload(self, number: int, point: Point) -> Workload:
+    def workload(self, number: int, point: SizePoint) -> Workload:
         """Returns the workload of a call at any sizes.
 
         Raises:
@@ -169,10 +169,10 @@ class GraphFamily:
         """
         key = self.first_alike(number), algorithm
         if key not in self._pitches:
-            self._pitches[key] = self._pitches_of(*key)
+            self._pitches[key] = self._find_pitches(*key)
         return self._pitches[key]
 
-    def _pitches_of(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
+    def _find_pitches(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
         found = self.definition(number, algorithm)
         own = [tuple(size.at(point) for size in found.sizes) for point in self.points]
         group = self.group(number, self.points[-1])
@@ -201,7 +201,7 @@ class GraphFamily:
             if found != [(end.at(sizes).shape, end.dtype) for end in ends]:
                 raise NotOpen(f"inputs and outputs must follow from the sizes, but do not at {sizes}")
 
-    def _compare(self, point: Point) -> None:
+    def _compare(self, point: SizePoint) -> None:
         """Compares the network at some sizes with that at the largest."""
         here, there = self._scopes[point], self._scopes[self.points[-1]]
         shown = "x".join(map(str, point))
@@ -246,13 +246,13 @@ class GraphFamily:
         shapes = [{name: array.shape for name, array in graph.constants.items()} for graph in graphs]
         return {name for name in shapes[0] if len({each.get(name) for each in shapes}) > 1}
 
-    def _strides(self, name: str, point: Point) -> tuple[int, ...] | None:
+    def _strides(self, name: str, point: SizePoint) -> tuple[int, ...] | None:
         """Returns the strides of a value within another one, at some sizes; None: dense."""
         return self._scopes[point].locations[name].strides
 
 
 def _pitches(
-    name: str, laid: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[Point]
+    name: str, laid: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[SizePoint]
 ) -> tuple[int | Term, ...]:
     """Derives the strides of a value from those at some sizes; along an axis of one element any stride is right.
 
@@ -265,7 +265,7 @@ def _pitches(
             derived.append(strides[-1])
             continue
         try:
-            derived.append(term_of(strides, own))
+            derived.append(fit_term(strides, own))
         except NoTerm as error:
             raise NotOpen(f"strides of {name!r} must follow from the sizes: {error}") from error
     return tuple(derived)
@@ -299,13 +299,13 @@ def _bits(array: Array) -> Array:
     return data if data.nbytes % 8 else data.view(np.uint64)
 
 
-def _is_part(array: Array, whole: Array) -> bool:
+def _is_part(array: Array, full: Array) -> bool:
     """Tells whether an array is the beginning, along all axes, of another one."""
-    if array is whole:
+    if array is full:
         return True
-    if array.ndim != whole.ndim or array.dtype != whole.dtype:
+    if array.ndim != full.ndim or array.dtype != full.dtype:
         return False
-    if any(a > b for a, b in zip(array.shape, whole.shape, strict=True)):
+    if any(a > b for a, b in zip(array.shape, full.shape, strict=True)):
         return False
-    part = np.asarray(whole[tuple(slice(extent) for extent in array.shape)])
+    part = np.asarray(full[tuple(slice(extent) for extent in array.shape)])
     return _equal(array, part)

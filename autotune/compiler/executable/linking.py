@@ -9,12 +9,12 @@ from typing import Any
 
 from autotune.compiler.cache.kernels import KernelCache
 from autotune.compiler.cache.linked import Linked, plan_digest
-from autotune.schedule import Kernel, OpenKernel
+from autotune.schedule import KernelSpec, OpenKernel
 from search_space.files import replace_file
 from targets.base import Module, NetworkPlan, Target
 from targets.manifest import contents
 
-Builder = Callable[[Sequence[Kernel | OpenKernel]], Iterable[Module]]
+ModuleBuilder = Callable[[Sequence[KernelSpec | OpenKernel]], Iterable[Module]]
 """Function kernels → their modules in this order, each built when it is requested."""
 
 
@@ -34,20 +34,20 @@ class Linking:
 
     def __init__(
         self,
-        kernels: Sequence[Kernel | OpenKernel],
+        kernels: Sequence[KernelSpec | OpenKernel],
         name: str,
         target: Target,
         cache: KernelCache | None,
-        build: Builder,
+        build: ModuleBuilder,
     ) -> None:
         self._kernels, self._name, self._target, self._cache, self._build = kernels, name, target, cache, build
         self._keys = [None if cache is None else cache.module_key(kernel, target) for kernel in kernels]
         self.before: Linked | None = None
         if cache is not None and None not in self._keys:
-            self.before = cache.linked(name, self._known)
+            self.before = cache.linked(name, self._cache_keys)
 
     @property
-    def _known(self) -> list[str]:
+    def _cache_keys(self) -> list[str]:
         return [key for key in self._keys if key is not None]
 
     def modules(self) -> Iterator[Module]:
@@ -63,7 +63,7 @@ class Linking:
         cache, before = self._cache, self.before
         if cache is None or None in self._keys:
             return self._target.link(plan, folder)
-        digest = plan_digest(plan, self._known)
+        digest = plan_digest(plan, self._cache_keys)
         if before is not None and before.plan == digest:
             for file, data in before.files.items():
                 replace_file(folder / file, data)
@@ -73,7 +73,7 @@ class Linking:
         facts = self._target.link(plan, folder)
         files = {item["file"]: contents(folder / item["file"], item["sha256"]) for item in facts.get("files", ())}
         if f"{self._name}.so" in files:
-            cache.keep_linked(self._name, self._known, Linked.of(digest, facts, files, plan.modules))
+            cache.keep_linked(self._name, self._cache_keys, Linked.of(digest, facts, files, plan.modules))
         return facts
 
     def _built(self) -> Iterator[Module]:

@@ -18,7 +18,7 @@ from targets import registry
 from targets.executable import Executable
 from targets.manifest import MANIFEST, ExecutableError, parsed, read_manifest
 
-APPLICATIONS = {"language": "autotune.language.compiled:load"}
+APPLICATIONS = {"language": "autotune.language.api:load"}
 """Functions that load folders of several entry points, called like `load`, by the kind of the manifest."""
 
 
@@ -42,19 +42,19 @@ def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: boo
         module, _, name = application.partition(":")
         loaded: Executable = getattr(import_module(module), name)(folder, threads, mapped)
         return loaded
-    return _class_of(path, data)(folder, threads, mapped)
+    return _find_class(path, data)(folder, threads, mapped)
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
+def load_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a network, whether or not this machine can run it.
 
     Raises:
         ExecutableError: there is no manifest, or it has illegal values.
     """
-    return read_manifest(folder, _class_of(folder, parsed(folder)).format)
+    return read_manifest(folder, _find_class(folder, parsed(folder)).format)
 
 
-def _class_of(folder: Path, manifest: Mapping[str, Any]) -> type[Executable]:
+def _find_class(folder: Path, manifest: Mapping[str, Any]) -> type[Executable]:
     passed = []
     for each in kinds(str(manifest.get("target"))):
         if each.format.kind == manifest.get("kind"):
@@ -70,7 +70,7 @@ def kinds(target: str = "") -> Iterator[type[Executable]]:
     """Lists the classes of all executables, that of `target` first, so that the others are imported only if needed."""
     family, passed = target.partition(":")[0], set()
     for name in sorted(registry.TARGETS, key=lambda name: name != family):
-        kind = registry.executable_of(name)
+        kind = registry.find_executable_class(name)
         if kind is not None and kind not in passed:
             passed.add(kind)
             yield kind

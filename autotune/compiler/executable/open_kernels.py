@@ -28,7 +28,7 @@ from search_space.ir.stmt import LoopProgram
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import exchanged
 from search_space.schedule.state import State, initial_state
-from search_space.terms import Point, Term
+from search_space.terms import SizePoint, Term
 from search_space.workloads import Workload
 from targets.base import Target
 
@@ -89,7 +89,7 @@ class OpenKernels:
     ) -> None:
         self._family, self._chosen, self._target = family, chosen, target
         self._threads, self._cold = threads, cold
-        self._unscheduled: dict[tuple[int, str, Point], tuple[Any, State]] = {}
+        self._unscheduled: dict[tuple[int, str, SizePoint], tuple[Any, State]] = {}
 
     def choose(self) -> list[tuple[Range, tuple[Candidate, ...]]]:
         """Chooses ranges of sizes, each with the kernel of every call.
@@ -136,7 +136,7 @@ class OpenKernels:
             raise NotOpen(f"a schedule of {title} must hold for sizes {shown}: {refused or ''}")
         return candidates
 
-    def _candidate(self, call: int, schedule: Schedule, least: Point) -> Candidate:
+    def _candidate(self, call: int, schedule: Schedule, least: SizePoint) -> Candidate:
         """Makes the kernel of a schedule that was found at some sizes, for these and all larger ones.
 
         Raises:
@@ -153,7 +153,7 @@ class OpenKernels:
         named = replace(kernel, name=symbol_of_open(kernel, self._target) or "")
         return Candidate(named, general.terms, self._estimated(opened, general.terms, least), _packed(opened.program))
 
-    def _defined(self, call: int, algorithm: str, least: Point) -> tuple[Any, State]:
+    def _defined(self, call: int, algorithm: str, least: SizePoint) -> tuple[Any, State]:
         """Returns the definition of a call from some sizes on, as `te_json`, and its state without a schedule."""
         key = call, algorithm, least
         if key not in self._unscheduled:
@@ -162,7 +162,7 @@ class OpenKernels:
             self._unscheduled[key] = definition, initial_state([output], inputs=inputs)
         return self._unscheduled[key]
 
-    def _estimated(self, opened: OpenTrace, terms: Mapping[str, Term], least: Point) -> NDArray[np.float64]:
+    def _estimated(self, opened: OpenTrace, terms: Mapping[str, Term], least: SizePoint) -> NDArray[np.float64]:
         """Estimates the seconds of a kernel in each cell, as the mean of its ends; infinite where it does not hold."""
         cells, sizes = self._family.shapes.cells, opened.program.sizes
         points = [point for cell in cells for point in (cell.least, cell.greatest)]

@@ -36,7 +36,7 @@ class Call:
     module: Module
 
     @property
-    def made_of(self) -> tuple[object, ...]:
+    def packing_key(self) -> tuple[object, ...]:
         """Key that calls share whose constants are packed to the same bytes."""
         held = self.graph.constants
         arrays = [held.get(name) for name in self.group.inputs]
@@ -55,12 +55,12 @@ class Constants:
         self._target = target
         self._library: object = None
         self._packers: dict[str, Packer | None] = {}  # module name -> packer
-        self._made: dict[tuple[str, Group], Mapping[str, Array]] = {}
+        self._packed_arrays: dict[tuple[str, Group], Mapping[str, Array]] = {}
         self._stream: Iterator[Mapping[str, Array]] | None = None
 
     def ahead(self, call: Call) -> None:
         """Packs the constants of a call before `of` is called for it."""
-        self._made[call.module.name, call.group] = self._packed(call)
+        self._packed_arrays[call.module.name, call.group] = self._packed(call)
 
     @contextmanager
     def all_ahead(self, calls: Sequence[Call], library: object) -> Iterator[None]:
@@ -70,7 +70,7 @@ class Constants:
         may run where `threading` holds the lock that ending a thread takes.
 
         Args:
-            calls: calls of the executable, each `Call.made_of` once.
+            calls: calls of the executable, each `Call.packing_key` once.
             library: the loaded library of the kernels; None: kernels are not linked yet.
         """
         self._library = library
@@ -88,7 +88,7 @@ class Constants:
         """Returns the constants of a call that are packed at compile time, by the parameter's name."""
         if self._stream is not None:
             return next(self._stream)
-        made = self._made.pop((call.module.name, call.group), None)
+        made = self._packed_arrays.pop((call.module.name, call.group), None)
         return self._packed(call) if made is None else made
 
     def _streamed(self, calls: Iterable[Call], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, Array]]:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.graph.ir import Graph, Node
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.memory_plan import Interval, MemoryPlan, plan
 from autotune.graph.ops.loops import written
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import Location, locate
 from search_space.dtypes import numpy_dtype
 from search_space.workloads import Workload
-from targets.base import Place
+from targets.base import BufferRef
 
-Roots = Callable[[str], Place]
+Roots = Callable[[str], BufferRef]
 """Function that maps a value which owns memory to where it begins."""
 
 
@@ -54,7 +54,7 @@ class Scope:
         """Returns the value that owns the memory of a value."""
         return self.locations[name].root
 
-    def place(self, name: str, where: Roots) -> Place:
+    def buffer_ref(self, name: str, where: Roots) -> BufferRef:
         """Locates a value."""
         beyond = self.locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
         return where(self.root(name)).shifted(beyond)
@@ -107,7 +107,7 @@ def listed_step(title: str, workload: Workload, kernel: str, open_sizes: bool = 
     return found if open_sizes else {**found, "flops": workload.flops}
 
 
-def scope_of(graph: Graph, alignment: int) -> Scope:
+def make_scope(graph: Graph, alignment: int) -> Scope:
     """Partitions a graph and the bodies of its loops.
 
     Args:
@@ -115,25 +115,25 @@ def scope_of(graph: Graph, alignment: int) -> Scope:
         alignment: alignment of the target.
     """
     groups = [group for group in partition(graph, alignment=alignment) if group.workload or group.loop]
-    bodies = {node.name: scope_of(node.attrs["body"].graph, alignment) for node in loops_of(graph)}
+    bodies = {node.name: make_scope(node.attrs["body"].graph, alignment) for node in list_loops(graph)}
     return Scope(graph, tuple(groups), locate(graph, alignment=alignment), bodies)
 
 
-def trip_places(node: Node, body: Scope, data: Place, given: Sequence[Place]) -> dict[str, Place]:
+def trip_places(node: Node, body: Scope, data: BufferRef, inputs: Sequence[BufferRef]) -> dict[str, BufferRef]:
     """Locates inputs and outputs of a loop's body in each trip, by their roots.
 
     Args:
         node: the loop.
         body: scope of its body.
         data: place of the loop's results.
-        given: places of its inputs.
+        inputs: places of its inputs.
     """
     of, trips = node.attrs["body"], node.attrs["trips"]
     results = written(node.attrs)[0]
     outputs = [replace(data.shifted(at.base), advance=at.advance, period=at.period) for at in results]
     by_root = {body.root(name): address for name, address in zip(body.graph.outputs, outputs, strict=True)}
     states, backs = len(of.carried), node.attrs["reads_back"]
-    for number, (name, kind, address) in enumerate(zip(body.graph.inputs, of.inputs, given, strict=True)):
+    for number, (name, kind, address) in enumerate(zip(body.graph.inputs, of.inputs, inputs, strict=True)):
         by_root[name] = address
         if number < states:
             by_root[name] = replace(_before(outputs[of.carried[number]]), first=address)
@@ -144,8 +144,8 @@ def trip_places(node: Node, body: Scope, data: Place, given: Sequence[Place]) ->
     return by_root
 
 
-def _before(place: Place) -> Place:
+def _before(ref: BufferRef) -> BufferRef:
     """Locates an output of the trip before; the first trip has none."""
-    if place.period:  # trips alternate between places
-        return replace(place.shifted(place.advance), advance=-place.advance)
-    return replace(place.shifted(-place.advance), advance=place.advance)
+    if ref.period:  # trips alternate between places
+        return replace(ref.shifted(ref.advance), advance=-ref.advance)
+    return replace(ref.shifted(-ref.advance), advance=ref.advance)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from search_space.ir.intervals import Span
-from search_space.terms import Point, points_of
+from search_space.terms import SizePoint, choose_points
 
 LEAST = (2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 1024)
 """Sizes at which schedules are found where one size is open."""
@@ -37,8 +37,8 @@ class Range:
         least, greatest: ends of the range, both inclusive.
     """
 
-    least: Point
-    greatest: Point
+    least: SizePoint
+    greatest: SizePoint
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -58,8 +58,8 @@ class ShapeSet:
     """
 
     sizes: Mapping[str, Span]
-    exact: tuple[Point, ...]
-    samples: tuple[Point, ...] = ()
+    exact: tuple[SizePoint, ...]
+    samples: tuple[SizePoint, ...] = ()
     cells: tuple[Range, ...] = ()
 
     @classmethod
@@ -91,20 +91,20 @@ class ShapeSet:
         return cls(sizes, (), tuple(each.least for each in ranges), tuple(ranges))
 
     @property
-    def least(self) -> Point:
+    def least(self) -> SizePoint:
         """The point from which on sizes are open."""
         return self.samples[0] if self.samples else ()
 
     @property
-    def greatest(self) -> Point:
+    def greatest(self) -> SizePoint:
         """The point of the largest sizes."""
         return tuple(high for _, high in self.sizes.values())
 
     @property
-    def points(self) -> list[Point]:
-        """Points from which a network at all open sizes is derived, the largest sizes last; see `points_of`."""
+    def points(self) -> list[SizePoint]:
+        """Points from which a network at all open sizes is derived, the largest sizes last; see `choose_points`."""
         spans = zip(self.sizes, self.least, self.greatest, strict=True)
-        return points_of({name: (low, high) for name, low, high in spans})
+        return choose_points({name: (low, high) for name, low, high in spans})
 
 
 FIXED = ShapeSet({}, ((),))

@@ -10,7 +10,7 @@ from autotune.compiler.executable.scopes import Scope
 from targets.base import BuildError
 
 
-def states_of(scope: Scope) -> list[tuple[str, str]]:
+def list_states(scope: Scope) -> list[tuple[str, str]]:
     """Lists input and output of each state of a graph, in order.
 
     Raises:

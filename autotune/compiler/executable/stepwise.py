@@ -111,8 +111,8 @@ class StepwiseExecutable(Executable):
                 raise ExecutableError(f"{self.folder}: output `{parameter.name}` must be what was computed, but is not")
 
     @property
-    def _place(self) -> str:
-        return f"{super()._place}, and {self.manifest['device']}"
+    def _machine(self) -> str:
+        return f"{super()._machine}, and {self.manifest['device']}"
 
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         values = {**self._constants, **{p.name: a for p, a in zip(self.inputs, arrays, strict=True)}}

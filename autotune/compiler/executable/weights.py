@@ -36,14 +36,14 @@ class Weights:
     def __init__(self, spacing: int, room: int = 0) -> None:
         self.nbytes = 0
         self._parts: list[Array] = []
-        self._taken: list[Future[Array]] = []
+        self._pending: list[Future[Array]] = []
         self._room = aligned((max(64, room),), "uint8", np.empty) if room else None
         self._spacing = spacing
         self._places: dict[tuple[str, int, bytes], list[tuple[Future[Array], int]]] = defaultdict(list)
         self._sha256 = hashlib.sha256()
         self._thread = ThreadPoolExecutor(1, "autotune-digest")
 
-    def place(self, array: Array) -> int:
+    def add(self, array: Array) -> int:
         """Returns the offset of a constant in bytes, which is added unless an equal one is there."""
         data = contiguous(array).reshape(-1).view(np.uint8)
         middle = data.nbytes // 2
@@ -66,7 +66,7 @@ class Weights:
         return self._parts
 
     @property
-    def whole(self) -> Sequence[Array] | Array:
+    def joined_parts(self) -> Sequence[Array] | Array:
         """The parts, or, if they were copied, the array, which is 64-byte aligned and has 64 bytes or more."""
         parts = self.parts
         return parts if self._room is None else self._room[: max(64, self.nbytes)]
@@ -91,7 +91,7 @@ class Weights:
 
     def _wait(self) -> None:
         """Waits until everything that was added has been copied."""
-        for taken in self._taken:
+        for taken in self._pending:
             taken.result()
 
     def _add(self, data: Array) -> Future[Array]:
@@ -101,11 +101,11 @@ class Weights:
             self._room = None
         kept = data if self._room is None else self._room[start : self.nbytes]
         self._parts.append(kept)
-        self._taken.append(self._thread.submit(self._take, data, kept))
-        return self._taken[-1]
+        self._pending.append(self._thread.submit(self._take, data, kept))
+        return self._pending[-1]
 
-    def _take(self, data: Array, kept: Array) -> Array:
-        if kept is not data:
-            np.copyto(kept, data)
-        self._sha256.update(kept.data)
-        return kept
+    def _take(self, data: Array, copied: Array) -> Array:
+        if copied is not data:
+            np.copyto(copied, data)
+        self._sha256.update(copied.data)
+        return copied

@@ -49,9 +49,9 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
     graph = layers.graph
     producers = {wide.origin(group.output): name for name, group in wide.groups.items()}
     kernels = dict(wide.groups)
-    old = {new: name for name, new in layers.whole.names.items()}
+    old = {new: name for name, new in layers.quantised.names.items()}
 
-    def seconds_of(name: str) -> float:
+    def kernel_seconds(name: str) -> float:
         workload = kernels[name].workload
         return 0.0 if workload is None else times(name, workload)
 
@@ -59,7 +59,7 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
         """Estimates the seconds to write one byte per element of a value."""
         node = graph.node(value)
         moved = 0.0 if node is None else graph.type(value).nbytes / 4 / bandwidth
-        return min(moved, WRITTEN * seconds_of(producers[value]) / 4) if value in producers else moved
+        return min(moved, WRITTEN * kernel_seconds(producers[value]) / 4) if value in producers else moved
 
     def float_name(value: str) -> str:
         """Returns the float32 name of a value of the quantised graph."""
@@ -75,7 +75,7 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
         name = producers.get(value, "")
         if first.op in (*LAYERS, "depthwise_conv2d") and first.type.dtype == "int32" and name in layers.names:
             size = 1 if on_bytes.graph.type(group.output).dtype == "uint8" else 4
-            saved = seconds_of(name) - times(name, group.workload)
+            saved = kernel_seconds(name) - times(name, group.workload)
             savings.layers[name] = saved - (4 - size) * written(value)
         elif group.inputs and (source := float_name(group.inputs[0])) in savings.values and first.op in CONVERSIONS:
             savings.values[source] -= times(source, group.workload)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
-from autotune.compiler.mixed.settling import NARROW, candidates, settled
-from autotune.compiler.mixed.type_problem import BYTES, Seconds, problem_of
+from autotune.compiler.mixed.type_problem import BYTES, Seconds, make_problem
+from autotune.compiler.mixed.type_resolution import NARROW, candidates, resolve_types
 from autotune.compiler.selection import Limits
 from autotune.compiler.sources import ModelSource
 from autotune.config import Quantisation
@@ -26,12 +26,12 @@ from autotune.graph.mixed import (
     float_outputs,
     graph_digest,
     in_types,
+    list_rounding_sites,
     noise_between,
-    places_of,
     sensitivities,
     to,
 )
-from autotune.graph.mixed.assignment import Choice, point_of
+from autotune.graph.mixed.assignment import Choice, make_point
 from autotune.graph.quantise import TEST_INPUTS, load_feeds, random_feeds
 from autotune.tuner.settings import Settings
 from search_space.extras import require
@@ -57,7 +57,7 @@ class Chooser:
         accuracy: decibels, or `AS_OPENVINO`.
         records: file of measurements, which may be missing.
         data: file of inputs; None: random inputs.
-        kept: file of an earlier choice, used if it is for the same graph and accuracy; None: no file.
+        earlier: file of an earlier choice, used if it is for the same graph and accuracy; None: no file.
         int8: quantisation of layers that may be in int8; None: no layer may.
     """
 
@@ -66,7 +66,7 @@ class Chooser:
     accuracy: float | str = DEFAULT
     records: Path | None = None
     data: Path | None = None
-    kept: Path | None = None
+    earlier: Path | None = None
     int8: Quantisation | None = None
 
     def __call__(self, graph: Graph, source: ModelSource) -> Mixture:
@@ -88,30 +88,30 @@ class Chooser:
             raise ValueError("`precision` must be of one type for a network without outputs in float32, but got mixed")
         layers = None if self.int8 is None else ByteLayers.of(graph, self.settings.seed, self.int8)
         feeds = self._feeds(graph)
-        exact = [outputs_of(graph, feed) for feed in feeds]
+        exact = [compute_outputs(graph, feed) for feed in feeds]
         wanted = self._decibels(source, graph, feeds, exact)
-        sites = places_of(graph)
+        sites = list_rounding_sites(graph)
         with progress("sensitivities") as tell:
             noise = sensitivities(graph, sites, feeds, to(NARROW), tell)
             on_bytes = None if layers is None else sensitivities(graph, layers.places, feeds, layers.rounded, tell)
         seconds = Seconds(graph, layers, self.settings, self.limits, self.records)
-        problem = problem_of(seconds, sites, noise, on_bytes)
+        problem = make_problem(seconds, sites, noise, on_bytes)
 
-        def made(choice: Choice) -> Graph:
+        def typed_graph(choice: Choice) -> Graph:
             narrow, in_bytes = (_chosen(problem, choice, kind) for kind in (1, BYTES))
             return in_types(graph, NARROW, narrow, in_bytes, layers)
 
         def loud(choice: Choice) -> float:
-            return _noise(graph, made(choice), feeds, exact)
+            return _noise(graph, typed_graph(choice), feeds, exact)
 
         allowed = 10 ** (-wanted / 10)
-        choice, measured = settled(problem, allowed, loud)
+        choice, measured = resolve_types(problem, allowed, loud)
         if (choice == BYTES).any():  # the sum of seconds is inexact: kernels depend on their neighbours' types
             without = replace(problem, may=problem.may & (np.arange(problem.may.shape[1]) < BYTES))
-            other, noise_of_other = settled(without, allowed, loud)
-            if seconds.of(made(other)) <= seconds.of(made(choice)):
+            other, noise_of_other = resolve_types(without, allowed, loud)
+            if seconds.of(typed_graph(other)) <= seconds.of(typed_graph(choice)):
                 choice, measured = other, noise_of_other
-        point = point_of(problem, choice)
+        point = make_point(problem, choice)
         return Mixture(
             NARROW,
             _chosen(problem, choice, 0),
@@ -121,7 +121,7 @@ class Chooser:
             point.decibels,
             -10 * math.log10(measured) if measured > 0 else math.inf,
             len(feeds),
-            seconds.of(made(choice)) if (choice == BYTES).any() else seconds.in_float32 - point.saved,
+            seconds.of(typed_graph(choice)) if (choice == BYTES).any() else seconds.in_float32 - point.saved,
             candidates(problem, seconds.in_float32),
             graph_digest(graph),
             _chosen(problem, choice, BYTES),
@@ -129,13 +129,13 @@ class Chooser:
         )
 
     def _before(self, graph: Graph) -> Mixture | None:
-        if self.kept is None or not self.kept.exists():
+        if self.earlier is None or not self.earlier.exists():
             return None
         try:
-            earlier = Mixture.from_json(json.loads(self.kept.read_text()))
+            earlier = Mixture.from_json(json.loads(self.earlier.read_text()))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"`{self.kept}` must be a choice that a run wrote, but reading it failed: {error}"
+                f"`{self.earlier}` must be a choice that a run wrote, but reading it failed: {error}"
             ) from None
         asked = (graph_digest(graph), self.accuracy, self.int8 is not None)
         return earlier if (earlier.graph, earlier.asked, earlier.bytes_allowed) == asked else None
@@ -196,7 +196,7 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def outputs_of(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]:
+def compute_outputs(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]:
     """Computes the outputs by name."""
     values = evaluate(graph, feed)
     return {name: values[name] for name in graph.outputs}
@@ -211,5 +211,5 @@ def _noise(
     graph: Graph, lowered: Graph, feeds: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]
 ) -> float:
     named = dict(zip(lowered.outputs, graph.outputs, strict=True))
-    found = ({named[name]: array for name, array in outputs_of(lowered, feed).items()} for feed in feeds)
+    found = ({named[name]: array for name, array in compute_outputs(lowered, feed).items()} for feed in feeds)
     return max(noise_between(list(found), exact).values())

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from autotune.compiler.schedules import Schedules
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Graph
-from autotune.graph.mixed.places import Place
+from autotune.graph.mixed.rounding_sites import RoundingSite
 from autotune.graph.partition import Group, partition
-from autotune.graph.precision import is_lowered, kernels_of, lowered_with_origins, moved_together
+from autotune.graph.precision import is_lowered, list_narrow_kernels, lowered_with_origins, moved_together
 from autotune.schedule_store import MemoryStore
 from search_space.workloads import Workload
 
@@ -95,7 +95,7 @@ class Kernels:
 
 
 def saved_seconds(
-    graph: Graph, places: Sequence[Place], wide: Kernels, narrow: Kernels, times: Times, bandwidth: float
+    graph: Graph, places: Sequence[RoundingSite], wide: Kernels, narrow: Kernels, times: Times, bandwidth: float
 ) -> NDArray[np.float64]:  # (places + layers,)
     """Computes seconds that 16 bits save at each place, then by the products of each layer; their sum is the total.
 
@@ -114,7 +114,7 @@ def saved_seconds(
     same = moved_together(graph)
     stored = {same[value]: row for row, place in enumerate(places) for value in place.values}
     operands = {place.operand: row for row, place in enumerate(places) if place.operand}
-    layers = layers_of(graph)
+    layers = list_layers(graph)
     rows = {name: len(places) + number for number, name in enumerate(layers)}
     saved_by_row = np.zeros(len(places) + len(layers))
 
@@ -145,6 +145,8 @@ def saved_seconds(
     return saved_by_row
 
 
-def layers_of(graph: Graph) -> tuple[str, ...]:
+def list_layers(graph: Graph) -> tuple[str, ...]:
     """Lists the kernels whose products may be in 16 bits, in order."""
-    return tuple(n for n in kernels_of(graph) if (node := graph.node(n)) is not None and is_lowered(graph, node))
+    return tuple(
+        n for n in list_narrow_kernels(graph) if (node := graph.node(n)) is not None and is_lowered(graph, node)
+    )

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compiler.mixed.byte_times import byte_seconds
-from autotune.compiler.mixed.precision_times import Kernels, Times, layers_of, saved_seconds
-from autotune.compiler.mixed.settling import NARROW, TYPES
+from autotune.compiler.mixed.precision_times import Kernels, Times, list_layers, saved_seconds
+from autotune.compiler.mixed.type_resolution import NARROW, TYPES
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits, select
-from autotune.compiler.tasks import tasks_of
+from autotune.compiler.tasks import list_tasks
 from autotune.graph.ir import Graph
-from autotune.graph.mixed import ByteLayers, Place, Problem
-from autotune.graph.precision import kernels_of
+from autotune.graph.mixed import ByteLayers, Problem, RoundingSite
+from autotune.graph.precision import list_narrow_kernels
 from autotune.schedule_store import MemoryStore
 from autotune.tuner.preparation import reusable_records
 from autotune.tuner.record_store import RecordStore
@@ -42,8 +42,8 @@ class Seconds:
         self, graph: Graph, layers: ByteLayers | None, settings: Settings, limits: Limits, records: Path | None
     ) -> None:
         self.graph, self.layers, self._settings = graph, layers, settings
-        self.wide, self.narrow = (self._kernels(graph, full) for full in (kernels_of(graph), ()))
-        self.on_bytes = None if layers is None else self._kernels(layers.whole.graph, ())
+        self.wide, self.narrow = (self._kernels(graph, full) for full in (list_narrow_kernels(graph), ()))
+        self.on_bytes = None if layers is None else self._kernels(layers.quantised.graph, ())
         all_kernels = [each for each in (self.wide, self.narrow, self.on_bytes) if each is not None]
         self.times = Times(Schedules(None, settings, limits), _measured(all_kernels, settings, limits, records))
         self.times.prepare([workload for each in all_kernels for workload in each.workloads])
@@ -57,14 +57,14 @@ class Seconds:
 
     def of(self, lowered: Graph) -> float:
         """Estimates the network with its kernels in some types, a result of `in_types`."""
-        kernels = self._kernels(lowered, kernels_of(lowered))
+        kernels = self._kernels(lowered, list_narrow_kernels(lowered))
         self.times.prepare(kernels.workloads)
         return kernels.seconds(self.times)
 
     def _kernels(self, graph: Graph, full: Sequence[str]) -> Kernels:
         return Kernels(graph, NARROW, full, self._settings.target.alignment)
 
-    def saved(self, places: Sequence[Place]) -> NDArray[np.float64]:
+    def saved(self, places: Sequence[RoundingSite]) -> NDArray[np.float64]:
         """Computes the seconds saved by 16 bits at each place and in each layer, see `saved_seconds`."""
         return saved_seconds(self.graph, places, self.wide, self.narrow, self.times, self.bandwidth)
 
@@ -78,19 +78,19 @@ class Seconds:
 class _Rows:
     """Rows of a problem: types of each kernel in which the row applies, its seconds and its noise."""
 
-    held: list[dict[str, tuple[int, ...]]]
+    placements: list[dict[str, tuple[int, ...]]]
     saved: list[float]
     noise: list[NDArray[np.float64]]
 
     def add(self, kernels: Sequence[str], types: tuple[int, ...], saved: float, noise: NDArray[np.float64]) -> None:
-        self.held.append(dict.fromkeys(kernels, types))
+        self.placements.append(dict.fromkeys(kernels, types))
         self.saved.append(saved)
         self.noise.append(noise)
 
 
-def problem_of(
+def make_problem(
     seconds: Seconds,
-    places: Sequence[Place],
+    places: Sequence[RoundingSite],
     noise: NDArray[np.float64],
     byte_noise: NDArray[np.float64] | None = None,
 ) -> Problem:
@@ -105,11 +105,11 @@ def problem_of(
     graph, layers = seconds.graph, seconds.layers
     silent = np.zeros(noise.shape[1])
     rows = _Rows([], [], [])
-    holders = [*(site.kernels for site in places), *((name,) for name in layers_of(graph))]
+    holders = [*(site.kernels for site in places), *((name,) for name in list_layers(graph))]
     loud = [*noise, *([silent] * (len(holders) - len(places)))]
     for kernels, saved, each in zip(holders, seconds.saved(places), loud, strict=True):
         rows.add(kernels, (1,), float(saved), each)
-    lowered = kernels_of(graph)
+    lowered = list_narrow_kernels(graph)
     names, types = lowered, 2
     if layers is not None and byte_noise is not None and seconds.on_bytes is not None:
         names = tuple(node.name for node in graph.nodes if node.name in {*lowered, *layers.names})
@@ -122,8 +122,8 @@ def problem_of(
         for name, kernels in saved_on_bytes.readers.items():
             rows.add(kernels, (0, 1), saved_on_bytes.floats[name], silent)
     number = {name: row for row, name in enumerate(names)}
-    at = np.zeros((len(rows.held), len(names), types), bool)
-    for row, held in enumerate(rows.held):
+    at = np.zeros((len(rows.placements), len(names), types), bool)
+    for row, held in enumerate(rows.placements):
         for name, kinds in held.items():
             at[row, number[name], list(kinds)] = True
     may = np.zeros((len(names), types), bool)
@@ -137,7 +137,7 @@ def problem_of(
 def _measured(kernels: Sequence[Kernels], settings: Settings, limits: Limits, records: Path | None) -> MemoryStore:
     if records is None or not records.exists():
         return MemoryStore()
-    tasks = [task for each in kernels for task in tasks_of(each.graph, None, settings.target.alignment)]
+    tasks = [task for each in kernels for task in list_tasks(each.graph, None, settings.target.alignment)]
     with Database(records, readonly=True) as database:
         measured = (r for task in tasks for r in reusable_records(database, task.workload, settings))
         store = RecordStore(measured, limits.allowed)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autotune.compiler.options import CompileOptions
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
-    from autotune.graph.quantise.weights import Known
+    from autotune.graph.quantise.weights import QuantisedWeightCache
 
 Choose = Callable[["Graph"], "Mixture"]
 """Function that maps a graph in float32, after the passes, to the types of its parts."""
@@ -26,12 +26,12 @@ class Inputs:
     Attributes:
         choose: function that makes the choice of mixed precision; None for other modes.
         report: whether to measure the error due to weights of few bits.
-        known: weights in few bits that other graphs of the model have quantised already.
+        weight_cache: weights in few bits that other graphs of the model have quantised already.
     """
 
     choose: Choose | None = None
     report: bool = True
-    known: Known | None = None
+    weight_cache: QuantisedWeightCache | None = None
 
 
 class Mode:

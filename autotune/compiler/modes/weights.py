@@ -12,7 +12,7 @@ from autotune.config import Quantisation
 from autotune.graph.ir import Graph
 from autotune.graph.passes.pipeline import Explained, GraphPass
 from autotune.graph.quantise import TEST_INPUTS, load_feeds, measure_accuracy, quantise_weights_only, random_feeds
-from autotune.graph.quantise.weights import Known
+from autotune.graph.quantise.weights import QuantisedWeightCache
 
 if TYPE_CHECKING:
     from autotune.compiler.options import CompileOptions
@@ -27,18 +27,18 @@ class QuantiseWeights(GraphPass):
         how: groups and zeros.
         seed: seed of the inputs that accuracy is measured on.
         report: whether to measure accuracy.
-        known: weights that are quantised already, which graphs of one model share; None: each graph has its own.
+        weight_cache: weights that are quantised already, which graphs of one model share; None: each graph has its own.
     """
 
     mode: str
     how: Quantisation = field(repr=False)
     seed: int
     report: bool
-    known: Known | None = field(default=None, repr=False)
+    weight_cache: QuantisedWeightCache | None = field(default=None, repr=False)
     name = "quantise"
 
     def apply(self, graph: Graph) -> Explained:
-        result = quantise_weights_only(graph, self.mode, self.how, self.known)
+        result = quantise_weights_only(graph, self.mode, self.how, self.weight_cache)
         if not self.report:
             return Explained(result.graph, None)
         if self.how.data is None:
@@ -55,7 +55,7 @@ class Weights8(Mode):
     weights_only = True
 
     def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:
-        return (QuantiseWeights(self.name, options.quantisation, options.seed, inputs.report, inputs.known),)
+        return (QuantiseWeights(self.name, options.quantisation, options.seed, inputs.report, inputs.weight_cache),)
 
 
 class Weights4(Weights8):

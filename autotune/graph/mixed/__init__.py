@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.graph.mixed.assignment import Point, Problem, assign, front
+from autotune.graph.mixed.assignment import Problem, TradeoffPoint, assign, front
 from autotune.graph.mixed.byte_layers import ByteLayers, in_types
 from autotune.graph.mixed.mixture import Candidate, Mixture, graph_digest
-from autotune.graph.mixed.places import Place, places_of
+from autotune.graph.mixed.rounding_sites import RoundingSite, list_rounding_sites
 from autotune.graph.mixed.sensitivity import float_outputs, noise_between, sensitivities, to
 
 __all__ = [
     "ByteLayers",
     "Candidate",
     "Mixture",
-    "Place",
-    "Point",
+    "RoundingSite",
+    "TradeoffPoint",
     "Problem",
     "assign",
     "float_outputs",
@@ -21,7 +21,7 @@ __all__ = [
     "graph_digest",
     "in_types",
     "noise_between",
-    "places_of",
+    "list_rounding_sites",
     "sensitivities",
     "to",
 ]

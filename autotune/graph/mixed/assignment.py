@@ -1,6 +1,6 @@
 """The fastest choice of kernel dtypes whose noise keeps a bound.
 
-Types are numbered from 0, float32, to the narrowest. A place (`Place`) is a set of numbers that are stored or
+Types are numbered from 0, float32, to the narrowest. A place (`RoundingSite`) is a set of numbers that are stored or
 multiplied in a narrow type if any of some kernels is in it. This saves time, or costs time for conversions, and adds
 noise. Seconds and noise are thus sums over places that are narrow. A choice is a multiple-choice knapsack whose items
 share weights and values (Sinha and Zoltners, "The Multiple-Choice Knapsack Problem", 1979). HiGHS solves it exactly as
@@ -99,7 +99,7 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class TradeoffPoint:
     """A choice with its estimates.
 
     Attributes:
@@ -118,10 +118,10 @@ class Point:
         return -10 * math.log10(self.noise) if self.noise > 0 else math.inf
 
 
-def point_of(problem: Problem, choice: Choice) -> Point:
+def make_point(problem: Problem, choice: Choice) -> TradeoffPoint:
     """Returns a choice with its totals."""
     saved, noise = problem.totals(choice)
-    return Point(choice, saved, float(noise.max(initial=0.0)))
+    return TradeoffPoint(choice, saved, float(noise.max(initial=0.0)))
 
 
 def assign(problem: Problem, noise: float) -> Choice:
@@ -141,7 +141,7 @@ def assign(problem: Problem, noise: float) -> Choice:
     return _widened(problem, choice, noise) if problem.totals(choice)[0] > 0 else problem.full
 
 
-def front(problem: Problem, noise: float) -> list[Point]:
+def front(problem: Problem, noise: float) -> list[TradeoffPoint]:
     """Returns choices from all in float32 to the fastest with at most `noise`, each faster and noisier than the last.
 
     They are the fastest choices for bounds one decibel apart.
@@ -149,14 +149,14 @@ def front(problem: Problem, noise: float) -> list[Point]:
     Raises:
         ValueError: the bound is not positive.
     """
-    point = point_of(problem, assign(problem, noise))
+    point = make_point(problem, assign(problem, noise))
     points, decibels = [point], math.floor(-10 * math.log10(noise)) + 1
     while point.choice.any():
         if math.isinf(point.decibels):
-            point = point_of(problem, problem.full)
+            point = make_point(problem, problem.full)
         else:
             decibels = max(decibels, math.floor(point.decibels) + 1)  # a choice stays the fastest down to its own noise
-            point = point_of(problem, assign(problem, 10 ** (-decibels / 10)))
+            point = make_point(problem, assign(problem, 10 ** (-decibels / 10)))
             decibels += 1
         if point.saved >= points[-1].saved:
             points.pop()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from autotune.config import Quantisation
 from autotune.graph.ir import Array, Graph
-from autotune.graph.mixed.places import Place
-from autotune.graph.precision import kernels_of, lower_precision
+from autotune.graph.mixed.rounding_sites import RoundingSite
+from autotune.graph.precision import list_narrow_kernels, lower_precision
 from autotune.graph.quantise import TEST_INPUTS, Calibration, Quantised, calibrate, load_feeds, quantise, random_feeds
 from autotune.graph.quantise.formats import quantise_weights, weight_scales
-from autotune.graph.quantise.units import Part, layers, units
+from autotune.graph.quantise.units import UnitRole, layers, units
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +24,13 @@ class ByteLayers:
         graph: graph in float32, after the passes.
         calibration: calibration of the graph.
         options: quantisation options.
-        whole: the graph with all of these layers on bytes.
+        quantised: the graph with all of these layers on bytes.
     """
 
     graph: Graph
     calibration: Calibration
     options: Quantisation
-    whole: Quantised
+    quantised: Quantised
 
     @classmethod
     def of(cls, graph: Graph, seed: int, options: Quantisation) -> ByteLayers | None:
@@ -59,30 +59,33 @@ class ByteLayers:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the layers, in order."""
-        return tuple(name for name in layers(self.graph) if name not in self.whole.left_float)
+        return tuple(name for name in layers(self.graph) if name not in self.quantised.left_float)
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[RoundingSite]:
         """Values that layers read as bytes, then weights: each is active if one of its layers is in int8.
 
         A layer that returns bytes reads its residual as bytes, too.
         """
         readers: dict[str, list[str]] = {}
-        for unit in units(self.graph, self.whole.left_float):
-            if unit.part is Part.layer:
-                gives_bytes = unit.output.name in self.whole.names
+        for unit in units(self.graph, self.quantised.left_float):
+            if unit.part is UnitRole.layer:
+                gives_bytes = unit.output.name in self.quantised.names
                 for name in unit.data if gives_bytes else unit.data[:1]:
                     readers.setdefault(name, []).append(unit.nodes[0].name)
         values = []
         for name, reading_layers in readers.items():
             stored = self.graph.node(name) is not None
-            values.append(Place(name, tuple(reading_layers), (name,) if stored else (), "" if stored else name))
+            values.append(RoundingSite(name, tuple(reading_layers), (name,) if stored else (), "" if stored else name))
         weights: dict[str, list[str]] = {}
         for name in self.names:
             node = self.graph.node(name)
             assert node is not None
             weights.setdefault(node.inputs[1], []).append(name)
-        return [*values, *(Place(name, tuple(reading_layers), (), name) for name, reading_layers in weights.items())]
+        return [
+            *values,
+            *(RoundingSite(name, tuple(reading_layers), (), name) for name, reading_layers in weights.items()),
+        ]
 
     def rounded(self, name: str, array: Array) -> Array:
         """Rounds a value, or the weights of a layer, to the numbers that bytes represent."""
@@ -97,7 +100,7 @@ class ByteLayers:
         if not names:
             return self.graph
         if set(names) == set(self.names):
-            return self.whole.graph
+            return self.quantised.graph
         floats = [name for name in layers(self.graph) if name not in names]
         return quantise(self.graph, self.calibration, self.options.model_copy(update={"floats": floats})).graph
 
@@ -112,11 +115,11 @@ def in_types(
     Args:
         graph: graph in float32, after the passes.
         dtype: `bfloat16` or `float16`.
-        narrow: kernels in `dtype`, from `kernels_of`.
+        narrow: kernels in `dtype`, from `list_narrow_kernels`.
         in_bytes: layers in int8.
         layers: layers that may be in int8; None: there are no such layers.
     """
-    known = set(kernels_of(graph))
+    known = set(list_narrow_kernels(graph))
     quantised = graph if layers is None else layers.graph_with(in_bytes)
-    full = [name for name in kernels_of(quantised) if name in known and name not in narrow]
+    full = [name for name in list_narrow_kernels(quantised) if name in known and name not in narrow]
     return lower_precision(quantised, dtype, full)

@@ -68,9 +68,9 @@ class Mixture:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, in which infinity is null."""
         found = asdict(self)
-        found["front"] = [{**each, "decibels": _known(each["decibels"])} for each in found["front"]]
+        found["front"] = [{**each, "decibels": _finite_or_none(each["decibels"])} for each in found["front"]]
         found |= {name: list(found[name]) for name in ("full", "narrow", "int8")}
-        return {**found, **{name: _known(found[name]) for name in ("predicted", "measured", "wanted")}}
+        return {**found, **{name: _finite_or_none(found[name]) for name in ("predicted", "measured", "wanted")}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mixture:
@@ -106,7 +106,7 @@ def graph_digest(graph: Graph) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _known(decibels: float) -> float | None:
+def _finite_or_none(decibels: float) -> float | None:
     return None if math.isinf(decibels) else decibels
 
 

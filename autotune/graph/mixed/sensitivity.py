@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph
-from autotune.graph.mixed.places import Place
+from autotune.graph.mixed.rounding_sites import RoundingSite
 from autotune.graph.ops import find
 from search_space.dtypes import numpy_dtype
 
@@ -28,7 +28,7 @@ LOUD = 1e30
 
 def sensitivities(
     graph: Graph,
-    places: Sequence[Place],
+    places: Sequence[RoundingSite],
     feeds: Sequence[Feeds],
     rounding: Rounding,
     tell: Callable[[int, int], None] = lambda done, total: None,
@@ -57,10 +57,10 @@ def sensitivities(
     return over(noise, signal)
 
 
-def noise_between(found: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+def noise_between(computed: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]) -> dict[str, float]:
     """Computes noise over signal, in power, of each output in floats over all sets of inputs."""
     names = [name for name, array in exact[0].items() if array.dtype.kind == "f"]
-    pairs = list(zip(found, exact, strict=True))
+    pairs = list(zip(computed, exact, strict=True))
     noise = np.array([sum(power(difference(a[name], b[name])) for a, b in pairs) for name in names])
     signal = np.array([sum(power(finite(b[name])) for b in exact) for name in names])
     return dict(zip(names, map(float, over(noise, signal)), strict=True))
@@ -71,26 +71,26 @@ def float_outputs(graph: Graph) -> list[str]:
     return [name for name in dict.fromkeys(graph.outputs) if graph.type(name).dtype == "float32"]
 
 
-def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, rounding: Rounding) -> dict[str, Array]:
+def rounded_at(graph: Graph, values: Mapping[str, Array], site: RoundingSite, rounding: Rounding) -> dict[str, Array]:
     """Computes the values that change when one place is rounded.
 
     Args:
         graph: graph in float32.
         values: all values, in float32.
-        place: place whose values or operand are rounded.
+        site: place whose values or operand are rounded.
         rounding: rounding of these.
     """
     changed: dict[str, Array] = {}
-    layers = set(place.kernels) if place.operand else set()
-    stored = set(place.values)
-    operand = rounding(place.operand, values[place.operand]) if place.operand else None
+    layers = set(site.kernels) if site.operand else set()
+    stored = set(site.values)
+    operand = rounding(site.operand, values[site.operand]) if site.operand else None
     for node in graph.nodes:
         reads = not changed.keys().isdisjoint(node.inputs)
         multiplies = node.name in layers
         if reads or multiplies:
             arrays = [changed.get(name, values[name]) for name in node.inputs]
             if multiplies and operand is not None:
-                arrays = [operand if n == place.operand else a for n, a in zip(node.inputs, arrays, strict=True)]
+                arrays = [operand if n == site.operand else a for n, a in zip(node.inputs, arrays, strict=True)]
             changed[node.name] = find(node.op).evaluate(node.attrs, arrays)
         if node.name in stored:
             changed[node.name] = rounding(node.name, changed.get(node.name, values[node.name]))
@@ -108,11 +108,11 @@ def rounded(array: Array, dtype: str) -> Array:
         return array.astype(numpy_dtype(dtype)).astype(np.float32)
 
 
-def difference(found: Array, exact: Array) -> Array:
+def difference(computed: Array, exact: Array) -> Array:
     """Subtracts in float64; equal numbers, infinities and NaN included, differ by 0."""
     with np.errstate(invalid="ignore"):
-        same = (found == exact) | (np.isnan(found) & np.isnan(exact))
-        return np.where(same, 0.0, found.astype(np.float64) - exact)
+        same = (computed == exact) | (np.isnan(computed) & np.isnan(exact))
+        return np.where(same, 0.0, computed.astype(np.float64) - exact)
 
 
 def finite(array: Array) -> Array:

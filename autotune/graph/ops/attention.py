@@ -20,8 +20,8 @@ UNSEEN = -1e30
 """Score of a masked key: the exponential of its difference from any real score is 0."""
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = exactly(weights="float32", causal=0)(given, types)
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs = exactly(weights="float32", causal=0)(attributes, types)
     choice("weights", attrs["weights"], list(FLOATS))
     causal = attrs["causal"]
     if type(causal) is not int or causal < 0:

@@ -21,7 +21,7 @@ from search_space.workloads import Workload
 Types = Sequence[TensorType]
 Tensors = Sequence[te.Tensor]
 
-KNOWN = 4096
+MOST_CACHED = 4096
 """Entries of the caches of inferred types: layers repeat, and every pass creates all nodes anew."""
 
 
@@ -145,7 +145,7 @@ def widened(types: Types, stored: Sequence[str]) -> list[TensorType]:
     return [TensorType(kind.shape) if dtype else kind for kind, dtype in zip(types, stored, strict=True)]
 
 
-@lru_cache(KNOWN)
+@lru_cache(MOST_CACHED)
 def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> TensorType:
     attrs = dict(items)
     if operation.workload is not None:
@@ -159,7 +159,7 @@ def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tup
     return TensorType(out.shape, out.dtype)
 
 
-@lru_cache(KNOWN)
+@lru_cache(MOST_CACHED)
 def _anchored(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> Workload:
     """Returns the workload without weights, as its reference does not depend on them."""
     return operation.anchor(dict(items), types, [False] * len(types))
@@ -168,11 +168,11 @@ def _anchored(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tup
 def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:
     """Returns a checker of optional attributes with these defaults; values may be of any type."""
 
-    def check(given: Attributes, types: Types) -> dict[str, Any]:
-        if unknown := [name for name in given if name not in defaults]:
+    def check(attributes: Attributes, types: Types) -> dict[str, Any]:
+        if unknown := [name for name in attributes if name not in defaults]:
             known = ", ".join(defaults) or "none"
-            raise ValueError(f"attributes must be among {known}, but got {unknown[0]}={given[unknown[0]]!r}")
-        return {name: frozen(given.get(name, default)) for name, default in defaults.items()}
+            raise ValueError(f"attributes must be among {known}, but got {unknown[0]}={attributes[unknown[0]]!r}")
+        return {name: frozen(attributes.get(name, default)) for name, default in defaults.items()}
 
     return check
 

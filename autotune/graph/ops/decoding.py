@@ -17,13 +17,13 @@ from search_space import te
 from search_space.ir.expr import Expr
 
 
-def _extended_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _extended_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     state, rows = types
     if state.shape[1:] != rows.shape[1:] or state.dtype != rows.dtype or len(rows.shape) < 1:
         raise ValueError(f"rows must be like those of the state, but got {state} and {rows}")
     if rows.shape[0] > state.shape[0]:
         raise ValueError(f"rows must be no more than the state has, but got {state} and {rows}")
-    return exactly()(given, types)
+    return exactly()(attributes, types)
 
 
 def _extended(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -44,13 +44,13 @@ def _extended_computed(attrs: Attributes, state: Array, rows: Array) -> Array:
     return np.concatenate([state[: len(state) - len(rows)], rows])
 
 
-def _heads(queries: te.Tensor, cached: te.Tensor, place: int) -> None:
+def _heads(queries: te.Tensor, cached: te.Tensor, index: int) -> None:
     """Checks (heads, rows, d or n) against a cache (n, heads, d)."""
     if len(queries.shape) != 3 or len(cached.shape) != 3 or queries.shape[0] != cached.shape[1]:
         raise ValueError(
             f"`inputs` must be of as many heads, but got {list(queries.shape)} and a cache {list(cached.shape)}"
         )
-    if queries.shape[2] != cached.shape[place]:
+    if queries.shape[2] != cached.shape[index]:
         raise ValueError(f"a cache must fit {list(queries.shape)}, but got {list(cached.shape)}")
 
 

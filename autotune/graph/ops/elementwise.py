@@ -50,11 +50,11 @@ def from_function(
 def _integer(name: str, expression: Callable[..., Any], function: Callable[..., Array], *dtypes: str) -> GraphOp:
     """Defines an operation on inputs that share one of these dtypes."""
 
-    def attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    def attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
         found = {kind.dtype for kind in types}
         if len(found) != 1 or not found <= set(dtypes):
             raise ValueError(f"inputs must be of one of {', '.join(dtypes)}, but got {', '.join(map(str, types))}")
-        return exactly()(given, types)
+        return exactly()(attributes, types)
 
     return from_function(name, expression, np.errstate(all="ignore")(function), attributes)
 

@@ -18,9 +18,9 @@ from search_space.operators.windows import pad, padded, taps, window_over
 _PER_AXIS = ("kernel", "stride", "padding", "dilation")
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     data, slope = types
-    attrs = {**{name: frozen(given[name]) for name in _PER_AXIS}, "groups": int(given["groups"])}
+    attrs = {**{name: frozen(attributes[name]) for name in _PER_AXIS}, "groups": int(attributes["groups"])}
     if not 3 <= len(data.shape) <= 5 or data.dtype not in FLOATS or slope.dtype != data.dtype:
         raise ValueError(f"data and slopes must be floats, (batch, spatial..., channels), but got {data} and {slope}")
     wanted = (data.shape[0], *window_over(data.shape, attrs).output)

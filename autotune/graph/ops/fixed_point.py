@@ -21,7 +21,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.checks import flag, spread
 from search_space.operators.convolution import window_sum
 from search_space.operators.naming import over
-from search_space.operators.windows import pad, padded, padding_of, taps, window_over
+from search_space.operators.windows import normalise_padding, pad, padded, taps, window_over
 from search_space.workloads import Workload
 
 LARGEST_SHIFT = 15
@@ -46,13 +46,13 @@ def _layer(rank: int, weight_rank: int, attrs: dict[str, Any], types: Types) -> 
     return _ending(attrs)
 
 
-def _conv2d_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _layer(4, 4, typed("int8", "int8", "int32", **_WINDOW, **_ENDING)(given, types), types)
-    return {**attrs, **spread(2, stride=attrs["stride"]), "padding": padding_of(2, attrs["padding"])}
+def _conv2d_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs = _layer(4, 4, typed("int8", "int8", "int32", **_WINDOW, **_ENDING)(attributes, types), types)
+    return {**attrs, **spread(2, stride=attrs["stride"]), "padding": normalise_padding(2, attrs["padding"])}
 
 
-def _matmul_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _layer(2, 2, typed("int8", "int8", "int32", **_ENDING)(given, types), types)
+def _matmul_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    return _layer(2, 2, typed("int8", "int8", "int32", **_ENDING)(attributes, types), types)
 
 
 def _finished(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor:
@@ -116,9 +116,9 @@ def _ranks(attrs: dict[str, Any], types: Types, rank: int) -> dict[str, Any]:
     return _ending(attrs)
 
 
-def _conv2d_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _ranks(typed("int8", "int8", "int32", **_WINDOW, **_ENDING)(given, types), types, 6)
-    return {**attrs, **spread(2, stride=attrs["stride"]), "padding": padding_of(2, attrs["padding"])}
+def _conv2d_blocked_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs = _ranks(typed("int8", "int8", "int32", **_WINDOW, **_ENDING)(attributes, types), types, 6)
+    return {**attrs, **spread(2, stride=attrs["stride"]), "padding": normalise_padding(2, attrs["padding"])}
 
 
 def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -133,8 +133,8 @@ def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) 
     return Workload("conv2d_blocked", {**channels, **extents, "block": block, **attrs})
 
 
-def _dense_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _ranks(typed("int8", "int8", "int32", **_ENDING)(given, types), types, 4)
+def _dense_blocked_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    return _ranks(typed("int8", "int8", "int32", **_ENDING)(attributes, types), types, 4)
 
 
 def _dense_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:

@@ -16,20 +16,20 @@ from search_space.ir.expr import FLOATS, Expr, const, eq, lift
 _PER_AXIS = ("image", "block", "stride", "dilation", "before", "after")
 
 
-def blocks_of(attrs: Attributes) -> tuple[int, ...]:
+def count_blocks(attrs: Attributes) -> tuple[int, ...]:
     """Counts the blocks along each axis of the image."""
     fields = zip(*(attrs[name] for name in _PER_AXIS), strict=True)
     return tuple((n + b + a - d * (k - 1) - 1) // s + 1 for n, k, s, d, b, a in fields)
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
-    attrs = {name: frozen(given[name]) for name in _PER_AXIS}
+    attrs = {name: frozen(attributes[name]) for name in _PER_AXIS}
     if len({len(value) for value in attrs.values()}) != 1:
         raise ValueError(f"attributes must be of as many axes as `image`, but got {attrs}")
     if min(*attrs["stride"], *attrs["dilation"]) < 1 or min(*attrs["before"], *attrs["after"]) < 0:
         raise ValueError(f"strides and dilations must be positive and padding not negative, but got {attrs}")
-    blocks, block_size = blocks_of(attrs), math.prod(attrs["block"])
+    blocks, block_size = count_blocks(attrs), math.prod(attrs["block"])
     if data.dtype not in FLOATS or len(data.shape) != 3:
         raise ValueError(f"data must be floating-point samples, elements of blocks and blocks, but got {data}")
     if data.shape[1] % block_size or data.shape[2] != math.prod(blocks) or min(blocks) < 1:
@@ -42,7 +42,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 def _col2im(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Sums the elements of all blocks that cover each element of the image."""
     (data,) = tensors
-    block, blocks, dtype = attrs["block"], blocks_of(attrs), data.dtype
+    block, blocks, dtype = attrs["block"], count_blocks(attrs), data.dtype
     wide = "float32" if dtype in FLOATS else dtype
     steps = [te.reduce_axis((0, extent), f"k{position}") for position, extent in enumerate(block)]
     sides = list(zip(attrs["before"], attrs["dilation"], attrs["stride"], blocks, strict=True))
@@ -66,7 +66,7 @@ def _col2im(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _computed(attrs: Attributes, data: Array) -> Array:
-    block, blocks = attrs["block"], blocks_of(attrs)
+    block, blocks = attrs["block"], count_blocks(attrs)
     split = data.reshape(data.shape[0], -1, *block, *blocks).astype(np.float64)
     sides = zip(attrs["before"], attrs["image"], attrs["after"], strict=True)
     out = np.zeros((*split.shape[:2], *map(sum, sides)))

@@ -21,12 +21,12 @@ BYTES = 4
 """Bytes of a pixel."""
 
 
-def word_of(pixel: Array) -> np.int32:
+def pixel_word(pixel: Array) -> np.int32:
     """Returns four bytes as the little-endian number that they are in memory."""
     return np.int32(np.asarray(pixel, np.uint8).view("<i4")[0])
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     wanted = ["float32", "float32", "uint8", "int32"]
     if [kind.dtype for kind in types] != wanted or {kind.size for kind in types[1:]} != {1}:
         raise ValueError(
@@ -35,7 +35,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
         )
     if len(types[0].shape) != 4 or not 1 <= types[0].shape[1] < BYTES:
         raise ValueError(f"the image must be (n, c, h, w) of 1 to {BYTES - 1} channels, but got {types[0]}")
-    return exactly(inverse=False)(given, types)
+    return exactly(inverse=False)(attributes, types)
 
 
 def _image_words(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -61,10 +61,10 @@ def _computed(attrs: Attributes, image: Array, scale: Array, zero: Array, more: 
     return np.asarray((found << shifts).sum(1) + more)
 
 
-def _bytes_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _bytes_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     if [kind.dtype for kind in types] != ["int32"]:
         raise ValueError(f"the input must be words of int32, but got {', '.join(map(str, types)) or 'none'}")
-    return exactly()(given, types)
+    return exactly()(attributes, types)
 
 
 class _AsBytes(GraphOp):

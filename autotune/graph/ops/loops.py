@@ -145,11 +145,11 @@ def shown(data: Array, start: int, kind: TensorType) -> Array:
     return data[start : start + kind.nbytes].view(numpy_dtype(kind.dtype)).reshape(kind.shape)
 
 
-def _loop_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    body: Body = given["body"]
-    trips, states = given["trips"], len(body.carried)
-    reads = frozen(given.get("reads_back", (False,) * body.sequences))
-    writes = frozen(given.get("writes_back", (False,) * len(body.outputs)))
+def _loop_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    body: Body = attributes["body"]
+    trips, states = attributes["trips"], len(body.carried)
+    reads = frozen(attributes.get("reads_back", (False,) * body.sequences))
+    writes = frozen(attributes.get("writes_back", (False,) * len(body.outputs)))
     if type(trips) is not int or not 1 <= trips <= MOST_TRIPS:
         raise ValueError(f"`trips` must be 1 to {MOST_TRIPS}, but got trips={trips!r}")
     if (len(reads), len(writes)) != (body.sequences, len(body.outputs)):
@@ -166,10 +166,10 @@ def _loop_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     return {"body": body, "trips": trips, "reads_back": reads, "writes_back": writes}
 
 
-def _result_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _result_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
-    number, start = int(given["place"]), int(given["start"])
-    kind = TensorType(frozen(given["shape"]), given["dtype"])
+    number, start = int(attributes["place"]), int(attributes["start"])
+    kind = TensorType(frozen(attributes["shape"]), attributes["dtype"])
     within = data.dtype == "uint8" and len(data.shape) == 1 and 0 <= start <= data.size - kind.nbytes
     if not within or start % ALIGNMENT:
         raise ValueError(f"a result must lie among the bytes of a loop, but got {kind} at {start} of {data}")

@@ -17,14 +17,14 @@ MOST_COMPARED = 1 << 28
 """Maximum number of pairs of elements compared to rank a tensor."""
 
 
-def _ranks_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _ranks_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
     if not data.shape or data.dtype == BOOL:
         raise ValueError(f"data must be numbers in rows, but got {data}")
     pairs = data.size * data.shape[-1]
     if pairs > MOST_COMPARED:
         raise ValueError(f"ranks must compare at most {MOST_COMPARED} pairs of elements, but {data} has {pairs}")
-    return {"largest": bool(given.get("largest", True))}
+    return {"largest": bool(attributes.get("largest", True))}
 
 
 def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -59,11 +59,11 @@ def _with_order(data: te.Tensor, largest: bool) -> tuple[te.Tensor, te.Tensor]:
         x = data[index]
         return te.if_then_else(make("ne", x, x), const(math.inf, data.dtype), x)
 
-    def place(*index: Any) -> Expr:
+    def define_index(*index: Any) -> Expr:
         x, at, beyond = data[index], lift(index[-1]).astype("int32"), data.shape[-1]
         return te.if_then_else(make("ne", x, x), at - beyond if largest else at + beyond, at)
 
-    return te.compute(data.shape, key, "keys", Tag.PAD), te.compute(data.shape, place, "order", Tag.PAD)
+    return te.compute(data.shape, key, "keys", Tag.PAD), te.compute(data.shape, define_index, "order", Tag.PAD)
 
 
 def _ranked(attrs: Attributes, data: Array) -> Array:
@@ -78,9 +78,9 @@ def _ranked(attrs: Attributes, data: Array) -> Array:
     return np.argsort(order, -1, kind="stable").astype(np.int32)
 
 
-def _first_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _first_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (ranks,) = types
-    count = int(given["count"])
+    count = int(attributes["count"])
     if ranks.dtype != "int32" or not ranks.shape or not 1 <= count <= ranks.shape[-1]:
         raise ValueError(f"`count` must be 1 to the length of rows of int32, but got count={count} of {ranks}")
     return {"count": count}

@@ -39,12 +39,12 @@ def _window(attrs: Attributes, slope: Sequence[int], filters: Sequence[int]) -> 
     return Window(tuple(slope[1:-1]), tuple(parts), (1,) * rank, tuple(sides), (1,) * rank)
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     slope, filters = types
     rank = len(slope.shape) - 2
     if not 1 <= rank <= 3 or slope.dtype not in FLOATS or filters.dtype != slope.dtype:
         raise ValueError(f"slopes and filters must be floats, slopes (batch, spatial..., channels), but got {slope}")
-    attrs = {**{name: frozen(given[name]) for name in _PER_AXIS}, "groups": int(given["groups"])}
+    attrs = {**{name: frozen(attributes[name]) for name in _PER_AXIS}, "groups": int(attributes["groups"])}
     if any(len(attrs[name]) != rank for name in _PER_AXIS) or len(filters.shape) != 2 * rank + 2:
         raise ValueError(f"filters must be (parts, stride of each axis, width, channels), but got {filters}")
     groups, (width, channels) = attrs["groups"], filters.shape[-2:]

@@ -30,11 +30,11 @@ def typed(*dtypes: str, **defaults: Any) -> Any:
     """Returns a checker of optional attributes for inputs of these dtypes; `a or b` accepts either."""
     check = exactly(**defaults)
 
-    def checked(given: Attributes, types: Types) -> dict[str, Any]:
+    def checked(attributes: Attributes, types: Types) -> dict[str, Any]:
         found = tuple(kind.dtype for kind in types)
         if len(found) != len(dtypes) or any(f not in d.split(" or ") for f, d in zip(found, dtypes, strict=True)):
             raise ValueError(f"inputs must be {', '.join(dtypes)}, but got {', '.join(found) or 'none'}")
-        return check(given, types)
+        return check(attributes, types)
 
     return checked
 
@@ -44,7 +44,7 @@ def exact_scale(scale: float) -> float:
     return float(np.float32(scale))
 
 
-def inverse_of(scale: float) -> np.float32:
+def inverse_scale(scale: float) -> np.float32:
     """Returns the float32 factor that converts numbers to steps of a scale."""
     return np.float32(1 / exact_scale(scale))
 
@@ -82,8 +82,8 @@ def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") 
     return within(near, low, high, dtype)
 
 
-def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _with_dtype(typed(" or ".join(FLOATS), "float32", BYTES, dtype="uint8")(given, types))
+def _quantise_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs = _with_dtype(typed(" or ".join(FLOATS), "float32", BYTES, dtype="uint8")(attributes, types))
     return _zero_of_dtype(attrs, types[2])
 
 
@@ -127,25 +127,27 @@ def requantised(x: Array, bias: Array, by: Array, low: int, high: int, zero: Arr
     return np.asarray(np.clip(found, low, high))
 
 
-def _limits(given: Attributes, types: Types) -> dict[str, Any]:
+def _limits(attributes: Attributes, types: Types) -> dict[str, Any]:
     ends: dict[str, Any] = {"low": 0, "high": 255, "dtype": "uint8"}
     if len(types) == 4:
-        attrs = _zero_of_dtype(_with_dtype(typed("int32", "int32", "float32", BYTES, **ends)(given, types)), types[3])
+        attrs = _zero_of_dtype(
+            _with_dtype(typed("int32", "int32", "float32", BYTES, **ends)(attributes, types)), types[3]
+        )
     else:
-        attrs = _with_dtype(typed("int32", "int32", "int32 or float32", **ends)(given, types))
+        attrs = _with_dtype(typed("int32", "int32", "int32 or float32", **ends)(attributes, types))
     least, most = RANGES[attrs["dtype"]]
     if not least <= attrs["low"] <= attrs["high"] <= most:
         raise ValueError(f"`low` and `high` must be bytes in order, but got low={attrs['low']}, high={attrs['high']}")
     return attrs
 
 
-def _dequantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(BYTES, "float32", BYTES)(given, types)
+def _dequantise_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs: dict[str, Any] = typed(BYTES, "float32", BYTES)(attributes, types)
     return _same_bytes(attrs, (types[0], types[2]))
 
 
-def _limit_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _same_bytes(typed(BYTES, BYTES, BYTES)(given, types), types)
+def _limit_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    return _same_bytes(typed(BYTES, BYTES, BYTES)(attributes, types), types)
 
 
 def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
@@ -159,16 +161,16 @@ def _add_dequantised(x: Expr, q: Expr, scale: Expr, zero: Expr) -> Expr:
     return x - (zero.astype("int32") - q.astype("int32")).astype("float32") * scale
 
 
-def _add_dequantised_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(" or ".join(FLOATS), BYTES, "float32", BYTES)(given, types)
+def _add_dequantised_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs: dict[str, Any] = typed(" or ".join(FLOATS), BYTES, "float32", BYTES)(attributes, types)
     return _same_bytes(attrs, (types[1], types[3]))
 
 
 _SUM_POOL: dict[str, Any] = {"kernel": 2, "stride": 2, "padding": 0}
 
 
-def _pool_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(BYTES, **_SUM_POOL)(given, types)
+def _pool_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    attrs: dict[str, Any] = typed(BYTES, **_SUM_POOL)(attributes, types)
     if len(types[0].shape) != 4:
         raise ValueError(f"the first input must have 4 dimensions, but got {types[0]}")
     return {**spread(2, kernel=attrs["kernel"], stride=attrs["stride"]), **spread(2, 0, padding=attrs["padding"])}

@@ -19,7 +19,7 @@ from search_space.operators.functions import UNARY
 FUNCTIONS = ("sigmoid", "tanh", "relu")
 """Names of the functions that gates and states may apply."""
 
-Part = Callable[[int, int], Any]
+GatePart = Callable[[int, int], Any]
 """Number of an input and of one of its blocks → the block: an element of it, or all of it."""
 
 
@@ -36,11 +36,11 @@ class Cell:
 
     inputs: Mapping[str, int]
     functions: int
-    formula: Callable[[list[Any], Part, bool], Any]
+    formula: Callable[[list[Any], GatePart, bool], Any]
     weights: int = 0
 
-    def attributes(self, given: Attributes, types: Types) -> dict[str, Any]:
-        names = frozen(given["functions"])
+    def attributes(self, attributes: Attributes, types: Types) -> dict[str, Any]:
+        names = frozen(attributes["functions"])
         if len(names) != self.functions or not set(names) <= set(FUNCTIONS):
             raise ValueError(
                 f"`functions` must be {self.functions} of {', '.join(FUNCTIONS)}, but got functions={list(names)}"
@@ -65,8 +65,8 @@ class Cell:
         functions = [UNARY[name].expression for name in attrs["functions"]]
 
         def body(row: Any, column: Any) -> Expr:
-            def part(place: int, number: int) -> Any:
-                tensor, at = tensors[place], column + number * width
+            def part(index: int, number: int) -> Any:
+                tensor, at = tensors[index], column + number * width
                 return tensor[row, at] if len(tensor.shape) == 2 else tensor[at]
 
             out: Expr = self.formula(functions, part, len(tensors) > len(self.inputs))
@@ -78,14 +78,14 @@ class Cell:
         width = arrays[len(self.inputs) - 1].shape[1]
         functions = [UNARY[name].reference for name in attrs["functions"]]
 
-        def part(place: int, number: int) -> Array:
-            return arrays[place][..., number * width : (number + 1) * width]
+        def part(index: int, number: int) -> Array:
+            return arrays[index][..., number * width : (number + 1) * width]
 
         out: Array = self.formula(functions, part, len(arrays) > len(self.inputs))
         return out
 
 
-def _lstm_state(functions: list[Any], part: Part, peepholes: bool) -> Any:
+def _lstm_state(functions: list[Any], part: GatePart, peepholes: bool) -> Any:
     """Computes forget * state + input * new; the gates are input, output, forget, new."""
     gate, new = functions
     enter, forget, state = part(0, 0), part(0, 2), part(1, 0)
@@ -94,7 +94,7 @@ def _lstm_state(functions: list[Any], part: Part, peepholes: bool) -> Any:
     return gate(forget) * state + gate(enter) * new(part(0, 3))
 
 
-def _lstm_output(functions: list[Any], part: Part, peepholes: bool) -> Any:
+def _lstm_output(functions: list[Any], part: GatePart, peepholes: bool) -> Any:
     """Computes the output from the gates of `_lstm_state` and the new state."""
     gate, shown = functions
     leave, state = part(0, 1), part(1, 0)
@@ -107,20 +107,20 @@ def _mixed(update: Any, new: Any, state: Any) -> Any:
     return new + update * (state - new)
 
 
-def _gru_linear(functions: list[Any], part: Part, _: bool) -> Any:
+def _gru_linear(functions: list[Any], part: GatePart, _: bool) -> Any:
     """Computes a state from products for the gates update, reset, new; the reset gate scales the state's product."""
     gate, new = functions
     update, reset = (gate(part(0, number) + part(1, number)) for number in (0, 1))
     return _mixed(update, new(part(0, 2) + reset * part(1, 2)), part(2, 0))
 
 
-def _gru_reset(functions: list[Any], part: Part, _: bool) -> Any:
+def _gru_reset(functions: list[Any], part: GatePart, _: bool) -> Any:
     """Multiplies the state by the reset gate; the gates are update and reset."""
     (gate,) = functions
     return gate(part(0, 1)) * part(1, 0)
 
 
-def _gru_mixed(functions: list[Any], part: Part, _: bool) -> Any:
+def _gru_mixed(functions: list[Any], part: GatePart, _: bool) -> Any:
     """Interpolates between new value and state by the update gate; the gates are update and reset."""
     gate, new = functions
     return _mixed(gate(part(0, 0)), new(part(1, 0)), part(2, 0))

@@ -17,9 +17,9 @@ MOST_WRITTEN_OUT = 16
 """Maximum number of neighbours of an element whose sum is unrolled; more are summed in a loop."""
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     data, *tables = types
-    axes = frozen(given["axes"])
+    axes = frozen(attributes["axes"])
     rank = len(data.shape)
     if list(axes) != sorted(set(axes)) or not all(0 <= a < rank for a in axes):
         raise ValueError(f"`axes` must rise and be among {rank}, but got axes={list(axes)}")

@@ -12,14 +12,14 @@ from search_space import te
 from search_space.ir.expr import BOOL, FLOATS, Expr, const
 
 
-def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
-    axis, rank = int(given["axis"]), len(data.shape)
+    axis, rank = int(attributes["axis"]), len(data.shape)
     if not -rank <= axis < rank:
         raise ValueError(f"`axis` must be one of {rank}, but got axis={axis}")
     if data.dtype == BOOL:
         raise ValueError(f"data must be numbers, but got {data}")
-    return {"axis": axis % rank, **{name: bool(given.get(name, False)) for name in ("exclusive", "reverse")}}
+    return {"axis": axis % rank, **{name: bool(attributes.get(name, False)) for name in ("exclusive", "reverse")}}
 
 
 def _cumsum(attrs: Attributes, tensors: Tensors) -> te.Tensor:

@@ -27,8 +27,8 @@ _LOGIC: dict[str, tuple[Callable[..., Any], Callable[..., Array]]] = {
 }
 
 
-def _cast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    dtype = given["dtype"]
+def _cast_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    dtype = attributes["dtype"]
     if dtype not in DTYPES:
         raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}, but got dtype={dtype!r}")
     return {"dtype": dtype}
@@ -65,9 +65,9 @@ def _powered(x: Array, y: Array) -> Array:
         return np.asarray(np.power(x.astype(float), y.astype(float)))
 
 
-def _gather_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _gather_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     data, indices = types
-    axis, rank = int(given.get("axis", 0)), len(data.shape)
+    axis, rank = int(attributes.get("axis", 0)), len(data.shape)
     if not -rank <= axis < rank:
         raise ValueError(f"`axis` must be one of {rank}, but got axis={axis}")
     if indices.dtype not in ("int32", "int64"):

@@ -13,8 +13,8 @@ from search_space import te
 from search_space.ir.expr import Expr, lift
 
 
-def _reshape_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    shape = frozen(given["shape"])
+def _reshape_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    shape = frozen(attributes["shape"])
     if math.prod(shape) != types[0].size:
         raise ValueError(f"`shape` must keep the {types[0].size} elements, but got shape={list(shape)}")
     return {"shape": shape}
@@ -37,8 +37,8 @@ def _reshape(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(shape, body, name="reshape")
 
 
-def _transpose_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    axes = frozen(given["axes"])
+def _transpose_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    axes = frozen(attributes["axes"])
     if sorted(axes) != list(range(len(types[0].shape))):
         raise ValueError(f"`axes` must be a permutation of {len(types[0].shape)} axes, but got axes={list(axes)}")
     return {"axes": axes}
@@ -55,8 +55,8 @@ def _transpose(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute([source.shape[a] for a in axes], body, name="transpose")
 
 
-def _concat_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    axis, rank = given["axis"], len(types[0].shape)
+def _concat_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    axis, rank = attributes["axis"], len(types[0].shape)
     if not -rank <= axis < rank:
         raise ValueError(f"`axis` must be one of {rank}, but got axis={axis}")
     axis %= rank
@@ -85,9 +85,9 @@ def _concat(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(shape, body, name="concat")
 
 
-def _slice_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    begin, size = frozen(given["begin"]), frozen(given["size"])
-    step = frozen(given.get("step", (1,) * len(begin)))
+def _slice_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    begin, size = frozen(attributes["begin"]), frozen(attributes["size"])
+    step = frozen(attributes.get("step", (1,) * len(begin)))
     for b, n, s, extent in zip(begin, size, step, types[0].shape, strict=True):
         if n < 1 or s == 0 or not 0 <= b < extent or not 0 <= b + (n - 1) * s < extent:
             raise ValueError(
@@ -105,18 +105,18 @@ def _slice(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(attrs["size"], body, name="slice")
 
 
-def _pad_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    before, after = frozen(given["before"]), frozen(given["after"])
+def _pad_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    before, after = frozen(attributes["before"]), frozen(attributes["after"])
     if len(before) != len(types[0].shape) or len(after) != len(before) or min(*before, *after) < 0:
         raise ValueError(f"padding must not be negative, but got before={list(before)}, after={list(after)}")
-    return {"before": before, "after": after, "value": float(given.get("value", 0.0))}
+    return {"before": before, "after": after, "value": float(attributes.get("value", 0.0))}
 
 
-def _pad_with_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _pad_with_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     if len(types) != 2 or (types[1].size, types[1].dtype) != (1, types[0].dtype):
         shown = ", ".join(map(str, types)) or "none"
         raise ValueError(f"inputs must be data and a number of their dtype to pad with, but got {shown}")
-    attrs = _pad_attributes(given, types[:1])
+    attrs = _pad_attributes(attributes, types[:1])
     del attrs["value"]
     return attrs
 
@@ -137,8 +137,8 @@ def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(shape, body, name="pad")
 
 
-def _broadcast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    shape = frozen(given["shape"])
+def _broadcast_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
+    shape = frozen(attributes["shape"])
     if np.broadcast_shapes(types[0].shape, shape) != shape:
         raise ValueError(f"`shape` must be one that {types[0]} is brought to, but got shape={list(shape)}")
     return {"shape": shape}

@@ -10,7 +10,7 @@ from collections import Counter
 from math import prod
 from typing import Any
 
-from autotune.graph.ir import Array, Builder, Graph, Node, without_unread_constants
+from autotune.graph.ir import Array, Graph, GraphBuilder, Node, without_unread_constants
 from autotune.graph.ops import Kind, find
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.layout import (
@@ -50,7 +50,7 @@ class _Sinking:
 
     def __init__(self, graph: Graph, split: bool) -> None:
         self.graph, self.split = graph, split
-        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
+        self.builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self.forms: dict[str, Form] = {name: self._plain(name) for name in graph.inputs}
         for name, array in graph.constants.items():
             self.forms[name] = self._plain(self.builder.constant(array, name))

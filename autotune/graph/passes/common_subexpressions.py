@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder, Graph, Node, rewrite
+from autotune.graph.ir import Array, Graph, GraphBuilder, Node, rewrite
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 """Commutative operations."""
@@ -21,7 +21,7 @@ def common_subexpressions(graph: Graph) -> Graph:
     seen: dict[Hashable, str] = {}
     same = _equal_constants(graph)
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         # Constants keep their names in the new graph: they are added before any node.
         read = [same.get(name, name) for name in inputs]
         given = sorted(read) if node.op in COMMUTATIVE else read

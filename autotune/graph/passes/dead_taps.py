@@ -9,7 +9,7 @@ from __future__ import annotations
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, per_axis, sweep
 from autotune.graph.passes.split_windows import Axis
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 
 _RANKS = {"conv1d": 1, "conv2d": 2, "depthwise_conv2d": 2, "conv3d": 3}
 
@@ -27,7 +27,7 @@ def _cut(site: Site, node: Node) -> str | None:
     if weight is None:
         return None
     stride, dilation = (per_axis(node.attrs[name], rank) for name in ("stride", "dilation"))
-    margins = list(both_sides(padding_of(rank, node.attrs["padding"])))
+    margins = list(both_sides(normalise_padding(rank, node.attrs["padding"])))
     extents, outputs = site.type(node.inputs[0]).shape[1:-1], node.type.shape[1:-1]
     tap_ranges = [range(size) for size in weight.shape[:rank]]
     for axis, (before, after) in enumerate(margins):
@@ -43,5 +43,5 @@ def _cut(site: Site, node: Node) -> str | None:
         return None
     spread = tuple(1 if size == 1 else step for size, step in zip(filters.shape[:rank], dilation, strict=True))
     inputs = [site.new[node.inputs[0]], site.builder.constant(filters, node.inputs[1])]
-    attrs = {**node.attrs, "padding": padding_of(rank, margins), "dilation": spread}
+    attrs = {**node.attrs, "padding": normalise_padding(rank, margins), "dilation": spread}
     return site.add(node.op, inputs, node.name, **attrs)

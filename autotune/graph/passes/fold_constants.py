@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.graph.decisions import decided
-from autotune.graph.ir import Builder, Graph, Node, rewrite
+from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
 from autotune.graph.ops import find
 
 LIMIT = 1 << 20
@@ -20,7 +20,7 @@ def fold_constants(graph: Graph) -> Graph:
     costs less than to read it.
     """
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         arrays = [array for name in inputs if (array := builder.array(name)) is not None]
         if len(arrays) < len(inputs) or not inputs:
             return None

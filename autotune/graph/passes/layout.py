@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder
+from autotune.graph.ir import Array, GraphBuilder
 
 Axes = tuple[int, ...]
 
@@ -65,7 +65,7 @@ def keeps_order(shape: Sequence[int], axes: Sequence[int]) -> bool:
     return moved == sorted(moved)
 
 
-def transposed(builder: Builder, name: str, axes: Axes, wanted: str = "") -> str:
+def transposed(builder: GraphBuilder, name: str, axes: Axes, wanted: str = "") -> str:
     """Transposes `name` by the cheapest means: nothing, a new constant, a reshape, or a transpose."""
     shape = builder.type(name).shape
     if axes == identity(len(shape)):

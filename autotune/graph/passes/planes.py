@@ -15,7 +15,7 @@ import numpy as np
 
 from autotune.graph.ir import Array, Graph, Node
 from autotune.graph.passes.site import Site, per_axis, sweep
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 
 LEAST_OUTPUTS = 16
 """Minimum number of output channels: stacking writes and reads the input once more, so many products must use it."""
@@ -31,13 +31,13 @@ def _flattened(site: Site, node: Node) -> str | None:
     if weight is None:
         return None
     (stride, *strides), (dilation, *dilations) = (per_axis(node.attrs[name], 3) for name in ("stride", "dilation"))
-    ends, *sides = both_sides(padding_of(3, node.attrs["padding"]))
+    ends, *sides = both_sides(normalise_padding(3, node.attrs["padding"]))
     depth, *window = weight.shape[:3]
     batch, frames, *image, channels = site.type(node.inputs[0]).shape
     data, count = site.new[node.inputs[0]], node.type.shape[1]
     if window == [1, 1] and strides == [1, 1] and sides == [(0, 0)] * 2:
         data = site.reshaped(data, (batch, frames, image[0] * image[1], channels))
-        attrs = {"stride": (stride, 1), "padding": padding_of(2, [ends, (0, 0)]), "dilation": (dilation, 1)}
+        attrs = {"stride": (stride, 1), "padding": normalise_padding(2, [ends, (0, 0)]), "dilation": (dilation, 1)}
         return _convolved(site, node, data, weight[:, :, 0], attrs)
     if depth > 1 and not _pays(node, weight, strides, dilations):
         return None
@@ -51,7 +51,7 @@ def _flattened(site: Site, node: Node) -> str | None:
     data = site.add("concat", taken, axis=4) if depth > 1 else taken[0]
     data = site.reshaped(data, (batch * count, *image, depth * channels))
     filters = np.moveaxis(weight, 0, 2).reshape(*window, depth * weight.shape[3], weight.shape[4])
-    attrs = {"stride": tuple(strides), "padding": padding_of(2, sides), "dilation": tuple(dilations)}
+    attrs = {"stride": tuple(strides), "padding": normalise_padding(2, sides), "dilation": tuple(dilations)}
     return _convolved(site, node, data, filters, attrs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from autotune.graph.ir import Builder, Graph, Node, rewrite
+from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
 from autotune.graph.partition import grouped
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.views import locate
@@ -26,7 +26,7 @@ def roundings(graph: Graph) -> Graph:
     if not inside:
         return graph
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         return inputs[0] if node.name in inside else None
 
     return dead_code(rewrite(graph, visit))

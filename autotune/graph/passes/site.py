@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder, Graph, Node, TensorType, rewrite
+from autotune.graph.ir import Array, Graph, GraphBuilder, Node, TensorType, rewrite
 from autotune.graph.passes.dead_code import dead_code
 from search_space.dtypes import is_float_exact, numpy_dtype
 
@@ -25,7 +25,7 @@ class Site:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.builder = Builder(graph.name, {}, graph.output_names)
+        self.builder = GraphBuilder(graph.name, {}, graph.output_names)
         self.new: dict[str, str] = {}
         self._consumers = graph.consumers()
         self._outputs = set(graph.outputs)
@@ -84,7 +84,7 @@ def sweep(graph: Graph, *rules: Rule) -> Graph:
     graph = dead_code(graph)
     site = Site(graph)
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         site.builder = builder
         site.new.update(zip(node.inputs, inputs, strict=True))
         return next((new for rule in rules if (new := rule(site, node)) is not None), None)

@@ -24,7 +24,7 @@ from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import find
 from autotune.graph.passes.chains import add_ending, chain_to
 from autotune.graph.passes.site import Site, pair, sweep
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 
 MOST_PARTS = 4
 """Maximum number of parts along an axis."""
@@ -47,14 +47,14 @@ LEAST = 0.75
 
 
 @dataclass(frozen=True)
-class Part:
+class TapRange:
     """Some taps of a window along an axis, and the outputs for which they are computed."""
 
     taps: range
     outputs: range
 
 
-Split = tuple[Part, ...]
+Split = tuple[TapRange, ...]
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Axis:
         """Yields the unsplit axis, then the best split of each kind and number of parts that covers all outputs."""
         # Only cuts of outputs at points where a tap begins or ends to meet the image leave out more products.
         edges = {edge for tap in range(self.taps) for r in [self._reached(tap)] for edge in (r.start, r.stop)}
-        ways: tuple[tuple[Sequence[int], Callable[[range], Part]], ...] = (
-            (range(self.taps + 1), lambda taps: Part(taps, self.reached(taps))),
-            (sorted({0, self.outputs, *edges}), lambda outputs: Part(self.reaching(outputs), outputs)),
+        ways: tuple[tuple[Sequence[int], Callable[[range], TapRange]], ...] = (
+            (range(self.taps + 1), lambda taps: TapRange(taps, self.reached(taps))),
+            (sorted({0, self.outputs, *edges}), lambda outputs: TapRange(self.reaching(outputs), outputs)),
         )
-        yield (Part(range(self.taps), range(self.outputs)),)
+        yield (TapRange(range(self.taps), range(self.outputs)),)
         for points, part in ways:
             for parts in _partitions(points, part):
                 split = tuple(p for p in parts if p.taps and p.outputs)
@@ -138,7 +138,7 @@ def _split(site: Site, node: Node) -> str | None:
 
 def _axes(site: Site, conv: Node) -> list[Axis]:
     extents, taps = site.type(conv.inputs[0]).shape[1:3], site.type(conv.inputs[1]).shape[:2]
-    before = [sides[0] for sides in both_sides(padding_of(2, conv.attrs["padding"]))]
+    before = [sides[0] for sides in both_sides(normalise_padding(2, conv.attrs["padding"]))]
     stride, dilation = pair(conv.attrs["stride"]), pair(conv.attrs["dilation"])
     return list(map(Axis, extents, taps, conv.type.shape[1:3], before, stride, dilation))
 
@@ -171,7 +171,7 @@ def _weights(splits: Sequence[Split]) -> int:
     return prod(sum(len(part.taps) for part in split) for split in splits)
 
 
-def _partitions(points: Sequence[int], part: Callable[[range], Part]) -> Iterator[Split]:
+def _partitions(points: Sequence[int], part: Callable[[range], TapRange]) -> Iterator[Split]:
     """Yields the cheapest cuts of `points` into 1, 2... stretches, by the sum of taps times outputs of their parts."""
     # Shortest paths: `best` holds the cheapest cut up to each point, with one more part in each round.
     stretches = {(a, b): part(range(a, b)) for a, b in itertools.combinations(points, 2)}
@@ -189,7 +189,7 @@ def _partitions(points: Sequence[int], part: Callable[[range], Part]) -> Iterato
             yield best[points[-1]][1]
 
 
-def _cells(splits: Sequence[Split]) -> Iterator[tuple[tuple[range, ...], list[tuple[Part, ...]]]]:
+def _cells(splits: Sequence[Split]) -> Iterator[tuple[tuple[range, ...], list[tuple[TapRange, ...]]]]:
     """Yields the cells between the edges of parts in the output, row by row, each with the parts that cover it."""
     for cell in itertools.product(*map(_stretches, splits)):
         having = [[p for p in parts if _shared(p.outputs, c)] for parts, c in zip(splits, cell, strict=True)]
@@ -227,7 +227,7 @@ def _joined(site: Site, values: list[str], axis: int) -> str:
     return site.add("concat", values, axis=axis) if len(values) > 1 else values[0]
 
 
-def _within(cell: Sequence[range], parts: Sequence[Part]) -> list[range]:
+def _within(cell: Sequence[range], parts: Sequence[TapRange]) -> list[range]:
     """Returns the cell's ranges within the output of the parts."""
     shifts = [p.outputs.start for p in parts]
     return [range(c.start - shift, c.stop - shift) for c, shift in zip(cell, shifts, strict=True)]
@@ -242,7 +242,7 @@ def _sliced(site: Site, value: str, region: Sequence[range]) -> str:
     return site.add("slice", [value], begin=begin, size=size)
 
 
-def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Part]) -> str:
+def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[TapRange]) -> str:
     """Adds the convolution with some taps for some outputs."""
     weight = site.array(conv.inputs[1])
     assert weight is not None
@@ -258,5 +258,5 @@ def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Par
     # A single tap or output does not step: with 1 it is the plain layer, which more algorithms and schedules support.
     dilation = tuple(1 if len(p.taps) == 1 else axis.dilation for axis, p in zip(axes, parts, strict=True))
     stride = tuple(1 if len(p.outputs) == 1 else axis.stride for axis, p in zip(axes, parts, strict=True))
-    attrs = {**conv.attrs, "padding": padding_of(2, margins), "dilation": dilation, "stride": stride}
+    attrs = {**conv.attrs, "padding": normalise_padding(2, margins), "dilation": dilation, "stride": stride}
     return site.add(conv.op, [data, filters], **attrs)

@@ -120,10 +120,10 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
     )
 
 
-def added(so_far: tuple[float, float], exact: Array, found: Array) -> tuple[float, float]:
+def added(so_far: tuple[float, float], exact: Array, computed: Array) -> tuple[float, float]:
     """Adds one more array to the powers of signal and noise, which are sums over elements."""
     wide = exact.astype(np.float64)
-    return so_far[0] + float((wide**2).sum()), so_far[1] + float(((found - wide) ** 2).sum())
+    return so_far[0] + float((wide**2).sum()), so_far[1] + float(((computed - wide) ** 2).sum())
 
 
 def _layers(graph: Graph, quantised: Quantised, power: Mapping[str, tuple[float, float]]) -> Iterable[Layer]:

@@ -90,9 +90,9 @@ def _observe(array: Array, rng: np.random.Generator) -> Observed:
     return Observed(low, high, flat.astype(np.float32))
 
 
-def _together(found: Sequence[Observed]) -> Observed:
-    sample = np.concatenate([o.sample for o in found])
-    return Observed(min(o.low for o in found), max(o.high for o in found), sample)
+def _together(observed: Sequence[Observed]) -> Observed:
+    sample = np.concatenate([o.sample for o in observed])
+    return Observed(min(o.low for o in observed), max(o.high for o in observed), sample)
 
 
 def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:

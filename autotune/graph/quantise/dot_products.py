@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Builder, Graph, Node, rewrite
+from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
 from autotune.graph.ops.fixed_point import HIGH, LOW
 from autotune.graph.quantise.arithmetic import LARGEST
 from autotune.graph.quantise.products import DEPTH, with_zero_channels
@@ -29,7 +29,7 @@ def with_dot_products(graph: Graph) -> Graph:
     return rewrite(graph, _visit)
 
 
-def _visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+def _visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
     if node.op not in _PLAIN:
         return None
     data, *constants = inputs

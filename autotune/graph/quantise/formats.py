@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.ops.quantised import RANGES, dequantised, exact_scale, inverse_of, quantised
+from autotune.graph.ops.quantised import RANGES, dequantised, exact_scale, inverse_scale, quantised
 
 METHODS = ("mse", "max", "percentile")
 PERCENTILE = 99.99
@@ -50,7 +50,7 @@ class Format:
     @property
     def inverse(self) -> np.float32:
         """Inverse of the scale, by which numbers are multiplied."""
-        return inverse_of(self.scale)
+        return inverse_scale(self.scale)
 
     def encode(self, array: Array) -> Array:
         """Rounds to bytes."""
@@ -137,10 +137,10 @@ def least_noise(values: Array, low: float, high: float) -> tuple[float, float]:
     lows, highs = (SHRUNK * low if low < 0 else np.zeros(1)), (SHRUNK * high if high > 0 else np.zeros(1))
     sums, squares = (np.concatenate([[0.0], np.cumsum(ordered**n)]) for n in (1, 2))
 
-    def clipped(place: Array, ends: Array, above: bool) -> Array:
+    def clipped(position: Array, ends: Array, above: bool) -> Array:
         """Sums the squared distances of the values beyond an end to that end."""
-        count = len(ordered) - place if above else place
-        total, square = (s[-1] - s[place] if above else s[place] for s in (sums, squares))
+        count = len(ordered) - position if above else position
+        total, square = (s[-1] - s[position] if above else s[position] for s in (sums, squares))
         return np.asarray(np.maximum(square - 2 * ends * total + count * ends**2, 0.0))
 
     below, above = np.searchsorted(ordered, lows), np.searchsorted(ordered, highs, side="right")
@@ -228,13 +228,13 @@ def power_weights(weight: Array, least: int) -> tuple[Weights, int]:
     """
     top = covering(float(np.abs(weight).max()), 127)
 
-    def made(exponent: int) -> Weights:
+    def make_weights(exponent: int) -> Weights:
         return quantise_weights(weight, np.full(weight.shape[-1:], 2.0**exponent))
 
     def error(exponent: int) -> float:
-        found = made(exponent)
+        found = make_weights(exponent)
         return float(np.mean((found.values * found.scales - weight) ** 2))
 
     tried: Iterable[int] = (top,) if top == TINIEST else (top, top - 1)
     exponent = max(min(tried, key=error), least)
-    return made(exponent), exponent
+    return make_weights(exponent), exponent

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import find
-from autotune.graph.ops.images import BYTES, word_of
+from autotune.graph.ops.images import BYTES, pixel_word
 from autotune.graph.passes.site import Site, sweep
 
 ROUNDINGS = ("quantise", "quantise_linear")
@@ -48,7 +48,7 @@ def _as_words(site: Site, node: Node) -> str | None:
         return None
     filled = np.full(BYTES, int(value), np.uint8)
     words = [np.where(np.arange(BYTES) < channels, 0, filled), filled]
-    more, outside = (site.builder.constant(np.array([word_of(pixel)])) for pixel in words)
+    more, outside = (site.builder.constant(np.array([pixel_word(pixel)])) for pixel in words)
     given = [site.builder.constant(array.reshape(1)) for array in numbers if array is not None]
     made = site.add("image_words", [site.new[image], *given, more], inverse=rounded.op == "quantise")
     if any(before[1:3] + after[1:3]):

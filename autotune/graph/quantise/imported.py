@@ -24,7 +24,7 @@ from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.images import rounded_behind_transposition
 from autotune.graph.quantise.multiples import multiples
 from autotune.graph.quantise.products import sum_of_products
-from autotune.graph.quantise.units import LAYERS, LIMITS, limits_of, window_of_means
+from autotune.graph.quantise.units import LAYERS, LIMITS, value_limits, window_of_means
 from autotune.graph.quantise.walk import ByteWalk
 
 ON_BYTES = (*LAYERS, "conv1d", "conv3d")
@@ -34,7 +34,7 @@ MOVES = ("reshape", "transpose", "slice", "copy", "max_pool2d")
 """Operations that move bytes or compare them, with equal results on bytes and on the numbers they represent."""
 SIGN = 128
 """Offset from int8 to uint8."""
-WHOLE = 2.0**-22
+CLOSE_TO_INTEGER = 2.0**-22
 """Maximum distance of a bias from whole steps, relative to itself: the precision of float32."""
 
 
@@ -110,14 +110,14 @@ class _Walk(ByteWalk):
         """Bytes of the model → their new names, uint8."""
         self.stored: dict[str, _Stored] = {}
         """Floats that bytes represent."""
-        self.place: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         self.done: set[str] = set()
 
     def run(self) -> Imported:
         for node in self.graph.nodes:
             if node.name not in self.done:
                 self._visit(node)
-            self.place.setdefault(node.name, len(self.place))
+            self.positions.setdefault(node.name, len(self.positions))
         graph = self.finish()
         kept = {*graph.inputs, *(node.name for node in graph.nodes)}
         made = [node for node in self.graph.nodes if node.op == "quantise_linear"]
@@ -171,7 +171,7 @@ class _Walk(ByteWalk):
             self.floats[name] = made
         return made
 
-    def bytes_of(self, name: str) -> str | None:
+    def unsigned_bytes(self, name: str) -> str | None:
         """Returns bytes of the model as uint8, or None for constants."""
         if name not in self.raw and name in self.graph.inputs:
             signed = self.graph.type(name).dtype == "int8"
@@ -203,7 +203,7 @@ class _Walk(ByteWalk):
     # ------------------------------------------------------------------ nodes
     def _dequantise(self, node: Node) -> bool:
         at = self.format(node)
-        source = None if at is None else self.bytes_of(node.inputs[0])
+        source = None if at is None else self.unsigned_bytes(node.inputs[0])
         if at is None or source is None:
             return False
         self.stored[node.name] = _Stored(source, at)
@@ -256,7 +256,7 @@ class _Walk(ByteWalk):
         if not in_bytes or len({self.graph.type(name).shape for name in (*node.inputs, node.name)}) != 1:
             return False
         if len(in_bytes) == 2:
-            first = max(in_bytes, key=lambda name: (self._reads(name) == 1, self.place[name]))
+            first = max(in_bytes, key=lambda name: (self._reads(name) == 1, self.positions[name]))
         else:
             first = next(name for name in node.inputs if name not in in_bytes)
             if first in self.graph.constants:
@@ -289,7 +289,7 @@ class _Walk(ByteWalk):
             return False
         columns = weights.values.reshape(-1, weights.values.shape[-1]).astype(np.int64)
         units = stored.at.scale * weights.scales
-        end = self._end_of(node, units)
+        end = self._find_end(node, units)
         total = -stored.at.zero * columns.sum(0) + end.bias
         try:
             check_sum(255 * np.abs(columns).sum(0), total)
@@ -308,7 +308,7 @@ class _Walk(ByteWalk):
         self.done.update(node.name for node in end.nodes)
         return True
 
-    def _end_of(self, node: Node, units: Array) -> _End:
+    def _find_end(self, node: Node, units: Array) -> _End:
         """Collects the nodes from a layer to the rounding to bytes; has no output if any other node is between."""
         nothing = np.zeros(len(units), np.int64)
         low, high, bias, seen = -np.inf, np.inf, nothing, [node]
@@ -324,7 +324,7 @@ class _Walk(ByteWalk):
                     return _End(nothing)
                 bias = steps
             elif (reader.op == "clip" or reader.op in LIMITS) and not limited:
-                low, high = limits_of(reader)
+                low, high = value_limits(reader)
             else:
                 return _End(nothing)
             seen.append(reader)
@@ -337,7 +337,7 @@ class _Walk(ByteWalk):
             return None
         steps = np.broadcast_to(array.reshape(-1), units.shape).astype(np.float64) / units
         whole = np.rint(steps)
-        if np.abs(whole).max(initial=0) > LARGEST or (np.abs(steps - whole) > WHOLE * np.abs(steps)).any():
+        if np.abs(whole).max(initial=0) > LARGEST or (np.abs(steps - whole) > CLOSE_TO_INTEGER * np.abs(steps)).any():
             return None
         return np.asarray(whole.astype(np.int64))
 

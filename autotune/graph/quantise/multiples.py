@@ -29,15 +29,15 @@ def multiples(weight: Array) -> Weights | None:
     largest = np.abs(columns).max(0, initial=0.0)
     if not columns.size or not np.isfinite(columns).all():
         return None
-    whole = _found(columns.reshape(-1, 1), np.array([largest.max()], np.float32))  # one scale for the tensor
-    scales = _found(columns, largest) if whole is None else np.broadcast_to(whole, largest.shape)
+    whole = _search_scales(columns.reshape(-1, 1), np.array([largest.max()], np.float32))  # one scale for the tensor
+    scales = _search_scales(columns, largest) if whole is None else np.broadcast_to(whole, largest.shape)
     if scales is None:
         return None
     values = np.rint(columns.astype(np.float64) / scales)
     return Weights(values.astype(np.int8).reshape(weight.shape), scales.astype(np.float64))
 
 
-def _found(columns: Array, largest: Array) -> Array | None:
+def _search_scales(columns: Array, largest: Array) -> Array | None:
     """Finds a scale for each column, float32, 1 for columns of zeros; returns None if any column has none."""
     scales = np.where(largest > 0, np.float32(0), np.float32(1))
     sample = columns[:: max(1, len(columns) // SAMPLE)]

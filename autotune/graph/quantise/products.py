@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder, Node
+from autotune.graph.ir import Array, GraphBuilder, Node
 from autotune.graph.quantise.formats import Format
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 
 DEPTH = 4
 """Multiple to which channels are padded: the depth of dot products of bytes."""
 
 
 def padded_bytes(
-    builder: Builder, value: str, before: Sequence[int], after: Sequence[int], at: Format, name: str = ""
+    builder: GraphBuilder, value: str, before: Sequence[int], after: Sequence[int], at: Format, name: str = ""
 ) -> str:
     """Pads bytes with the zero of their format."""
     if not at.zero:
@@ -24,7 +24,7 @@ def padded_bytes(
     return builder.add("pad_with", [value, zero], name, before=before, after=after)
 
 
-def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, source: Format) -> str:
+def sum_of_products(builder: GraphBuilder, node: Node, data: str, weights: Array, source: Format) -> str:
     """Adds a layer on bytes; its sums include the contribution of the data's zero.
 
     Args:
@@ -37,7 +37,7 @@ def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, sou
     attrs, rank = dict(node.attrs), len(builder.type(data).shape)
     before, after = [0] * rank, [0] * rank
     if source.zero and np.any(attrs.get("padding", 0)):
-        sides = both_sides(padding_of(rank - 2, attrs["padding"]))
+        sides = both_sides(normalise_padding(rank - 2, attrs["padding"]))
         before[1:-1], after[1:-1] = [b for b, _ in sides], [a for _, a in sides]
         attrs["padding"] = 0
     if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:

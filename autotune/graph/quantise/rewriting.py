@@ -12,7 +12,7 @@ from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.noise import layer_decibels
 from autotune.graph.quantise.products import sum_of_products
-from autotune.graph.quantise.units import Part, Unit, layers, units
+from autotune.graph.quantise.units import Unit, UnitRole, layers, units
 from autotune.graph.quantise.walk import ByteWalk
 
 
@@ -76,22 +76,22 @@ def skipped_layers(graph: Graph, calibration: Calibration, options: Quantisation
     return left_by_options(graph, quantisable, options)
 
 
-def left_by_options(graph: Graph, found: Sequence[str], options: Quantisation) -> dict[str, str]:
+def left_by_options(graph: Graph, layers: Sequence[str], options: Quantisation) -> dict[str, str]:
     """Returns the names of the layers that the options leave in floats → reasons.
 
     Args:
         graph: graph of the layers.
-        found: names of all layers that could be quantised, in order; at least one.
+        layers: names of all layers that could be quantised, in order; at least one.
         options: options of which `floats`, `first` and `last` are read.
 
     Raises:
         ValueError: `floats` has other names than these layers.
     """
-    if unknown := [name for name in options.floats if name not in found]:
-        raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(found)}), but got {unknown[0]!r}")
+    if unknown := [name for name in options.floats if name not in layers]:
+        raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(layers)}), but got {unknown[0]!r}")
     skipped = dict.fromkeys(options.floats, "so the options say")
-    skipped |= {} if options.first else {found[0]: "the first layer"}
-    return skipped | ({} if options.last else {found[-1]: "the last layer"})
+    skipped |= {} if options.first else {layers[0]: "the first layer"}
+    return skipped | ({} if options.last else {layers[-1]: "the last layer"})
 
 
 class _Classes:
@@ -144,17 +144,17 @@ class Rewriting(ByteWalk):
         self.wanted: set[str] = set()
         for unit in reversed(self.units):
             read = unit.output.name in self.wanted
-            if unit.part is Part.layer:
+            if unit.part is UnitRole.layer:
                 self.active.add(unit)
                 self.wanted.update(unit.data if read else unit.data[:1])
-            elif unit.part is not Part.other and read:
+            elif unit.part is not UnitRole.other and read:
                 self.active.add(unit)
                 self.wanted.update(unit.data)
         if self.signed:  # layers always return bytes there, so operations on them alone cost nothing
             self._made_of_bytes()
         self.members: dict[str, list[str]] = {}
         for unit in self.active:
-            if unit.part is Part.move:
+            if unit.part is UnitRole.move:
                 same.join([*unit.data, unit.output.name])
         self._same = same
         for name in [*self.graph.inputs, *self.graph.constants, *(node.name for node in self.graph.nodes)]:
@@ -163,7 +163,7 @@ class Rewriting(ByteWalk):
     def _made_of_bytes(self) -> None:
         in_bytes = {unit.output.name for unit in self.active} | set(self.graph.constants)
         for unit in self.units:
-            if unit.part is not Part.other and in_bytes.issuperset(unit.data):
+            if unit.part is not UnitRole.other and in_bytes.issuperset(unit.data):
                 self.active.add(unit)
                 self.wanted.update(unit.data)
                 in_bytes.add(unit.output.name)
@@ -173,7 +173,7 @@ class Rewriting(ByteWalk):
             if unit in self.active:
                 try:
                     self._visit(unit)
-                    self.layers += unit.part is Part.layer
+                    self.layers += unit.part is UnitRole.layer
                     continue
                 except NotExact as error:
                     self.left_float[unit.nodes[0].name] = str(error)
@@ -212,11 +212,11 @@ class Rewriting(ByteWalk):
 
     # ------------------------------------------------------------------ units
     def _visit(self, unit: Unit) -> None:
-        if unit.part is Part.layer:
+        if unit.part is UnitRole.layer:
             self._layer(unit)
-        elif unit.part is Part.average:
+        elif unit.part is UnitRole.average:
             self._average(unit)
-        elif unit.part is Part.move:
+        elif unit.part is UnitRole.move:
             self._move(unit)
         else:
             self._add(unit)

@@ -22,7 +22,7 @@ from autotune.graph.quantise.arithmetic import LARGEST, NotExact
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Signed, power_weights
 from autotune.graph.quantise.rewriting import Quantised, Rewriting, skipped_layers
-from autotune.graph.quantise.units import Part, Unit, layers
+from autotune.graph.quantise.units import Unit, UnitRole, layers
 
 SHIFTED = {"conv2d": "shift_conv2d", "matmul": "shift_matmul"}
 """Layers in floats → layers on int8."""
@@ -114,7 +114,7 @@ class Shifting(Rewriting):
 
     def unread(self) -> Sequence[str]:
         """Lists the layers whose output is never read in bytes."""
-        found = [unit for unit in self.units if unit.part is Part.layer and self._output(unit) is None]
+        found = [unit for unit in self.units if unit.part is UnitRole.layer and self._output(unit) is None]
         return [unit.nodes[0].name for unit in found]
 
     def _layer(self, unit: Unit) -> None:

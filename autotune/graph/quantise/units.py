@@ -19,7 +19,7 @@ LAYERS = ("conv2d", "depthwise_conv2d", "matmul")
 LIMITS = {"relu": (0.0, np.inf), "relu6": (0.0, 6.0)}
 
 
-class Part(StrEnum):
+class UnitRole(StrEnum):
     """A treatment of a unit.
 
     - `layer` sums products of bytes;
@@ -48,7 +48,7 @@ class Unit:
         low, high: limits of the output.
     """
 
-    part: Part
+    part: UnitRole
     nodes: tuple[Node, ...]
     data: tuple[str, ...]
     bias: Array
@@ -74,8 +74,8 @@ def units(graph: Graph, left_float: Collection[str] = (), residuals: bool = True
         nodes = list(group.nodes)
         while nodes:
             unit = _unit(graph, nodes, left_float, residuals)
-            if unit.part is Part.other:  # the rest of the same kernel should stay in floats, too
-                unit = Unit(Part.other, tuple(nodes), (), np.zeros(()))
+            if unit.part is UnitRole.other:  # the rest of the same kernel should stay in floats, too
+                unit = Unit(UnitRole.other, tuple(nodes), (), np.zeros(()))
             result.append(unit)
             nodes = nodes[len(unit.nodes) :]
     return result
@@ -98,28 +98,28 @@ def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str], resi
     first = nodes[0]
     nothing = np.zeros(())
     if _is_layer(graph, first) and first.name not in left_float:
-        return _with_end(graph, Part.layer, nodes, (first.inputs[0],), residuals)
+        return _with_end(graph, UnitRole.layer, nodes, (first.inputs[0],), residuals)
     if not _floats(graph, first):
-        return Unit(Part.other, (first,), (), nothing)
+        return Unit(UnitRole.other, (first,), (), nothing)
     variable = tuple(name for name in first.inputs if name not in graph.constants)
     same = all(graph.type(name).shape == first.type.shape for name in first.inputs)
     if first.op == "add" and len(variable) == 2 and same:
-        return _with_end(graph, Part.add, nodes, variable, False)
+        return _with_end(graph, UnitRole.add, nodes, variable, False)
     if first.op == "clip" or first.op in LIMITS:
-        low, high = limits_of(first)
-        return Unit(Part.rescale, (first,), variable, nothing, low, high)
+        low, high = value_limits(first)
+        return Unit(UnitRole.rescale, (first,), variable, nothing, low, high)
     if window_of_means(graph, first) is not None:
-        return Unit(Part.average, (first,), variable, nothing)
+        return Unit(UnitRole.average, (first,), variable, nothing)
     moved = first.op in ("max_pool2d", "reshape", "transpose", "slice", "copy")
     moved = moved or first.op == "concat" or (first.op == "pad" and first.attrs["value"] == 0.0)
     if first.op == "transpose" and first.inputs[0] in graph.inputs:
         moved = False  # `quantise` is fused into it
     if moved and variable:
-        return Unit(Part.move, (first,), first.inputs, nothing)
-    return Unit(Part.other, (first,), (), nothing)
+        return Unit(UnitRole.move, (first,), first.inputs, nothing)
+    return Unit(UnitRole.other, (first,), (), nothing)
 
 
-def limits_of(node: Node) -> tuple[float, float]:
+def value_limits(node: Node) -> tuple[float, float]:
     """Returns the limits of a `clip` or one of `LIMITS`."""
     return (node.attrs["low"], node.attrs["high"]) if node.op == "clip" else LIMITS[node.op]
 
@@ -138,7 +138,7 @@ def window_of_means(graph: Graph, node: Node) -> dict[str, Any] | None:
     return {"kernel": shape[1:3], "stride": 1, "padding": 0}
 
 
-def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...], room: bool) -> Unit:
+def _with_end(graph: Graph, part: UnitRole, nodes: Sequence[Node], data: tuple[str, ...], room: bool) -> Unit:
     """Builds a unit of the first node and its end: constants, one residual if `room`, then limits."""
     bias: Array = np.zeros(())
     members = [nodes[0]]
@@ -160,7 +160,7 @@ def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, 
             else:
                 break
         elif node.op == "clip" or node.op in LIMITS:
-            low, high = limits_of(node)
+            low, high = value_limits(node)
             members.append(node)
             break
         else:

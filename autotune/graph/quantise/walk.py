@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from autotune.graph.ir import Builder, Graph, Node, without_unread_constants
+from autotune.graph.ir import Graph, GraphBuilder, Node, without_unread_constants
 from autotune.graph.ops.quantised import RANGES
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.site import pair
@@ -33,7 +33,7 @@ class ByteWalk(ABC):
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
+        self.builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self.floats: dict[str, str] = {name: name for name in graph.inputs}
         self.left_float: dict[str, str] = {}
         self.layers = 0

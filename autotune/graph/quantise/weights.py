@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.config import Quantisation
-from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, rewrite
+from autotune.graph.ir import Array, Graph, GraphBuilder, GraphError, Node, rewrite
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.rewriting import Quantised, left_by_options
 from targets.arrays import contiguous
@@ -99,12 +99,12 @@ def _halves_hold(ends: Array) -> bool:
     return bool(np.all(some * CLIPPED[-1] >= half.tiny) and np.all(some * 4 <= half.max))  # symmetric has fewer steps
 
 
-Known = dict[bytes, tuple[Array, ...]]
+QuantisedWeightCache = dict[bytes, tuple[Array, ...]]
 """Quantised weights by a digest of the original ones: a network of open sizes is quantised at several sizes."""
 
 
 def quantise_weights_only(
-    graph: Graph, mode: str, options: Quantisation | None = None, known: Known | None = None
+    graph: Graph, mode: str, options: Quantisation | None = None, cache: QuantisedWeightCache | None = None
 ) -> Quantised:
     """Quantises the weights of products in groups of a few bits.
 
@@ -112,7 +112,7 @@ def quantise_weights_only(
         graph: optimised graph in floats.
         mode: one of `BITS`.
         options: options of which `group`, `symmetric`, `activations`, `first`, `last` and `floats` are read.
-        known: weights that the same mode and options quantised before; new ones are added.
+        cache: weights that the same mode and options quantised before; new ones are added.
 
     Raises:
         GraphError: the graph has no product with constant weights.
@@ -127,14 +127,14 @@ def quantise_weights_only(
     product = "dynamic_matmul" if options.activations == "bytes" else "matmul_nbits"
     shared: dict[str, list[str]] = {}
 
-    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+    def visit(builder: GraphBuilder, node: Node, inputs: list[str]) -> str | None:
         if node.name not in found or node.name in skipped:
             return None
         weight = graph.constants[node.inputs[1]]
         group = min(options.group or len(weight), -(-len(weight) // MULTIPLE) * MULTIPLE)
         group = -(-group // MULTIPLE) * MULTIPLE
         if node.inputs[1] not in shared:
-            made = _made_once(np.asarray(weight, np.float32), bits, group, options.symmetric, known)
+            made = _made_once(np.asarray(weight, np.float32), bits, group, options.symmetric, cache)
             shared[node.inputs[1]] = [builder.constant(array, node.inputs[1]) for array in made]
         formats[node.name] = Groups(bits, group)
         names[node.name] = builder.add(product, [inputs[0], *shared[node.inputs[1]]], node.name, bits=bits)
@@ -144,15 +144,17 @@ def quantise_weights_only(
     return Quantised(made, formats, names, len(formats), skipped, mode)
 
 
-def _made_once(weight: Array, bits: int, group: int, symmetric: bool, known: Known | None) -> tuple[Array, ...]:
-    if known is None:
+def _made_once(
+    weight: Array, bits: int, group: int, symmetric: bool, cache: QuantisedWeightCache | None
+) -> tuple[Array, ...]:
+    if cache is None:
         return quantise_weights(weight, bits, group, symmetric)
     key = hashlib.sha256(repr((weight.shape, bits, group, symmetric)).encode())
     key.update(contiguous(weight).data)
     digest = key.digest()
-    if digest not in known:
-        known[digest] = quantise_weights(weight, bits, group, symmetric)
-    return known[digest]
+    if digest not in cache:
+        cache[digest] = quantise_weights(weight, bits, group, symmetric)
+    return cache[digest]
 
 
 def _quantisable(graph: Graph, node: Node) -> bool:

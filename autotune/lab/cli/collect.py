@@ -28,7 +28,7 @@ def collect(
     with bad_input(config=config):
         from autotune.lab.cli.dataset import summary_tables
         from autotune.lab.collect.collection import collect as measure
-        from autotune.lab.collect.items import collect_of
+        from autotune.lab.collect.items import collect_section
         from autotune.lab.collect.pooled import collect_pools
         from autotune.lab.dataset.stats import stats
         from autotune.report.progress import LiveProgress
@@ -40,7 +40,7 @@ def collect(
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-        if collect_of(loaded).pools is not None:
+        if collect_section(loaded).pools is not None:
             session = collect_pools(loaded, minutes, say)
         else:
             session = measure(loaded, minutes, [] if quiet else [LiveProgress(console)], say)

@@ -71,7 +71,7 @@ def train(
 
         model_options = _options(settings, options, model)
         registry.make(model, model_options, seed)  # refuses what cannot be before anything takes time
-        store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
+        store, data = tracked.open_store(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out)
         if chosen is None:
             everything = _everything(data)
@@ -155,7 +155,7 @@ def compare_command(
         names = list(dict.fromkeys([*named, *(own or ()), "roofline", "random"]))
         for name in names:
             registry.get(name)
-        store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
+        store, data = tracked.open_store(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out) or split_by_task(data, seed=seed)
         rows = []
         with working("computing features") as status:
@@ -239,9 +239,9 @@ def _split(data: Dataset, file: Path | None, hold_out: Sequence[str] | None) -> 
 def _everything(data: Dataset) -> list[Any]:
     import numpy as np
 
-    from costmodel.dataset import Part
+    from costmodel.dataset import TaskPrograms
 
-    return [Part(task, np.arange(data.count(task))) for task in data.tasks]
+    return [TaskPrograms(task, np.arange(data.count(task))) for task in data.tasks]
 
 
 def _networks(split: Split | None) -> tuple[str, ...]:
@@ -286,11 +286,11 @@ def _print(rows: Sequence[Comparison], title: str) -> None:
     from rich.console import Console
 
     console = Console(width=120)
-    console.print(table_of(rows))
+    console.print(make_table(rows))
     console.print(title, highlight=False)
 
 
-def table_of(rows: Sequence[Comparison]) -> Table:
+def make_table(rows: Sequence[Comparison]) -> Table:
     """Builds the table of models and their metrics."""
     from autotune.lab.evaluate.evaluation import PEAK_AT, RECALL_AT
     from autotune.lab.study_tables import new_table
@@ -306,8 +306,8 @@ def table_of(rows: Sequence[Comparison]) -> Table:
     return table
 
 
-def _print_networks(found: Evaluation) -> None:
-    for name, scores in found.networks.items():
+def _print_networks(evaluation: Evaluation) -> None:
+    for name, scores in evaluation.networks.items():
         typer.echo(f"{name:24} " + "  ".join(f"top-{k} {score:.3f}" for k, score in scores.items()))
 
 

@@ -70,13 +70,13 @@ def stats(
         from autotune.lab.dataset.stats import to_json
         from autotune.run_files import write_json
         from costmodel.dataset import Dataset
-        from costmodel.dataset.dataset import place_of
+        from costmodel.dataset.dataset import dataset_folder
 
         found = figures(Dataset.open(folder))
         if json_file is not None:
             write_json(to_json(found), json_file)
         _show(found, each)
-        files = sorted(place_of(folder).glob("*.parquet"))
+        files = sorted(dataset_folder(folder).glob("*.parquet"))
         sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e3:.0f} kB" for path in files)
         typer.echo(f"{sum(path.stat().st_size for path in files) / 1e6:.2f} MB: {sizes}")
 
@@ -260,11 +260,11 @@ def _describe(measured: MeasuredSpace) -> None:
     )
 
 
-def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
+def summary_tables(stats: Sequence[TaskStats]) -> list[Table]:
     """Counts the programs of a dataset by target and by network."""
     by_target: dict[tuple[str, str], list[TaskStats]] = {}
     by_network: dict[tuple[str, str], list[TaskStats]] = {}
-    for one in found:
+    for one in stats:
         by_target.setdefault((one.target, one.machine or "simulated"), []).append(one)
         for name in one.networks or ("(no network)",):
             by_network.setdefault((one.target, name), []).append(one)
@@ -279,21 +279,21 @@ def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
     return [targets, networks]
 
 
-def task_table(found: Sequence[TaskStats], width: int) -> Table:
+def task_table(stats: Sequence[TaskStats], width: int) -> Table:
     """Describes a dataset in a row for each task, at most `width` characters wide."""
     from autotune.report.tables import Column, fitted
     from autotune.units import latency
 
     columns = [
-        Column("task", [one.name for one in found], left=True),
-        Column("target", [one.target for one in found], rank=2, left=True),
-        Column("sketches", [str(one.sketches) for one in found], rank=5),
-        Column("programs", [str(one.programs) for one in found], rank=1),
-        Column("valid", [str(one.valid) for one in found], rank=4),
-        Column("random", [str(one.random) for one in found], rank=6),
-        Column("best", [latency(one.best) for one in found]),
-        Column("median", [latency(one.median) for one in found], rank=3),
-        Column("GFLOP/s", [f"{one.gflops:.1f}" for one in found]),
+        Column("task", [one.name for one in stats], left=True),
+        Column("target", [one.target for one in stats], rank=2, left=True),
+        Column("sketches", [str(one.sketches) for one in stats], rank=5),
+        Column("programs", [str(one.programs) for one in stats], rank=1),
+        Column("valid", [str(one.valid) for one in stats], rank=4),
+        Column("random", [str(one.random) for one in stats], rank=6),
+        Column("best", [latency(one.best) for one in stats]),
+        Column("median", [latency(one.median) for one in stats], rank=3),
+        Column("GFLOP/s", [f"{one.gflops:.1f}" for one in stats]),
     ]
     return fitted(columns, width)
 
@@ -303,7 +303,7 @@ def _counts(group: Sequence[TaskStats]) -> list[str]:
     return [str(n) for n in (len(group), sum(one.programs for one in group), valid, random, valid - random)]
 
 
-def _show(found: Sequence[TaskStats], each: bool) -> None:
+def _show(stats: Sequence[TaskStats], each: bool) -> None:
     from rich.console import Console
 
     from autotune.report.tables import console_width
@@ -311,11 +311,11 @@ def _show(found: Sequence[TaskStats], each: bool) -> None:
     console = Console()
     width = console_width(console)
     console.width = max(width, 140)
-    for table in summary_tables(found):
+    for table in summary_tables(stats):
         console.print(table)
     if each:
         console.width = width
-        console.print(task_table(found, width))
+        console.print(task_table(stats, width))
 
 
 def _table(*titles: str) -> Table:

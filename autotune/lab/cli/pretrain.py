@@ -25,11 +25,11 @@ def pretrain_command(
     with bad_input():
         from autotune.lab.learn_pretrained import learn, shipped_sources
         from costmodel.dataset import Dataset
-        from costmodel.models.errors import ModelError
+        from costmodel.models.errors import CostModelError
         from costmodel.pretrained.file import write
 
         if output.suffix != ".npz":
-            raise ModelError(f"`--output` must end with .npz, but got {output.name!r}")
+            raise CostModelError(f"`--output` must end with .npz, but got {output.name!r}")
         sources = [Dataset.open(folder) for folder in datasets] if datasets else shipped_sources()
         model = learn(sources, seed, tell)
         write(model, {task.target for data in sources for task in data.tasks}, output)

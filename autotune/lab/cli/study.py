@@ -52,7 +52,7 @@ def study_command(
 
         check_json(json_file)
         names = _names(models)
-        store, pools = tracked.store_of(track, tracking_uri), Pools.open(folder)
+        store, pools = tracked.open_store(track, tracking_uri), Pools.open(folder)
         found = study(pools, "validation", names, seeds, progress=tell)
         _show(found, pools, names, each, plots, json_file)
         if store is not None:
@@ -75,7 +75,7 @@ def test_command(
 
         check_json(json_file)
         names = _names(models)
-        store = tracked.store_of(track, tracking_uri)
+        store = tracked.open_store(track, tracking_uri)
         found = test(names, folder, seeds, progress=tell)
         _show(found, None, names, each, None, json_file)
         if store is not None:
@@ -122,7 +122,7 @@ def importance_command(
         check_json(json_file)
         pools = Pools.open(folder)
         with working("computing features") as status:
-            learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train"), status.update))
+            learned = fitted(model, {}, 0, samples(pools.training, pools.parts("train"), status.update))
             losses = importance(learned, pools)
         for name, loss in list(losses.items())[:most]:
             typer.echo(f"{name:32} {loss:.4f}")
@@ -143,7 +143,7 @@ _DEFAULT = ("lightgbm", "lightgbm_pairwise", "lightgbm_lambdarank", "lightgbm_re
 
 
 def _show(
-    found: Study, pools: Pools | None, names: list[str], each: bool, plots: Path | None, json_file: Path | None
+    study: Study, pools: Pools | None, names: list[str], each: bool, plots: Path | None, json_file: Path | None
 ) -> None:
     from rich.console import Console
 
@@ -151,17 +151,17 @@ def _show(
     from autotune.run_files import write_json
 
     console = Console(width=190)
-    console.print(scores_table(found))
-    networks = ", ".join(found.held.tasks.weights)
+    console.print(scores_table(study))
+    networks = ", ".join(study.held_out.tasks.weights)
     console.print(
-        f"{len(found.held.parts)} tasks of {networks}; intervals of 95 % over tasks and {found.seeds} seeds; "
-        f"* is behind {names[0]} (paired, p < .05); learned from {found.programs:,} programs",
+        f"{len(study.held_out.parts)} tasks of {networks}; intervals of 95 % over tasks and {study.seeds} seeds; "
+        f"* is behind {names[0]} (paired, p < .05); learned from {study.programs:,} programs",
         highlight=False,
     )
     if each:
-        console.print(tasks_table(found, names[:2]))
+        console.print(tasks_table(study, names[:2]))
     if plots is not None and pools is not None:
-        for path in pictures(found, pools, names[0], plots):
+        for path in pictures(study, pools, names[0], plots):
             typer.echo(str(path))
     if json_file is not None:
-        write_json(found.to_json(), json_file)
+        write_json(study.to_json(), json_file)

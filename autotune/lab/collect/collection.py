@@ -12,9 +12,9 @@ from typing import Any
 
 from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.lab.collect.items import Item, collect_of, items_of
+from autotune.lab.collect.items import Item, collect_section, list_items
 from autotune.lab.collect.retiming import Retiming, retime
-from autotune.run.workloads import settings_of
+from autotune.run.workloads import make_settings
 from autotune.tuner.callbacks import Callback
 from autotune.tuner.pools import check_runnable, make_pool
 from autotune.tuner.preparation import reusable_records
@@ -25,7 +25,7 @@ from autotune.tuner.task import Task
 from autotune.tuner.task_tuning import TaskTuning
 from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
 from costmodel.dataset import Dataset, DatasetError, TaskData
-from costmodel.dataset.build import build, machine_of
+from costmodel.dataset.build import build, machine_name
 from costmodel.dataset.dataset import task_from_json, task_to_json
 from measure.database import Database
 from measure.host import describe_host
@@ -114,10 +114,10 @@ def collect(
         DatasetError: no dataset can be made of the records.
     """
     require("collecting a dataset", "pyarrow")
-    share = collect_of(config).random_share
+    share = collect_section(config).random_share
     if config.search.strategy == RANDOM:
         raise ConfigError(f"a collection must have a guided strategy, but got {RANDOM!r}", "search.strategy")
-    settings = settings_of(config).searching(finalists=0)
+    settings = make_settings(config).searching(finalists=0)
     check_runnable(config.measure, [settings.target])
     end = None if minutes is None else time.monotonic() + 60 * minutes
     folder = run_files.make_folder(config.folder)
@@ -132,7 +132,7 @@ def collect(
         requests = [
             request
             for item, task in zip(items, tasks, strict=True)
-            for request in requests_of(item, task, settings, share)
+            for request in make_requests(item, task, settings, share)
         ]
         before, balanced = len(database), Balanced(end)
         with pool:  # it keeps others from timing while it is open
@@ -162,7 +162,7 @@ def collect(
     )
 
 
-def requests_of(item: Item, task: TaskData, settings: Settings, share: float) -> list[TaskRequest]:
+def make_requests(item: Item, task: TaskData, settings: Settings, share: float) -> list[TaskRequest]:
     """Requests the random half of an item's programs, and the guided half; neither uses measurements of the other.
 
     Args:
@@ -228,11 +228,11 @@ def tasks_beside(records: Path) -> list[TaskData]:
     Raises:
         DatasetError: the file is not such a list.
     """
-    return list(_Kept.read(records.parent / TASKS).tasks)
+    return list(_SavedState.read(records.parent / TASKS).tasks)
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _SavedState:
     """The contents of the file of tasks beside the records.
 
     Attributes:
@@ -246,7 +246,7 @@ class _Kept:
     tasks: tuple[TaskData, ...]
 
     @classmethod
-    def read(cls, path: Path) -> _Kept:
+    def read(cls, path: Path) -> _SavedState:
         """Reads the file; no tasks if it does not exist."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -278,9 +278,9 @@ def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item,
     Raises:
         ConfigError: items that cannot be made, or a collection that was begun on another machine.
     """
-    kept = _Kept.read(config.records_path.parent / TASKS)
+    kept = _SavedState.read(config.records_path.parent / TASKS)
     source = _source(config)
-    items = kept.items if kept.source == source else tuple(items_of(config))
+    items = kept.items if kept.source == source else tuple(list_items(config))
     return items, kept_tasks(config, settings, items)
 
 
@@ -291,9 +291,9 @@ def kept_tasks(config: RunConfig, settings: Settings, items: Sequence[Item]) -> 
         ConfigError: a collection that was begun on another machine.
     """
     path = config.records_path.parent / TASKS
-    previous = _Kept.read(path)
+    previous = _SavedState.read(path)
     target = settings.target
-    machine = machine_of(describe_host(), target.simulated)
+    machine = machine_name(describe_host(), target.simulated)
     if others := {task.machine for task in previous.tasks} - {machine}:
         raise ConfigError(
             f"{path}: a collection must go on on the machine that it was begun on, {', '.join(sorted(others))}, "
@@ -304,7 +304,7 @@ def kept_tasks(config: RunConfig, settings: Settings, items: Sequence[Item]) -> 
     how = (target.name, machine, settings.threads, settings.measure.cache, hardware)
     tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
     every = {**{task.key: task for task in previous.tasks}, **{task.key: task for task in tasks}}
-    _Kept(_source(config), tuple(items), tuple(every.values())).write(path)
+    _SavedState(_source(config), tuple(items), tuple(every.values())).write(path)
     return tasks
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.config import Collect, ConfigError, RunConfig, SourceConfig, errors_at
 from autotune.lab.collect.random_programs import random_workload
-from autotune.run.workloads import network_of, workload_of
+from autotune.run.workloads import import_network, make_workload
 from autotune.tuner.task import Task
 from search_space.operators.checks import nearest
 from search_space.workloads import Workload
@@ -35,13 +35,13 @@ class Item:
     rounds: int = 0
 
 
-def items_of(config: RunConfig) -> list[Item]:
+def list_items(config: RunConfig) -> list[Item]:
     """Lists the items of a collection; a task of several sources is one item, with the most programs and rounds.
 
     Raises:
         ConfigError: an unknown network, task or operator, or sizes that do not go together.
     """
-    collect = collect_of(config)
+    collect = collect_section(config)
     items: dict[str, Item] = {}
     for number, source in enumerate(collect.sources):
         programs = source.programs or collect.programs
@@ -56,7 +56,7 @@ def items_of(config: RunConfig) -> list[Item]:
     return _named_apart(list(items.values()))
 
 
-def collect_of(config: RunConfig) -> Collect:
+def collect_section(config: RunConfig) -> Collect:
     """Returns the section `collect` of a configuration.
 
     Raises:
@@ -74,7 +74,7 @@ def _items(source: SourceConfig, config: RunConfig, programs: int, at: str, numb
         return [Item(task.name, task.workload, programs, {name: task.weight}) for task in tasks]
     if source.workload is not None:
         with errors_at(f"{at}.workload"):
-            workload = workload_of(source.workload)
+            workload = make_workload(source.workload)
         return [Item(_shape_name(workload), workload, programs)]
     rng = np.random.default_rng([config.seed, number])
     made = [random_workload(rng) for _ in range(source.random_programs or 0)]
@@ -84,7 +84,7 @@ def _items(source: SourceConfig, config: RunConfig, programs: int, at: str, numb
 def _network_tasks(source: SourceConfig, config: RunConfig, name: str, at: str) -> list[Task]:
     """Lists tasks of a network that the target of the collection computes."""
     as_run = config.model_copy(update={"model": source.network, "collect": None, "name": name})
-    network = network_of(as_run, f"{at}:model")
+    network = import_network(as_run, f"{at}:model")
     tasks = [task for task in network.tasks if network.device is None or task.target == network.device]
     if not tasks:
         raise ConfigError(f"a network must have layers for {config.target}, but {name} has none", f"{at}.network")

@@ -19,10 +19,10 @@ from typing import TypeVar
 
 from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.lab.collect.collection import Session, kept_tasks, requests_of
-from autotune.lab.collect.items import Item, collect_of
-from autotune.lab.protocol import REGISTERED, Pools, PoolTask, Registered, labels_of
-from autotune.run.workloads import settings_of
+from autotune.lab.collect.collection import Session, kept_tasks, make_requests
+from autotune.lab.collect.items import Item, collect_section
+from autotune.lab.protocol import REGISTERED, Pools, PoolTask, Registered, label_programs
+from autotune.run.workloads import make_settings
 from autotune.tuner.interrupt import Interrupt
 from autotune.tuner.preparation import reusable_records
 from autotune.tuner.search.base import NoLegalSchedule
@@ -74,7 +74,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
         DatasetError: the registration cannot be read, or no dataset can be made of the records.
     """
     require("collecting a dataset", "pyarrow")
-    path, most, by_model = collect_of(config).pools, collect_of(config).pools_at_most, _by_model(config)
+    path, most, by_model = collect_section(config).pools, collect_section(config).pools_at_most, _by_model(config)
     assert path is not None
     with errors_at("collect.pools"):
         registered = Registered.read(REGISTERED if path == SHIPPED else Path(path))
@@ -82,7 +82,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
             registered = registered.shortened(most, roles=("train",))
         elif most is not None:
             registered = registered.shortened(most)
-    settings = settings_of(config).searching(finalists=0)
+    settings = make_settings(config).searching(finalists=0)
     if settings.target.simulated or config.measure.pool != "local":
         raise ConfigError(
             f"pools must be of a target that is timed on this machine, but got target={config.target}, "
@@ -118,7 +118,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
             say("making the dataset")
             dataset = build(database, tasks)
             if by_model:
-                labels_of(registered, dataset).write(folder / "dataset")
+                label_programs(registered, dataset).write(folder / "dataset")
             else:
                 Pools.write(folder / "pools", registered, dataset)
     total = before + measured if complete else wanted
@@ -207,9 +207,9 @@ def _pool(task: PoolTask, data: TaskData, settings: Settings, by_model: bool) ->
     """Returns a tuning that proposes all programs of a task at once."""
     item = Item(task.name, task.workload, task.programs, dict(task.networks))
     how = settings.searching(batch=task.programs)
-    (request,) = requests_of(item, data, how, 0.0 if by_model else 1.0)
+    (request,) = make_requests(item, data, how, 0.0 if by_model else 1.0)
     return prepare_request(request)
 
 
 def _by_model(config: RunConfig) -> bool:
-    return collect_of(config).pools_by == "model"
+    return collect_section(config).pools_by == "model"

@@ -121,17 +121,17 @@ def _chain(rng: np.random.Generator) -> Workload:
     return Workload.of([*inputs, value])
 
 
-def _map(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
+def _map(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
     curve = _CURVES[_pick(rng, list(_CURVES))]
     return te.compute(x.shape, lambda i, j: curve(x[i, j]), name=name)
 
 
-def _with_other(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
+def _with_other(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
     """Adds or multiplies an array with all elements, one row or one column."""
     rows, columns = x.shape
     shape = _pick(rng, ((rows, columns), (1, columns), (rows, 1)))
-    y = te.placeholder(shape, name=f"x{len(given)}", constant=bool(rng.random() < 0.3))
-    given.append(y)
+    y = te.placeholder(shape, name=f"x{len(inputs)}", constant=bool(rng.random() < 0.3))
+    inputs.append(y)
     times = bool(rng.random() < 0.5)
 
     def body(i: Any, j: Any) -> Any:
@@ -141,26 +141,26 @@ def _with_other(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, 
     return te.compute(x.shape, body, name=name)
 
 
-def _neighbours(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
+def _neighbours(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
     rows, columns = x.shape
     reach = int(rng.integers(2, 4))
     if columns <= 2 * reach:
-        return _map(rng, given, x, name)
+        return _map(rng, inputs, x, name)
     return te.compute(
         (rows, columns - reach), lambda i, j: x[i, j] * 0.5 + x[i, j + 1] * 0.25 + x[i, j + reach] * 0.25, name=name
     )
 
 
-def _transposed(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
+def _transposed(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
     return te.compute(x.shape[::-1], lambda i, j: x[j, i], name=name)
 
 
-def _product_stage(rng: np.random.Generator, given: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
+def _product_stage(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
     """Multiplies by a constant matrix."""
     rows, depth = x.shape
     columns = int(2 ** rng.uniform(4, 8))
-    w = te.placeholder((depth, columns), name=f"x{len(given)}", constant=True)
-    given.append(w)
+    w = te.placeholder((depth, columns), name=f"x{len(inputs)}", constant=True)
+    inputs.append(w)
     k = te.reduce_axis((0, depth), f"{name}k")
     return te.compute((rows, columns), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name=name)
 

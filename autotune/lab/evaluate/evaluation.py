@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from autotune.lab.evaluate.samples import samples, timed_fit
 from autotune.lab.evaluate.scores import RECALL, TOP, Ranked, ranked, top_score
 from costmodel.dataset import Dataset, TaskData
-from costmodel.dataset.split import Part, Split
+from costmodel.dataset.split import Split, TaskPrograms
 from costmodel.metrics import relative
 from costmodel.models.base import CostModel
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 
 RECALL_AT = RECALL
 PEAK_AT = TOP[-1]
@@ -143,7 +143,7 @@ def compare(
 
 
 def evaluate(
-    model: CostModel, data: Dataset, parts: Sequence[Part], networks: Sequence[str] = (), speed: bool = True
+    model: CostModel, data: Dataset, parts: Sequence[TaskPrograms], networks: Sequence[str] = (), speed: bool = True
 ) -> Evaluation:
     """Evaluates a trained model.
 
@@ -155,12 +155,12 @@ def evaluate(
         speed: whether to take the speed of prediction; NaN otherwise.
 
     Raises:
-        ModelError: no task has a valid program.
+        CostModelError: no task has a valid program.
     """
     seconds = [(task, rows, data.seconds(task)[rows]) for task, rows in parts]
     valid = [(task, rows, of) for task, rows, of in seconds if np.isfinite(of).any()]
     if not valid:
-        raise ModelError("a model must be evaluated on tasks with valid programs, but got none")
+        raise CostModelError("a model must be evaluated on tasks with valid programs, but got none")
     tasks, measured = tuple(task for task, _, _ in valid), [of for _, _, of in valid]
     predicted = [predictions(model, data, task)[rows] for task, rows, _ in valid]
     scores = ranked([predicted], measured, ("pairwise", "recall", *(f"best{k}" for k in TOP)))
@@ -168,7 +168,7 @@ def evaluate(
 
     def top(of: Sequence[tuple[float, int]], k: int) -> float:
         weight, at = np.array([weight for weight, _ in of]), [place for _, place in of]
-        return float(top_score(weight, best[at], scores.found[k][0, at]))
+        return float(top_score(weight, best[at], scores.fastest[k][0, at]))
 
     by_network = {name: {k: top(of, k) for k in TOP} for name, of in members.items()}
     everything = [one for of in members.values() for one in of]
@@ -191,7 +191,7 @@ def predictions(model: CostModel, data: Dataset, task: TaskData) -> NDArray[np.f
     return scores
 
 
-def statements_per_second(model: CostModel, data: Dataset, parts: Sequence[Part]) -> tuple[float, float]:
+def statements_per_second(model: CostModel, data: Dataset, parts: Sequence[TaskPrograms]) -> tuple[float, float]:
     """Measures the statements and programs whose score a core predicts in a second, features given.
 
     By the processor's time over populations of the size that a search asks for, made of the largest sketches.

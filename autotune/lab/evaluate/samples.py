@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.dataset import Dataset
-from costmodel.dataset.split import Part
+from costmodel.dataset.split import TaskPrograms
 from costmodel.metrics import relative
 from costmodel.models import registry
 from costmodel.models.base import CostModel
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 
 
 class Samples(NamedTuple):
@@ -31,7 +31,9 @@ class Samples(NamedTuple):
     groups: NDArray[np.int64]
 
 
-def samples(data: Dataset, parts: Sequence[Part], progress: Callable[[str], None] = lambda text: None) -> Samples:
+def samples(
+    data: Dataset, parts: Sequence[TaskPrograms], progress: Callable[[str], None] = lambda text: None
+) -> Samples:
     """Collects the programs of some parts of a dataset, in order; tasks without a valid program are left out.
 
     Args:
@@ -64,7 +66,7 @@ def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> Cos
     """Trains a model on some samples.
 
     Raises:
-        ModelError: no such model or option, or no sample.
+        CostModelError: no such model or option, or no sample.
     """
     return timed_fit(name, options, seed, of)[0]
 
@@ -72,7 +74,7 @@ def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> Cos
 def timed_fit(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> tuple[CostModel, float]:
     """Trains a model on some samples, see `fitted`; returns it and the seconds that training took."""
     if not of.features:
-        raise ModelError("a model must have measured programs to learn from, but got none")
+        raise CostModelError("a model must have measured programs to learn from, but got none")
     start = time.perf_counter()
     model = registry.make(name, options, seed)
     model.fit_tasks(of.features, of.throughput, of.groups)

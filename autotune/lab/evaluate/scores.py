@@ -36,11 +36,11 @@ class Ranked:
 
     Attributes:
         metrics: name of `TASK_METRICS` → (rankings, tasks).
-        found: k → (rankings, tasks) seconds of the fastest of the k best-predicted programs; infinite if all fail.
+        fastest: k → (rankings, tasks) seconds of the fastest of the k best-predicted programs; infinite if all fail.
     """
 
     metrics: dict[str, Values]
-    found: dict[int, Values]
+    fastest: dict[int, Values]
 
 
 class Estimate(NamedTuple):
@@ -69,7 +69,7 @@ def plain(values: Iterable[float]) -> list[float | None]:
     return [round(value, 5) if value == value else None for value in values]
 
 
-def plain_of(figures: Mapping[str, Iterable[float]]) -> dict[str, list[float | None]]:
+def plain_figures(figures: Mapping[str, Iterable[float]]) -> dict[str, list[float | None]]:
     """Converts figures by name, each a tuple, for JSON."""
     return {metric: plain(of) for metric, of in figures.items()}
 
@@ -114,13 +114,13 @@ def by_chance(seconds: Sequence[Values]) -> Ranked:
         "pairwise": [0.5] * len(seconds),
         "tau": [0.0] * len(seconds),
         "recall": [min(RECALL, count) / count for count in counts],
-        **{f"best{k}": [first_of(np.sort(of.min() / of)[::-1], min(k, len(of))) for of in seconds] for k in TOP},
+        **{f"best{k}": [expected_first(np.sort(of.min() / of)[::-1], min(k, len(of))) for of in seconds] for k in TOP},
     }
-    found = {k: np.array([[first_of(np.sort(of), min(k, len(of))) for of in seconds]]) for k in TOP}
+    found = {k: np.array([[expected_first(np.sort(of), min(k, len(of))) for of in seconds]]) for k in TOP}
     return Ranked({name: np.array([values]) for name, values in metrics_of.items()}, found)
 
 
-def first_of(ordered: Values, k: int) -> float:
+def expected_first(ordered: Values, k: int) -> float:
     """Computes the expected value of the first in order among k that are drawn without replacement; exact.
 
     Of n, the one at index i is the first of the k with probability C(n-1-i, k-1) / C(n, k).
@@ -133,12 +133,12 @@ def first_of(ordered: Values, k: int) -> float:
     return float(chance @ ordered[: n - k + 1])
 
 
-def top_score(weight: Values, best: Values, found: Values) -> Values:
+def top_score(weight: Values, best: Values, fastest: Values) -> Values:
     """Computes how near networks come to their best when each task measures its best-predicted programs alone.
 
-    Sum over tasks, the last axis, of weight x least seconds, over that with the least seconds `found` (TenSet).
+    Sum over tasks, the last axis, of weight x least seconds, over that with the least seconds `fastest` (TenSet).
     """
-    score: Values = (weight * best).sum(axis=-1) / (weight * found).sum(axis=-1)
+    score: Values = (weight * best).sum(axis=-1) / (weight * fastest).sum(axis=-1)
     return score
 
 
@@ -176,7 +176,7 @@ class Tasks:
     def value(self, metric: str, of: Ranked) -> float:
         """Computes the figure: mean over seeds, of the mean over networks (`top`, `normalised`) or over tasks."""
         whole = {name: places[None] for name, places in self.places.items()}
-        return float(self._of(metric, of, whole).mean())
+        return float(self._compute_metric(metric, of, whole).mean())
 
     def estimate(self, metric: str, of: Ranked) -> Estimate:
         """Computes the figure and its interval; ends are NaN if there is nothing to draw from."""
@@ -209,12 +209,12 @@ class Tasks:
 
     def _drawn(self, metric: str, of: Ranked) -> Values:
         """Computes a metric on other tasks and other seeds: (`DRAWS`,)."""
-        by_seed = self._of(metric, of, self.draws)  # (rankings, draws)
+        by_seed = self._compute_metric(metric, of, self.draws)  # (rankings, draws)
         seeds = self.seeds(len(by_seed))
         found: Values = by_seed[seeds.T, np.arange(DRAWS)].mean(axis=0)
         return found
 
-    def _of(self, metric: str, of: Ranked, places: Mapping[str, NDArray[np.int64]]) -> Values:
+    def _compute_metric(self, metric: str, of: Ranked, places: Mapping[str, NDArray[np.int64]]) -> Values:
         """Computes a metric on the tasks at (draws, tasks) indices of each network: (rankings, draws)."""
         if metric in TASK_METRICS:
             values = of.metrics[metric]
@@ -226,9 +226,9 @@ class Tasks:
         scores = []
         for name, at in places.items():
             weight, best = self.weights[name][at], self.best[at]  # (draws, tasks)
-            score = top_score(weight, best, of.found[k][:, at])
+            score = top_score(weight, best, of.fastest[k][:, at])
             if normalised:
-                chance = top_score(weight, best, self.chance.found[k][0, at])
+                chance = top_score(weight, best, self.chance.fastest[k][0, at])
                 open_ = 1.0 - chance  # 0 where k programs are all there are: nothing is left to be better at
                 score = np.where(open_ > 1e-12, (score - chance) / np.maximum(open_, 1e-12), np.nan)
             scores.append(score)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from autotune.lab.evaluate.samples import samples
-from autotune.lab.evaluate.scores import Estimate, plain_of
+from autotune.lab.evaluate.scores import Estimate, plain_figures
 from autotune.lab.protocol.pools import Pools
-from autotune.lab.protocol.study import Held, learned
-from costmodel.dataset import Part
+from autotune.lab.protocol.study import HeldOut, learned
+from costmodel.dataset import TaskPrograms
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """A point on a learning curve.
 
     Attributes:
@@ -32,7 +32,7 @@ class Point:
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, None for NaN."""
-        return {"tasks": self.tasks, "programs": self.programs, "scores": plain_of(self.scores)}
+        return {"tasks": self.tasks, "programs": self.programs, "scores": plain_figures(self.scores)}
 
 
 def curve(
@@ -42,9 +42,9 @@ def curve(
     shares: Sequence[float] = SHARES,
     seeds: int = 5,
     options: Mapping[str, Any] | None = None,
-    parts: Sequence[Part] | None = None,
+    parts: Sequence[TaskPrograms] | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> list[Point]:
+) -> list[CurvePoint]:
     """Scores models that learned a share of the programs, on the validation networks.
 
     Args:
@@ -64,7 +64,7 @@ def curve(
     if by not in ("programs", "tasks"):
         raise ValueError(f"`by` must be programs or tasks, but got by={by!r}")
     everything = list(pools.parts("train") if parts is None else parts)
-    validation, points = Held.of(pools, "validation"), []
+    validation, points = HeldOut.of(pools, "validation"), []
     rng = np.random.default_rng(0)
     order = rng.permutation(len(everything)).tolist()
     rows = [rng.permutation(part.rows) for part in everything]
@@ -73,10 +73,10 @@ def curve(
             chosen = [everything[place] for place in sorted(order[: max(1, round(share * len(order)))])]
         else:
             counts = [max(2, round(share * len(of))) for of in rows]
-            chosen = [Part(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
-        learn = samples(pools.known, chosen)
+            chosen = [TaskPrograms(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
+        learn = samples(pools.training, chosen)
         one = learned(pools, validation, learn, name, dict(options or {}), seeds)
         scores = validation.tasks.estimates(one.ranked)
-        points.append(Point(len(chosen), len(learn.features), scores))
+        points.append(CurvePoint(len(chosen), len(learn.features), scores))
         progress(f"{len(chosen)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
     return points

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.lab.protocol.registered import PoolTask, Registered, Role
-from costmodel.dataset import Dataset, Part, TaskData
+from costmodel.dataset import Dataset, TaskData, TaskPrograms
 from costmodel.dataset.build import merge
 from costmodel.dataset.dataset import Measured, Program
 from costmodel.dataset.errors import DatasetError
@@ -35,7 +35,7 @@ class Pools:
 
     Args:
         registered: registration of the pools.
-        known: programs of tasks to learn from and to validate with.
+        training: programs of tasks to learn from and to validate with.
         test: test programs; None: not to be looked at.
         chosen: programs that a model has drawn of training tasks, see `collect.pools_by`; for learning alone.
 
@@ -44,10 +44,10 @@ class Pools:
     """
 
     def __init__(
-        self, registered: Registered, known: Dataset, test: Dataset | None = None, chosen: Dataset | None = None
+        self, registered: Registered, training: Dataset, test: Dataset | None = None, chosen: Dataset | None = None
     ) -> None:
-        self.registered, self.known, self._test, self.chosen = registered, known, test, chosen
-        _check(registered, known, ("train", "validation"))
+        self.registered, self.training, self._test, self.chosen = registered, training, test, chosen
+        _check(registered, training, ("train", "validation"))
         if test is not None:
             _check(registered, test, ("test",))
         if chosen is not None:
@@ -79,7 +79,7 @@ class Pools:
         Raises:
             DatasetError: the measurements differ from the registration.
         """
-        labelled = labels_of(registered, measured)
+        labelled = label_programs(registered, measured)
         of_role = {task: registered.by_workload[task.workload.key].role for task in labelled.tasks}
         parts = [
             labelled.select([task for task, role in of_role.items() if (role == "test") == test])
@@ -95,7 +95,7 @@ class Pools:
             DatasetError: it was not measured as registered.
         """
         pools = Pools.of(registered, measured)
-        pools.known.write(folder / KNOWN)
+        pools.training.write(folder / KNOWN)
         pools.data("test").write(folder / TEST)
         registered.write(folder / _FILE)
 
@@ -106,28 +106,28 @@ class Pools:
             DatasetError: test programs, which were not requested when the pools were opened.
         """
         if role != "test":
-            return self.known
+            return self.training
         if self._test is None:
             raise DatasetError("programs to test with must be asked for when pools are opened, but they were not")
         return self._test
 
-    def parts(self, role: Role) -> list[Part]:
+    def parts(self, role: Role) -> list[TaskPrograms]:
         """Lists the valid programs of a role: failures have no order."""
         return [part for part in working(self.data(role)) if self.task(part.task).role == role]
 
-    def to_learn_from(self) -> tuple[Dataset, list[Part]]:
+    def to_learn_from(self) -> tuple[Dataset, list[TaskPrograms]]:
         """Lists the valid programs to learn from: those drawn at random, and those that a model has chosen."""
         parts = self.parts("train")
         if self.chosen is None:
-            return self.known, parts
-        data = merge([self.known.select(part.task for part in parts), self.chosen])
+            return self.training, parts
+        data = merge([self.training.select(part.task for part in parts), self.chosen])
         return data, working(data)
 
     def task(self, task: TaskData) -> PoolTask:
         """Returns the registration of a task."""
         return self.registered.by_workload[task.workload.key]
 
-    def labels(self, role: Role, part: Part) -> NDArray[np.float64]:
+    def labels(self, role: Role, part: TaskPrograms) -> NDArray[np.float64]:
         """Returns seconds of each collection that measured all of a task: (collections, programs)."""
         programs = self.data(role).programs(part.task)
         return np.array([programs[row].latencies for row in part.rows.tolist()], np.float64).T
@@ -138,7 +138,7 @@ class Pools:
         return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
 
 
-def labels_of(registered: Registered, measured: Dataset) -> Dataset:
+def label_programs(registered: Registered, measured: Dataset) -> Dataset:
     """Labels the programs of registered tasks: one latency per collection in place of all bursts.
 
     Raises:

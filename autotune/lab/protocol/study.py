@@ -20,15 +20,15 @@ from autotune.lab.evaluate.scores import (
     Tasks,
     by_chance,
     plain,
-    plain_of,
+    plain_figures,
     ranked,
 )
 from autotune.lab.protocol.pools import Pools
 from autotune.lab.protocol.registered import Role
-from costmodel.dataset import Part, TaskData
+from costmodel.dataset import TaskData, TaskPrograms
 from costmodel.models import registry
 from costmodel.models.base import CostModel
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 
 SEEDS = 5
 RANDOM = "random"
@@ -36,7 +36,7 @@ CEILING = "ceiling"
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOut:
     """Programs to score models on.
 
     Attributes:
@@ -48,21 +48,21 @@ class Held:
     """
 
     role: Role
-    parts: Sequence[Part]
+    parts: Sequence[TaskPrograms]
     seconds: Sequence[NDArray[np.float64]]
     earlier: Sequence[NDArray[np.float64]] | None
     tasks: Tasks
 
     @staticmethod
-    def of(pools: Pools, role: Role, seed: int = 0) -> Held:
+    def of(pools: Pools, role: Role, seed: int = 0) -> HeldOut:
         """Collects the programs of a role.
 
         Raises:
-            ModelError: tasks of it are missing, so that no network would be whole; or it has none.
+            CostModelError: tasks of it are missing, so that no network would be whole; or it has none.
         """
         parts, missing = pools.parts(role), pools.missing(role)
         if missing or not parts:
-            raise ModelError(
+            raise CostModelError(
                 f"networks must be whole to be scored on, but of those for {role} {len(missing)} tasks were not "
                 f"measured: {', '.join(missing[:3]) or 'all'}"
             )
@@ -73,7 +73,7 @@ class Held:
         networks = sorted({name for task in registered for name in task.networks})
         weights = {n: np.array([task.networks.get(n, 0) for task in registered], np.float64) for n in networks}
         best = np.array([of.min() for of in seconds])
-        return Held(role, parts, seconds, earlier, Tasks(weights, best, by_chance(seconds), seed))
+        return HeldOut(role, parts, seconds, earlier, Tasks(weights, best, by_chance(seconds), seed))
 
     def scored(self, rankings: Sequence[Sequence[NDArray[np.float64]]]) -> Ranked:
         """Scores rankings of these programs."""
@@ -109,13 +109,13 @@ class Study:
     """Models on the same programs.
 
     Attributes:
-        held: programs that models were scored on.
+        held_out: programs that models were scored on.
         fingerprint: fingerprint of the registration.
         learned: name → model; choice at random and the ceiling, where it is known, are among them.
         programs: number of training programs.
     """
 
-    held: Held
+    held_out: HeldOut
     fingerprint: str
     learned: Mapping[str, Learned]
     programs: int
@@ -124,43 +124,43 @@ class Study:
     @property
     def names(self) -> list[str]:
         """Readable names of the tasks."""
-        return [part.task.name for part in self.held.parts]
+        return [part.task.name for part in self.held_out.parts]
 
     @cached_property
     def figures(self) -> Mapping[str, Mapping[str, Estimate]]:
         """Model → metric → figure and interval."""
-        return {name: self.held.tasks.estimates(one.ranked) for name, one in self.learned.items()}
+        return {name: self.held_out.tasks.estimates(one.ranked) for name, one in self.learned.items()}
 
     @cached_property
     def behind_first(self) -> Mapping[str, Mapping[str, Difference]]:
         """Model → metric → by how much the first model is better; of all models but the first."""
         (_, first), *others = self.learned.items()
-        difference = self.held.tasks.difference
+        difference = self.held_out.tasks.difference
         return {name: {m: difference(m, first.ranked, one.ranked) for m in METRICS} for name, one in others}
 
     def to_json(self) -> dict[str, Any]:
         """Returns figures with intervals, differences to the first model, scores of every task; None for NaN."""
-        tasks, rows = self.held.tasks, {}
+        tasks, rows = self.held_out.tasks, {}
         for name, one in self.learned.items():
-            row: dict[str, Any] = plain_of(self.figures[name])
+            row: dict[str, Any] = plain_figures(self.figures[name])
             row["fit_seconds"] = round(one.fit_seconds, 2)
             (row["programs_per_second"],) = plain([one.programs_per_second])
             row["options"] = dict(one.options)
             if name in self.behind_first:
-                row["behind_first"] = plain_of(self.behind_first[name])
+                row["behind_first"] = plain_figures(self.behind_first[name])
             rows[name] = row
         per_task = {
             name: {m: [round(float(x), 5) for x in of.mean(axis=0)] for m, of in one.ranked.metrics.items()}
             for name, one in self.learned.items()
         }
         return {
-            "role": self.held.role,
+            "role": self.held_out.role,
             "registered": self.fingerprint,
             "seeds": self.seeds,
             "learned_from": self.programs,
             "networks": {name: int((of > 0).sum()) for name, of in tasks.weights.items()},
             "models": rows,
-            "tasks": {"names": self.names, "programs": [len(of) for of in self.held.seconds], "scores": per_task},
+            "tasks": {"names": self.names, "programs": [len(of) for of in self.held_out.seconds], "scores": per_task},
         }
 
 
@@ -171,7 +171,7 @@ def study(
     seeds: int = SEEDS,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    parts: Sequence[Part] | None = None,
+    parts: Sequence[TaskPrograms] | None = None,
     speed: bool = True,
 ) -> Study:
     """Trains every model, once for each seed, and scores it on the programs of a role.
@@ -187,11 +187,11 @@ def study(
         speed: whether to measure the speed of prediction.
 
     Raises:
-        ModelError: no such model, or networks that are not whole.
+        CostModelError: no such model, or networks that are not whole.
         DatasetError: programs to test with, which were not opened.
     """
-    scored_on = Held.of(pools, role)
-    learn = samples(*(pools.to_learn_from() if parts is None else (pools.known, parts)))
+    scored_on = HeldOut.of(pools, role)
+    learn = samples(*(pools.to_learn_from() if parts is None else (pools.training, parts)))
     by_name: dict[str, Learned] = {}
     for name in models:
         by_name[name] = learned(pools, scored_on, learn, name, dict((options or {}).get(name, {})), seeds, speed)
@@ -204,19 +204,25 @@ def study(
 
 
 def learned(
-    pools: Pools, held: Held, learn: Samples, name: str, options: Mapping[str, Any], seeds: int, speed: bool = False
+    pools: Pools,
+    held_out: HeldOut,
+    learn: Samples,
+    name: str,
+    options: Mapping[str, Any],
+    seeds: int,
+    speed: bool = False,
 ) -> Learned:
     """Trains a model for each seed on some programs, and scores it."""
-    data = pools.data(held.role)
+    data = pools.data(held_out.role)
     rankings, seconds, first = [], [], None
     for seed in range(seeds if registry.takes_seed(name) else 1):
         model, spent = timed_fit(name, options, seed, learn)
         seconds.append(spent)
         first = first or model
-        rankings.append([predictions(model, data, part.task)[part.rows] for part in held.parts])
+        rankings.append([predictions(model, data, part.task)[part.rows] for part in held_out.parts])
     assert first is not None
-    rate = statements_per_second(first, data, held.parts)[1] if speed else float("nan")
-    return Learned(name, options, held.scored(rankings), float(np.mean(seconds)), rate, first)
+    rate = statements_per_second(first, data, held_out.parts)[1] if speed else float("nan")
+    return Learned(name, options, held_out.scored(rankings), float(np.mean(seconds)), rate, first)
 
 
 def predicted(model: CostModel, pools: Pools, role: Role, task: TaskData) -> NDArray[np.float64]:

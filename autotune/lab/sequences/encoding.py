@@ -60,15 +60,15 @@ def own_steps(trace: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     return steps
 
 
-def _flat(given: Any) -> Iterator[float]:
-    if isinstance(given, str):
-        yield zlib.crc32(given.encode()) % _NAMES / _NAMES
-    elif isinstance(given, Mapping):
-        for value in given.values():
+def _flat(item: Any) -> Iterator[float]:
+    if isinstance(item, str):
+        yield zlib.crc32(item.encode()) % _NAMES / _NAMES
+    elif isinstance(item, Mapping):
+        for value in item.values():
             yield from _flat(value)
-    elif isinstance(given, list | tuple):
-        for value in given:
+    elif isinstance(item, list | tuple):
+        for value in item:
             yield from _flat(value)
     else:
-        number = 0.0 if given is None else float(given)
+        number = 0.0 if item is None else float(item)
         yield float(np.sign(number) * np.log2(1.0 + abs(number)))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.lab.evaluate.scores import Estimate, Tasks, by_chance, plain_of, ranked
+from autotune.lab.evaluate.scores import Estimate, Tasks, by_chance, plain_figures, ranked
 from autotune.lab.sequences.model import Options, SequenceModel
 from autotune.lab.sequences.shards import Sequences, held_out
 from costmodel.dataset.errors import DatasetError
 from search_space import strict_json
 
-_KEPT = 64
+_MOST_CACHED = 64
 """Tasks that are in memory at a time."""
 
 
@@ -37,7 +37,7 @@ class Scored:
     scores: Mapping[str, Mapping[str, Estimate]]
 
     def to_json(self) -> dict[str, Any]:
-        scores = {name: plain_of(row) for name, row in self.scores.items()}
+        scores = {name: plain_figures(row) for name, row in self.scores.items()}
         learned = {"tasks": self.learned_tasks, "programs": self.learned_programs}
         return {"models": scores, "learned_from": learned, "tasks": list(self.names)}
 
@@ -72,7 +72,7 @@ def scored_sequences(
         by_network = {"all": np.ones(len(test))}
     else:
         learn, test, by_network = _of_networks(data, weights)
-    task = lru_cache(_KEPT)(data.task)
+    task = lru_cache(_MOST_CACHED)(data.task)
     seconds = [task(name).seconds for name in test]
     rankings: list[list[NDArray[np.float64]]] = []
     for seed in range(seeds):

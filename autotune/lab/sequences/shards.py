@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.lab.sequences.ansor import read_log
 from autotune.lab.sequences.encoding import LENGTH, WIDTH, encode, own_steps
-from costmodel.dataset import Dataset, Part
+from costmodel.dataset import Dataset, TaskPrograms
 from costmodel.dataset.errors import DatasetError
 from search_space import strict_json
 from search_space.files import replace_file, replacing
@@ -110,7 +110,7 @@ def write_shards(
     return writer.end()
 
 
-def of_dataset(data: Dataset, part: Part) -> Task:
+def of_dataset(data: Dataset, part: TaskPrograms) -> Task:
     """Encodes the schedules of a part of a dataset of this project."""
     seconds = data.seconds(part.task)[part.rows]
     found = [encode(own_steps(data.trace(part.task, row)[1].to_json())) for row in part.rows.tolist()]
@@ -122,12 +122,12 @@ class _Writer:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._most = folder, most
         self._tasks: dict[str, list[tuple[str, int, int]]] = {}
-        self._held: dict[str, list[tuple[NDArray[np.float16], float]]] = {}
+        self._pending: dict[str, list[tuple[NDArray[np.float16], float]]] = {}
         self._count = self._shards = self.programs = 0
 
     def add(self, task: str, sequence: NDArray[np.float16], seconds: float) -> None:
         """Takes a program in; a full shard is written."""
-        self._held.setdefault(task, []).append((sequence, seconds))
+        self._pending.setdefault(task, []).append((sequence, seconds))
         self._count += 1
         self.programs += 1
         if self._count == self._most:
@@ -147,14 +147,14 @@ class _Writer:
         name, first = f"{self._shards:05}.npz", 0
         sequences: list[NDArray[np.float16]] = []
         seconds: list[float] = []
-        for task, programs in self._held.items():
+        for task, programs in self._pending.items():
             self._tasks.setdefault(task, []).append((name, first, first + len(programs)))
             first += len(programs)
             sequences += [sequence for sequence, _ in programs]
             seconds += [taken for _, taken in programs]
         with replacing(self._folder / name) as partial, partial.open("wb") as file:
             np.savez_compressed(file, sequences=np.array(sequences), seconds=np.array(seconds))
-        self._held, self._count, self._shards = {}, 0, self._shards + 1
+        self._pending, self._count, self._shards = {}, 0, self._shards + 1
 
 
 def held_out(names: Sequence[str], share: float, seed: int) -> tuple[list[str], list[str]]:

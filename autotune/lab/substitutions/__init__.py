@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from autotune.lab.substitutions.cost import Analytic, Cost
 from autotune.lab.substitutions.rules import Rule, saved_rules
-from autotune.lab.substitutions.search import Found, explore
+from autotune.lab.substitutions.search import SearchOutcome, explore
 
-__all__ = ["Analytic", "Cost", "Found", "Rule", "explore", "saved_rules"]
+__all__ = ["Analytic", "Cost", "SearchOutcome", "Rule", "explore", "saved_rules"]

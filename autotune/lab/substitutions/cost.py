@@ -43,7 +43,8 @@ class Analytic:
         lanes: output channels are computed in vectors of so many; the rest of the last one is wasted.
         winograd: times less work that convolutions take which Winograd's algorithm can compute.
         measured: seconds by structure, instead of the model's.
-        given: inputs of the whole network; other inputs of a part of it are computed by kernels outside the part.
+        network_inputs: inputs of the whole network; other inputs of a part of it are computed by kernels outside the
+            part.
             None: every input is one of the network.
     """
 
@@ -53,13 +54,15 @@ class Analytic:
     lanes: int = 16
     winograd: float = 2.25
     measured: Mapping[Structure, float] = field(default_factory=dict)
-    given: Collection[str] | None = None
-    _known: dict[Structure, float] = field(default_factory=dict, repr=False)
+    network_inputs: Collection[str] | None = None
+    _costs: dict[Structure, float] = field(default_factory=dict, repr=False)
 
     def __call__(self, graph: Graph) -> float:
         """Estimates the seconds of one run of the graph."""
         weights = depends_on_weights(graph)
-        computed = () if self.given is None else [name for name in graph.inputs if name not in self.given]
+        computed = (
+            () if self.network_inputs is None else [name for name in graph.inputs if name not in self.network_inputs]
+        )
         groups = grouped(graph, locate(graph, computed=computed), weights)
         return sum(self._kernel(graph, nodes, weights) for nodes, nothing in groups if not nothing)
 
@@ -67,9 +70,9 @@ class Analytic:
         key = structure(graph, nodes, weights)
         if key in self.measured:
             return self.measured[key]
-        if key not in self._known:
-            self._known[key] = self._modelled(graph, nodes)
-        return self._known[key]
+        if key not in self._costs:
+            self._costs[key] = self._modelled(graph, nodes)
+        return self._costs[key]
 
     def _modelled(self, graph: Graph, nodes: Sequence[Node]) -> float:
         first, last = nodes[0], nodes[-1]

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from autotune.graph.ir import Attributes, Builder, Graph, GraphError, Node, TensorType, topological
+from autotune.graph.ir import Attributes, Graph, GraphBuilder, GraphError, Node, TensorType, topological
 from autotune.graph.ops import find
 from autotune.graph.passes.dead_code import dead_code
 from autotune.lab.substitutions.cost import depends_on_weights
@@ -50,7 +50,7 @@ def is_extent(name: str) -> bool:
     return name.startswith("#")
 
 
-def extent_of(name: str) -> int:
+def parse_extent(name: str) -> int:
     """Decodes the size that `extent` was given."""
     return int(name[1:])
 
@@ -98,12 +98,12 @@ class Matcher:
         for a in self._roots(first):
             for bound, windows in self._node(first, a, {}, Windows()):
                 for b in self._roots(second):
-                    if self._place[a.name] < self._place[b.name] and a.name not in self._needs[b.name]:
+                    if self._order[a.name] < self._order[b.name] and a.name not in self._needs[b.name]:
                         for both, slid in self._node(second, b, dict(bound), windows):
                             yield Match(rule, both, slid, (a.name, b.name))
 
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def _order(self) -> dict[str, int]:
         return {node.name: place for place, node in enumerate(self.graph.nodes)}
 
     @cached_property
@@ -127,16 +127,16 @@ class Matcher:
         if node is not None and node.op == TERM_OPS[str(term[0])].op:
             yield from self._node(term, node, bound, windows)
 
-    def _both(self, variable: str, held: str, name: str) -> str | None:
-        """Returns the binding of a variable that is consistent with `held` and `name`, or None."""
-        if held == name:
+    def _both(self, variable: str, bound: str, name: str) -> str | None:
+        """Returns the binding of a variable that is consistent with `bound` and `name`, or None."""
+        if bound == name:
             fits = is_extent(name) or (variable[0] == "w") == (name in self.weights)
             return name if fits else None
         if is_extent(name):
-            held, name = name, held
-        if not is_extent(held) or (variable[0] == "w") != (name in self.weights):
+            bound, name = name, bound
+        if not is_extent(bound) or (variable[0] == "w") != (name in self.weights):
             return None
-        return name if extent_of(held) == self.graph.type(name).shape[-1] else None
+        return name if parse_extent(bound) == self.graph.type(name).shape[-1] else None
 
     def _cut(self, name: str, node: Node) -> tuple[str, ...] | None:
         """Returns the operands of a slice of the first or last elements of the last axis; None for other slices."""
@@ -170,7 +170,7 @@ class Matcher:
         self, term: Term, inputs: tuple[str, ...], bound: dict[str, str], windows: Windows
     ) -> Iterator[tuple[dict[str, str], Windows]]:
         kinds = [
-            Shape((extent_of(name),), True)
+            Shape((parse_extent(name),), True)
             if is_extent(name)
             else Shape(self.graph.type(name).shape, name in self.weights)
             for name in inputs
@@ -200,7 +200,7 @@ def _inferred(
         raise GraphError(f"{op} on ({', '.join(map(str, kinds))}): {error}") from None
 
 
-class _Grown(Builder):
+class _Grown(GraphBuilder):
     """A builder that extends a graph, and keeps its nodes as they are."""
 
     def __init__(self, graph: Graph) -> None:
@@ -210,7 +210,7 @@ class _Grown(Builder):
         self.old = graph.nodes
 
     def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
-        """Adds a node like `Builder.add`; inferred types are cached."""
+        """Adds a node like `GraphBuilder.add`; inferred types are cached."""
         kinds = tuple(self._types[i] for i in inputs)
         name = self._fresh(name or op)
         checked, kind = _inferred(op, tuple(attrs.items()), kinds)
@@ -218,9 +218,9 @@ class _Grown(Builder):
         self._types[name] = kind
         return name
 
-    def known(self, extents: Iterable[str]) -> None:
+    def declare(self, extents: Iterable[str]) -> None:
         """Makes extents readable as shapes. A node that reads one as a value makes an invalid graph."""
-        self._types |= {name: TensorType((extent_of(name),)) for name in extents}
+        self._types |= {name: TensorType((parse_extent(name),)) for name in extents}
 
     def grown(self, instead: Mapping[str, str], outputs: tuple[str, ...]) -> Graph:
         """Builds the graph with values replaced by others."""
@@ -249,7 +249,7 @@ def apply(graph: Graph, match: Match) -> Graph | None:
     """
     builder = _Grown(graph)
     names: dict[Term, str] = dict(match.bound.items())
-    builder.known(name for name in match.bound.values() if is_extent(name))
+    builder.declare(name for name in match.bound.values() if is_extent(name))
     weights = depends_on_weights(graph)
     try:
         for term in subterms(*match.rule.target):
@@ -271,7 +271,7 @@ def apply(graph: Graph, match: Match) -> Graph | None:
         return None
 
 
-def _replacements(builder: Builder, graph: Graph, match: Match, targets: list[str]) -> dict[str, str]:
+def _replacements(builder: GraphBuilder, graph: Graph, match: Match, targets: list[str]) -> dict[str, str]:
     if match.within is None:
         return dict(zip(match.roots, targets, strict=True))
     (root,) = match.roots

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.graph.ir import Attributes, Builder, Node
+from autotune.graph.ir import Attributes, GraphBuilder, Node
 from autotune.graph.passes.site import pair
 from search_space.operators.windows import both_sides
 
@@ -130,7 +130,7 @@ def _is_affine(x: Shape, scale: Shape, shift: Shape) -> bool:
 
 
 def _node(op: str, **attrs: Any) -> Callable[..., str]:
-    def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+    def emit(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
         return builder.add(op, names, **attrs)
 
     return emit
@@ -158,7 +158,7 @@ def _cut(name: str, at_end: bool) -> TermOp:
     def accepts(x: Shape, like: Shape) -> bool:
         return not x.weight and x.rank > 1 and like.shape[-1] < x.shape[-1]
 
-    def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+    def emit(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
         shape, size = builder.type(names[0]).shape, builder.type(names[1]).shape[-1]
         begin = shape[-1] - size if at_end else 0
         return builder.add("slice", [names[0]], begin=(*(0 for _ in shape[1:]), begin), size=(*shape[:-1], size))
@@ -182,7 +182,7 @@ def _convolution(name: str, steps: int) -> TermOp:
         assert found is not None
         return found
 
-    def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+    def emit(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
         return builder.add("conv2d", names, **by(windows).attrs)
 
     def matches(node: Node, windows: Windows) -> Windows | None:
@@ -210,22 +210,22 @@ def _matches_point(node: Node, windows: Windows) -> Windows | None:
     return windows if node.attrs["groups"] == 1 and (by.stride, by.padding) == (POINT.stride, POINT.padding) else None
 
 
-def _emit_depthwise(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+def _emit_depthwise(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
     assert windows.depthwise is not None
     return builder.add("depthwise_conv2d", names, **windows.depthwise.attrs)
 
 
-def _emit_enlarged(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+def _emit_enlarged(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
     return builder.add("pad", names, before=(1, 1, 0, 0), after=(1, 1, 0, 0))
 
 
-def _emit_rows(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+def _emit_rows(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
     """Multiplies each input channel of a weight by a number."""
     (size,) = builder.type(names[1]).shape
     return builder.add("multiply", [names[0], builder.add("reshape", [names[1]], shape=(size, 1))])
 
 
-def _emit_chained(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+def _emit_chained(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
     """Computes the weight of a convolution followed by a 1×1 convolution."""
     first, second = (builder.type(name).shape for name in names)
     rows = builder.add("reshape", [names[0]], shape=(first[0] * first[1] * first[2], first[3]))
@@ -233,7 +233,7 @@ def _emit_chained(builder: Builder, names: Sequence[str], windows: Windows) -> s
     return builder.add("reshape", [out], shape=(*first[:3], second[3]))
 
 
-def _emit_through(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+def _emit_through(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
     """Multiplies a vector by a matrix."""
     size, columns = builder.type(names[1]).shape
     out = builder.add("matmul", [builder.add("reshape", [names[0]], shape=(1, size)), names[1]])
@@ -244,7 +244,7 @@ def _emit_through(builder: Builder, names: Sequence[str], windows: Windows) -> s
 
 
 def _pool(name: str, op: str) -> TermOp:
-    def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
+    def emit(builder: GraphBuilder, names: Sequence[str], windows: Windows) -> str:
         by = getattr(windows, name)
         attrs: Attributes = {"kernel": by.kernel, "stride": by.stride, "padding": by.padding}
         return builder.add(op, names, **attrs, **({} if name == "max_pool" else {"count_padding": by.count_padding}))

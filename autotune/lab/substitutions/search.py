@@ -26,7 +26,7 @@ FOLDING = ("dead_code", "fold_constants", "common_subexpressions", "simplify", "
 
 
 @dataclass
-class Found:
+class SearchOutcome:
     """Result of a search.
 
     Attributes:
@@ -34,7 +34,7 @@ class Found:
         before: seconds of the initial graph, by the cost function.
         after: seconds of `graph` by that cost, after folding.
         visited: graphs that rules were matched on.
-        made: graphs that rules produced, duplicates included.
+        generated: graphs that rules produced, duplicates included.
         used: rules on the way to `graph`, and how often.
     """
 
@@ -42,7 +42,7 @@ class Found:
     before: float
     after: float
     visited: int
-    made: int
+    generated: int
     used: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Found:
         return {
             "seconds_before": self.before,
             "seconds_after": self.after,
-            "graphs": self.made,
+            "graphs": self.generated,
             "applied": self.used.total(),
             "rules": dict(self.used.most_common()),
         }
@@ -66,7 +66,7 @@ def explore(
     rules: Sequence[Rule] | None = None,
     segment: int = 15,
     least: float = 0.0,
-) -> Found:
+) -> SearchOutcome:
     """Searches a graph in segments, which are cut where one value alone is passed on.
 
     Args:
@@ -85,7 +85,7 @@ def explore(
     current, seconds = graph, before
     for index, part in enumerate(parts):
         result = _backtrack(part, cost, share, chosen)
-        visited, produced = visited + result.visited, produced + result.made
+        visited, produced = visited + result.visited, produced + result.generated
         if result.graph is part:
             continue
         # A segment does not see what comes before and after it: what it promises must be true of the whole.
@@ -93,19 +93,19 @@ def explore(
         if (after := cost(new)) < seconds:
             current, seconds, segments[index] = new, after, result.graph
             used += result.used
-    unchanged = Found(graph, before, before, visited, produced)
+    unchanged = SearchOutcome(graph, before, before, visited, produced)
     if current is graph:
         return unchanged
     new = optimise(current, FOLDING)
     after = cost(new)
-    return Found(new, before, after, visited, produced, used) if after < before * (1 - least) else unchanged
+    return SearchOutcome(new, before, after, visited, produced, used) if after < before * (1 - least) else unchanged
 
 
-def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:
+def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> SearchOutcome:
     """Searches best first; graphs that cost more than `ALPHA` times the best are pruned."""
     order = count()
     start = cost(graph)
-    best = Found(graph, start, start, 0, 0)
+    best = SearchOutcome(graph, start, start, 0, 0)
     queue: list[tuple[float, int, Graph, tuple[str, ...]]] = [(start, next(order), graph, ())]
     seen = {_key(graph)}
     visited = produced = 0
@@ -124,10 +124,10 @@ def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> 
             seen.add(key)
             steps = (*path, str(match.rule))
             if (found := cost(new)) < best.after:
-                best = Found(new, start, found, 0, 0, Counter(steps))
+                best = SearchOutcome(new, start, found, 0, 0, Counter(steps))
             if found <= ALPHA * best.after:
                 heapq.heappush(queue, (found, next(order), new, steps))
-    best.visited, best.made = visited, produced
+    best.visited, best.generated = visited, produced
     return best
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.graph.ir import Builder, Graph, Node, without_unread_constants
+from autotune.graph.ir import Graph, GraphBuilder, Node, without_unread_constants
 
 
 def cut(graph: Graph, least: int) -> list[Graph]:
@@ -29,18 +29,18 @@ def cut(graph: Graph, least: int) -> list[Graph]:
     return [*parts, _part(graph, graph.nodes[begin:], last, len(graph.nodes) - 1)]
 
 
-def _part(graph: Graph, nodes: Sequence[Node], last: dict[str, int], place: int) -> Graph:
+def _part(graph: Graph, nodes: Sequence[Node], last: dict[str, int], index: int) -> Graph:
     inside = {node.name for node in nodes}
     read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
     inputs = {name: graph.type(name) for name in read if name not in graph.constants}
-    outputs = [node.name for node in nodes if last.get(node.name, -1) > place]
+    outputs = [node.name for node in nodes if last.get(node.name, -1) > index]
     part = Graph(graph.name, inputs, graph.constants, tuple(nodes), tuple(outputs))
     return without_unread_constants(part)
 
 
 def joined(graph: Graph, parts: Sequence[Graph], new: Sequence[Graph]) -> Graph:
     """Builds the complete graph of new segments that have the same outputs in the same order."""
-    builder = Builder(graph.name, graph.inputs, graph.output_names)
+    builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}
     names |= {name: builder.constant(array, name) for name, array in graph.constants.items()}
     for old, part in zip(parts, new, strict=True):

@@ -23,5 +23,5 @@ class Substitute(GraphPass):
     name = "substitute"
 
     def apply(self, graph: Graph) -> Explained:
-        outcome = explore(graph, Analytic(given=frozenset(graph.inputs)), BUDGET, least=LEAST_SAVING)
+        outcome = explore(graph, Analytic(network_inputs=frozenset(graph.inputs)), BUDGET, least=LEAST_SAVING)
         return Explained(outcome.graph, outcome)

@@ -55,7 +55,7 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
     low, high = low / 1.1, high * 1.1
     right = max(curve.end for curve in curves) or 1.0
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def position(x: float, y: float) -> tuple[float, float]:
         across = LEFT + (WIDTH - LEFT - RIGHT) * x / right
         up = (math.log(min(y, high)) - math.log(low)) / (math.log(high) - math.log(low))
         return round(across, 1), round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * up, 1)
@@ -63,27 +63,27 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
     parts = frame(
         title,
         (x_label, y_label),
-        [(place(value, high)[0], f"{value:g}", "middle") for value in linear_ticks(right)],
-        [(place(0, value)[1], f"{value:g}") for value in log_ticks(low, high)],
+        [(position(value, high)[0], f"{value:g}", "middle") for value in linear_ticks(right)],
+        [(position(0, value)[1], f"{value:g}") for value in log_ticks(low, high)],
     )
     for curve in curves:
         every = max(1, math.ceil(len(curve.dots) / MOST_DOTS))
-        dots = "".join("M{} {}h0".format(*place(x, y)) for x, y in curve.dots[::every])
+        dots = "".join("M{} {}h0".format(*position(x, y)) for x, y in curve.dots[::every])
         if dots:
             parts.append(f'<path class="dots s{curve.number % SERIES}" d="{dots}"/>')
     for curve in curves:
-        x, y = place(*curve.steps[0])
+        x, y = position(*curve.steps[0])
         line = f"M{x} {y}"
         for step in curve.steps[1:]:
-            x, y = place(*step)
+            x, y = position(*step)
             line += f"H{x}V{y}"
-        line += f"H{place(curve.end, high)[0]}"
+        line += f"H{position(curve.end, high)[0]}"
         last = curve.steps[-1]
         label = f"{curve.name}: {last[1]:.4g} at {last[0]:.4g}"
         parts.append(f'<path class="line s{curve.number % SERIES}" d="{line}"><title>{escape(label)}</title></path>')
         if curve.mark is not None:
             at, value, least, most = curve.mark
-            (x, y), (_, under), (_, over) = place(at, value), place(at, least), place(at, most)
+            (x, y), (_, under), (_, over) = position(at, value), position(at, least), position(at, most)
             label = f"{curve.name}, timed again: {value:.4g}, quartiles {least:.4g} and {most:.4g}"
             style = f"s{curve.number % SERIES}"
             parts.append(f'<path class="error {style}" d="M{x} {under}V{over}"/>')

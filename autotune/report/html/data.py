@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotune.compiler.checking.benched import kept
+from autotune.compiler.checking.benched import read_timings
 from autotune.config import ConfigError
 from autotune.naming import file_name
 from autotune.report.figures import Figures, figures_in, nan_or, summed, worst_decibels
 from autotune.report.terminal import unsteady_sentence
 from autotune.run_files import SCHEMA
-from autotune.tuner.finals import Best, best_of, is_final
+from autotune.tuner.finals import Best, is_final, select_best
 from measure.database import records_in, summarised
 from measure.journal import Journal
 from measure.record import Record, is_whole
@@ -89,7 +89,7 @@ class TaskData(Figures):
     @cached_property
     def best(self) -> Best | None:
         """The best candidate of the records; None where nothing worked."""
-        return best_of(self.records, self.finals)
+        return select_best(self.records, self.finals)
 
     @property
     def retimed(self) -> Retimed | None:
@@ -265,7 +265,7 @@ def _of_folder(folder: Path) -> RunData:
     config = document["config"]
     run = RunData(str(config.get("name", folder.name)), folder, config, network=document.get("network") or {})
     try:
-        run.benched = kept(folder, folder / "network")
+        run.benched = read_timings(folder, folder / "network")
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if config.get("records"):
@@ -338,7 +338,7 @@ def _records(path: Path) -> list[Record]:
 
 
 def _of_records(
-    run: RunData, records: Sequence[Record], known: Mapping[tuple[str, str], TaskData] | None = None
+    run: RunData, records: Sequence[Record], tasks_by_key: Mapping[tuple[str, str], TaskData] | None = None
 ) -> RunData:
     """Puts the records into the tasks of a run, which are made of them where no summary names them."""
     counts: dict[str, tuple[Mapping[str, Any], int]] = {}
@@ -350,10 +350,12 @@ def _of_records(
         step = end - (begin if math.isnan(last) else last)
         clock, last = clock + (step if step < PAUSE else 0.0), end
         measured = f"{trial.threads} thread{'s' * (trial.threads > 1)}, {trial.cache}"
-        place = (record.workload_key, record.target, "" if known else measured)
+        place = (record.workload_key, record.target, "" if tasks_by_key else measured)
         if place not in tasks:
             key, name = TaskKey(*place), _name(record)
-            tasks[place] = known[place[:2]] if known else TaskData(key=key, name=name, flops=_flops(record))
+            tasks[place] = (
+                tasks_by_key[place[:2]] if tasks_by_key else TaskData(key=key, name=name, flops=_flops(record))
+            )
             tasks[place].key = TaskKey(record.workload_key, record.target, measured)
         task = tasks[place]
         if is_final(record):
@@ -366,7 +368,7 @@ def _of_records(
         counts[text] = (record.host, counts.get(text, (record.host, 0))[1] + 1)
     run.clock = clock
     run.hosts = sorted(counts.values(), key=lambda host: -host[1])
-    if known is None:
+    if tasks_by_key is None:
         run.tasks = list(tasks.values())
         for task in run.tasks:
             if (best := task.best) is not None:

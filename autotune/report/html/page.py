@@ -20,9 +20,9 @@ from autotune.naming import leaves
 from autotune.report.html.charts import SERIES, Curve, bar, step_chart
 from autotune.report.html.data import Retimed, RunData, Step, TaskData, TaskKey
 from autotune.report.html.tradeoff import tradeoff_chart
-from autotune.report.mixed import rows_of
+from autotune.report.mixed import list_rows
 from autotune.report.terminal import metrics_sentence
-from autotune.units import duration, latency, scale_of, share
+from autotune.units import duration, latency, select_unit, share
 
 MOST_HOSTS = 6
 """Hosts of a run that are described, those with most trials."""
@@ -197,7 +197,7 @@ def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Draws latency against accuracy of each run in mixed precision."""
     found = []
     for number, run in enumerate(runs):
-        if rows := rows_of(run.network, run.benched):
+        if rows := list_rows(run.network, run.benched):
             picture = Markup(tradeoff_chart(f"{run.name}: latency against accuracy", rows))
             found.append({"number": number, "rows": rows, "chart": picture})
     return found
@@ -208,7 +208,7 @@ def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
     seconds = [step.seconds for entry in series for step in entry.steps]
     if not seconds:
         return []
-    scale, unit = scale_of(min(seconds))
+    scale, unit = select_unit(min(seconds))
     over_trials, over_time = ([_curve(entry, scale, over) for entry in series] for over in ("trials", "clock"))
     return [
         Markup(step_chart(f"{name}: best latency over trials", "trials", unit, over_trials)),

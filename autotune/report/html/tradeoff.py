@@ -8,7 +8,7 @@ from html import escape
 
 from autotune.report.html.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, frame, linear_ticks
 from autotune.report.mixed import Row
-from autotune.units import latency, scale_of
+from autotune.units import latency, select_unit
 
 STEP = 10
 """Decibels between ticks."""
@@ -30,10 +30,10 @@ def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
     known = [_decibels(row) for row in rows if not _is_exact(row)]
     low = STEP * (min(known, default=0.0) // STEP)
     high = STEP * (max(known, default=0.0) // STEP + 2)
-    scale, unit = scale_of(min(row.seconds for row in rows))
+    scale, unit = select_unit(min(row.seconds for row in rows))
     top = 1.1 * scale * max(row.seconds for row in rows)
 
-    def place(row: Row) -> tuple[float, float]:
+    def position(row: Row) -> tuple[float, float]:
         share = 1.0 if _is_exact(row) else (_decibels(row) - low) / (high - low)
         return across(share), up(row.seconds * scale)
 
@@ -48,11 +48,11 @@ def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
     columns = [(across((tick - low) / (high - low)), f"{tick:g}", "middle") for tick in ticks]
     rows_of_grid = [(up(value), f"{value:g}") for value in linear_ticks(top)]
     parts = frame(title, ("dB", unit), [*columns, (across(1.0), "exact", "end")], rows_of_grid)
-    line = "L".join("{} {}".format(*place(row)) for row in rows if not row.timed and row.name != "chosen")
+    line = "L".join("{} {}".format(*position(row)) for row in rows if not row.timed and row.name != "chosen")
     if line:
         parts.append(f'<path class="line s0" d="M{line}"/>')
     for row in rows:
-        x, y = place(row)
+        x, y = position(row)
         kind = 2 if row.narrow is None else 1 if row.timed or row.name == "chosen" else 0
         accuracy = "exact" if row.decibels is None else f"{row.decibels:.1f} dB"
         label = f"{row.name}: {latency(row.seconds)} {'timed' if row.timed else 'estimated'}, {accuracy}"
@@ -60,7 +60,7 @@ def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
         parts.append(
             f'<circle class="point s{kind}" cx="{x}" cy="{y}" r="{radius}"><title>{escape(label)}</title></circle>'
         )
-    parts += _names([(row.name, *place(row)) for row in rows if row.timed])
+    parts += _names([(row.name, *position(row)) for row in rows if row.timed])
     return "".join([*parts, "</svg>"])
 
 

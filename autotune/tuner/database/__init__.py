@@ -4,7 +4,7 @@ The modules imported here import no search spaces, so that a process with a full
 """
 
 from autotune.tuner.database.entry import Entry
-from autotune.tuner.database.place import SHIPPED, digest_of, open_schedules
+from autotune.tuner.database.locations import SHIPPED, compute_digest, open_schedules
 from autotune.tuner.database.store import ScheduleDatabase
 
-__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "digest_of", "open_schedules"]
+__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "compute_digest", "open_schedules"]

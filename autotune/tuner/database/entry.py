@@ -13,7 +13,7 @@ from measure.pool import Cache
 from search_space.hardware import Hardware
 from search_space.workloads import Workload
 
-Place = tuple[str, str, int, int, str]
+EntryKey = tuple[str, str, int, int, str]
 """Workload's JSON, kind of target, lanes, threads and cache state: schedules with the same value compete."""
 
 
@@ -80,9 +80,9 @@ class Entry:
         return self.sketch.partition(":")[0]
 
     @cached_property
-    def place(self) -> Place:
+    def lookup_key(self) -> EntryKey:
         """Key of the entry in a database."""
-        return _text(self.described), kind_of(self.target), self.lanes, self.threads, self.cache
+        return _text(self.described), target_kind(self.target), self.lanes, self.threads, self.cache
 
     @cached_property
     def workload(self) -> Workload:
@@ -138,12 +138,12 @@ _KEYS = {"workload"} | {item.name for item in fields(Entry) if item.name != "des
 _NEEDED = _KEYS - {item.name for item in fields(Entry) if item.default is not MISSING}
 
 
-def place_of(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> Place:
+def make_entry_key(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> EntryKey:
     """Makes the key of entries in a database."""
-    return _text(workload.to_json()), kind_of(target), lanes, threads, cache
+    return _text(workload.to_json()), target_kind(target), lanes, threads, cache
 
 
-def kind_of(target: str) -> str:
+def target_kind(target: str) -> str:
     """Names the kind of targets that share schedules: all CPUs of equal lanes, named ones included."""
     kind = target.partition(":")[0]
     return kind if kind == "cpu" else target
@@ -154,6 +154,6 @@ def _text(described: Mapping[str, Any]) -> str:
     return json.dumps(described, sort_keys=True, separators=(",", ":"))
 
 
-def lanes_of(hardware: Hardware) -> int:
+def schedule_lanes(hardware: Hardware) -> int:
     """Returns the lanes by which schedules of a machine are stored; at least 1."""
     return max(1, hardware.float_lanes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from autotune.tuner.database.entry import DatabaseError, Entry, Place, kind_of, place_of
-from autotune.tuner.database.likeness import distance, signature
+from autotune.tuner.database.entry import DatabaseError, Entry, EntryKey, make_entry_key, target_kind
+from autotune.tuner.database.similarity import distance, signature
 from search_space import strict_json
 from search_space.files import replacing
 from search_space.workloads import Workload
@@ -20,7 +20,7 @@ class ScheduleDatabase:
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._places: dict[Place, dict[str, Entry]] = {}  # place -> machine -> entry
+        self._places: dict[EntryKey, dict[str, Entry]] = {}  # place -> machine -> entry
         self._like: dict[tuple[object, ...], list[Entry]] | None = None
         for entry in entries:
             self._add(entry)
@@ -72,9 +72,9 @@ class ScheduleDatabase:
         """Merges databases: keeps the fastest entry of each place and machine."""
         return ScheduleDatabase(entry for one in (self, *others) for entry in one)
 
-    def exact(self, place: Place, machine: str = "") -> list[Entry]:
+    def exact(self, key: EntryKey, machine: str = "") -> list[Entry]:
         """Lists the entries of a place, those of `machine` first, then by their seconds."""
-        return sorted(self._places.get(place, {}).values(), key=lambda e: (e.machine != machine, e.seconds))
+        return sorted(self._places.get(key, {}).values(), key=lambda e: (e.machine != machine, e.seconds))
 
     def nearest(self, workload: Workload, target: str, lanes: int, threads: int, cache: str, most: int) -> list[Entry]:
         """Lists at most so many entries of other places, of workloads of the same kind, the nearest first.
@@ -82,23 +82,23 @@ class ScheduleDatabase:
         At equal distance, entries of the nearest number of threads come first; the same workload on other threads or
         with other caches comes before all others.
         """
-        here, described = place_of(workload, target, lanes, threads, cache), workload.to_json()
+        here, described = make_entry_key(workload, target, lanes, threads, cache), workload.to_json()
         if self._like is None:
             self._like = {}
             for entry in self:
-                self._like.setdefault((kind_of(entry.target), entry.lanes, *signature(entry.described)), []).append(
+                self._like.setdefault((target_kind(entry.target), entry.lanes, *signature(entry.described)), []).append(
                     entry
                 )
-        others = self._like.get((kind_of(target), lanes, *signature(described)), [])
+        others = self._like.get((target_kind(target), lanes, *signature(described)), [])
         ranked = sorted(
             (distance(described, entry.described), abs(entry.threads - threads), number)
             for number, entry in enumerate(others)
-            if entry.place != here
+            if entry.lookup_key != here
         )
         return [others[number] for _, _, number in ranked[:most]]
 
     def _add(self, entry: Entry) -> None:
-        of_place = self._places.setdefault(entry.place, {})
+        of_place = self._places.setdefault(entry.lookup_key, {})
         known = of_place.get(entry.machine)
         if known is None or entry.seconds < known.seconds:
             of_place[entry.machine] = entry

@@ -16,7 +16,7 @@ from autotune.tuner.search.guided import GuidedSearch
 from autotune.tuner.search.population import Seen
 from autotune.tuner.search.registry import STRATEGIES, get
 from search_space.operators.checks import nearest
-from search_space.own import is_own
+from search_space.user_code import is_own
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Bandit(SearchStrategy):
         self._seen = Seen()  # shared by all arms
         self.arms = [self._arm(name) for name in _names(self.options.arms)]
         self.best_seconds = math.inf
-        self._given: dict[Candidate, int] = {}  # outstanding candidate -> its arm
+        self._asked: dict[Candidate, int] = {}  # outstanding candidate -> its arm
         self._window: deque[tuple[int, bool]] = deque(maxlen=self.options.window)
 
     def ask(self, n: int) -> list[Candidate]:
@@ -66,11 +66,11 @@ class Bandit(SearchStrategy):
         asked: list[Candidate] = []
         able = np.ones(len(self.arms), np.bool_)
         while len(asked) < n and able.any():
-            shares = self.shares_of(n - len(asked), able)
+            shares = self.divide_shares(n - len(asked), able)
             for arm in np.flatnonzero(shares).tolist():
                 found = self.arms[arm].ask(int(shares[arm]))
                 able[arm] = len(found) == shares[arm]
-                self._given.update((candidate, arm) for candidate in found)
+                self._asked.update((candidate, arm) for candidate in found)
                 asked += found
         return asked
 
@@ -79,7 +79,7 @@ class Bandit(SearchStrategy):
         for arm in self.arms:
             arm.tell(candidates, seconds)
         for candidate, latency in zip(candidates, seconds.tolist(), strict=True):
-            if (of := self._given.pop(candidate, None)) is not None:
+            if (of := self._asked.pop(candidate, None)) is not None:
                 self._window.append((of, latency < self.best_seconds))
         self.best_seconds = float(np.fmin.reduce(seconds, initial=self.best_seconds))
 
@@ -91,11 +91,11 @@ class Bandit(SearchStrategy):
             areas[arm] += counts[arm] * gained
         return 2.0 * areas / np.maximum(counts * (counts + 1), 1)
 
-    def shares_of(self, n: int, able: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def divide_shares(self, n: int, able: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Splits `n` candidates among the strategies that are able to propose: (arms,)."""
         gains = self.gains()
         used = np.bincount([arm for arm, _ in self._window], minlength=len(self.arms)).astype(np.float64)
-        used += np.bincount(list(self._given.values()), minlength=len(self.arms))
+        used += np.bincount(list(self._asked.values()), minlength=len(self.arms))
         shares = np.zeros(len(self.arms), np.int64)
         for _ in range(n):
             known = np.maximum(used, 1e-9)  # a strategy without results comes first

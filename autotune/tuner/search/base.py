@@ -88,7 +88,7 @@ class SearchStrategy(ABC):
             NoLegalSchedule: the space has no legal candidate at all.
         """
 
-    def exploit(self, n: int) -> list[Candidate]:
+    def ask_greedy(self, n: int) -> list[Candidate]:
         """Proposes candidates like `ask`, without random exploration; the caller adds random candidates itself."""
         return self.ask(n)
 
@@ -106,7 +106,7 @@ MOST_COUNT = 1 << 20
 """Largest number of candidates, chains or rounds in an option of a strategy; arrays have a row each."""
 
 
-def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> Options:
+def make_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> Options:
     """Makes the options of a strategy from keywords.
 
     Raises:
@@ -114,14 +114,14 @@ def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> O
             `kind`.
     """
     by_name = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in by_name:
             hint = nearest(name, by_name)
             options = ", ".join(by_name) or "none"
             raise ValueError(f"`{owner}` must have options among {options}, but got {name!r}{hint}")
         _check_type(owner, name, value, type(by_name[name].default))
         _check_bounds(owner, name, value, kind)
-    return kind(**given)
+    return kind(**values)
 
 
 def check_seconds(candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ class Evolution(GuidedSearch):
         chosen = moves.tournament(scores, n, self.rng)
         parents = alive.take(chosen)
         paired = self.rng.random(n) < self.options.crossover
-        mates = alive.take(moves.mates_of(chosen, alive, self.rng))
+        mates = alive.take(moves.draw_mates(chosen, alive, self.rng))
         crossed = moves.cross(parents, mates, self.rng)
         rows = np.where(paired[:, None], crossed.rows, parents.rows)
         mutated = moves.mutate(Population(parents.sketches, rows), self.frame, self.rng)

@@ -80,7 +80,7 @@ class GuidedSearch(SearchStrategy):
             return int(self.rng.binomial(n, share))
         return min(n, math.ceil(n * share))
 
-    def exploit(self, n: int) -> list[Candidate]:
+    def ask_greedy(self, n: int) -> list[Candidate]:
         self._explores = False
         try:
             return self.ask(n)

@@ -44,7 +44,7 @@ def cross(parents: Population, mates: Population, rng: np.random.Generator, shar
     return Population(parents.sketches, np.where(take, mates.rows, parents.rows))
 
 
-def mates_of(parents: NDArray[np.intp], population: Population, rng: np.random.Generator) -> NDArray[np.intp]:
+def draw_mates(parents: NDArray[np.intp], population: Population, rng: np.random.Generator) -> NDArray[np.intp]:
     """Draws positions of random members of each parent's own sketch: (parents,)."""
     order = np.argsort(population.sketches, kind="stable")
     sketches, starts, counts = np.unique(population.sketches[order], return_index=True, return_counts=True)

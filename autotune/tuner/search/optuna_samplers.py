@@ -72,7 +72,7 @@ class OptunaSearch(GuidedSearch):
         self._slowest = -math.inf  # largest logarithm so far
 
     @abstractmethod
-    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+    def make_sampler(self, seed: int, first: Sequence[Any]) -> Any:
         """Makes the sampler; `first` are trials that were measured before and that the study also gets."""
 
     @abstractmethod
@@ -80,8 +80,8 @@ class OptunaSearch(GuidedSearch):
         """Names the parameters of a sketch, besides the sketch itself."""
 
     @abstractmethod
-    def distribution(self, sketch: int, place: int) -> Any:
-        """Makes the distribution of a sketch's parameter at `place`."""
+    def distribution(self, sketch: int, position: int) -> Any:
+        """Makes the distribution of a sketch's parameter at `position`."""
 
     @abstractmethod
     def index(self, value: Any, length: int) -> int:
@@ -137,7 +137,7 @@ class OptunaSearch(GuidedSearch):
         if self._study is not None:
             return
         first = [self._trial(candidate, [value] * self.objectives) for candidate, value in self._told]
-        sampler = self.sampler_of(int(self.rng.integers(1 << 31)), first)
+        sampler = self.make_sampler(int(self.rng.integers(1 << 31)), first)
         self._study = self._optuna.create_study(sampler=sampler, directions=["minimize"] * self.objectives)
         self._settle()
 
@@ -261,7 +261,7 @@ class Tpe(OptunaSearch):
 
     Options: ClassVar[type[TpeOptions]] = TpeOptions
 
-    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+    def make_sampler(self, seed: int, first: Sequence[Any]) -> Any:
         return self._optuna.samplers.TPESampler(
             n_startup_trials=0, n_ei_candidates=self.options.n_ei_candidates, constant_liar=True, seed=seed
         )
@@ -270,8 +270,8 @@ class Tpe(OptunaSearch):
         of = self.frame.sketches[sketch]
         return tuple(f"{of.algorithm}/{group.name}/{len(group.table)}" for group in of.groups)
 
-    def distribution(self, sketch: int, place: int) -> Any:
-        return self._optuna.distributions.IntDistribution(0, int(self.frame.lengths[sketch, place]) - 1)
+    def distribution(self, sketch: int, position: int) -> Any:
+        return self._optuna.distributions.IntDistribution(0, int(self.frame.lengths[sketch, position]) - 1)
 
     def index(self, value: Any, length: int) -> int:
         return int(value)
@@ -289,7 +289,7 @@ class _Positions(OptunaSearch):
     def names(self, sketch: int) -> tuple[str, ...]:
         return tuple(f"group{place}" for place in range(self.frame.width))
 
-    def distribution(self, sketch: int, place: int) -> Any:
+    def distribution(self, sketch: int, position: int) -> Any:
         return self._optuna.distributions.FloatDistribution(0.0, 1.0)
 
     def index(self, value: Any, length: int) -> int:
@@ -325,7 +325,7 @@ class CmaEs(_Positions):
 
     Options: ClassVar[type[CmaEsOptions]] = CmaEsOptions
 
-    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+    def make_sampler(self, seed: int, first: Sequence[Any]) -> Any:
         samplers = self._optuna.samplers
         fastest = sorted(first, key=lambda trial: trial.value)[: max(1, len(first) // TENTH)]
         worst = fastest[-1].value
@@ -371,7 +371,7 @@ class Nsga2(_Positions):
     Options: ClassVar[type[Nsga2Options]] = Nsga2Options
     objectives = 2
 
-    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+    def make_sampler(self, seed: int, first: Sequence[Any]) -> Any:
         return self._optuna.samplers.NSGAIISampler(
             population_size=self.options.population_size,
             crossover_prob=self.options.crossover_prob,

@@ -152,7 +152,7 @@ class Proposer(Evolution):
         if number is None:
             raise ValueError(f"`sketch` must be one of those given, but got {proposal.get('sketch')!r}")
         sketch = self.frame.sketches[number]
-        choices = tuple(_row_of(group.columns, group.table, proposal["values"]) for group in sketch.groups)
+        choices = tuple(_find_row(group.columns, group.table, proposal["values"]) for group in sketch.groups)
         row = np.array([choices], np.int32).reshape(1, -1)
         if not sketch.legal(row)[0]:
             raise ValueError(f"values must keep every limit, but break {', '.join(sketch.violations(row))}")
@@ -190,7 +190,7 @@ def _described(sketch: Decisions) -> dict[str, Any]:
     }
 
 
-def _row_of(columns: Sequence[str], table: NDArray[Any], values: Mapping[str, Any]) -> int:
+def _find_row(columns: Sequence[str], table: NDArray[Any], values: Mapping[str, Any]) -> int:
     """Finds the row of the values in a decision's table."""
     numbers = [values.get(column) for column in columns]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):

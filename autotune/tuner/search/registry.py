@@ -11,7 +11,7 @@ from inspect import isabstract
 
 from autotune.tuner.search.base import SearchStrategy
 from search_space.operators.checks import choice
-from search_space.own import attribute, is_own, place_of
+from search_space.user_code import absolute_name, attribute, is_own
 
 STRATEGIES: dict[str, str] = {
     "annealing": "autotune.tuner.search.annealing:Annealing",
@@ -27,7 +27,7 @@ STRATEGIES: dict[str, str] = {
 }
 """Name -> module and class, which is called as `strategy(space, scorer, rng, **options)`."""
 
-_OWN: dict[str, type[SearchStrategy]] = {}  # `place_of` a name -> class, of strategies from outside
+_OWN: dict[str, type[SearchStrategy]] = {}  # `absolute_name` a name -> class, of strategies from outside
 
 
 def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
@@ -40,7 +40,7 @@ def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
     if not isinstance(strategy, str):
         return _checked(strategy, strategy)
     if is_own(strategy):
-        place = place_of(strategy)
+        place = absolute_name(strategy)
         if place not in _OWN:
             _OWN[place] = _checked(attribute(strategy, "strategy"), strategy)
         return _OWN[place]
@@ -49,14 +49,14 @@ def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
     return kind
 
 
-def name_of(strategy: str | type[SearchStrategy]) -> str:
+def strategy_name(strategy: str | type[SearchStrategy]) -> str:
     """Returns the name in records of a strategy that is given by its name or as a class."""
     return strategy if isinstance(strategy, str) else f"{strategy.__module__}:{strategy.__qualname__}"
 
 
-def _checked(kind: object, given: object) -> type[SearchStrategy]:
+def _checked(kind: object, value: object) -> type[SearchStrategy]:
     if not isinstance(kind, type) or not issubclass(kind, SearchStrategy) or isabstract(kind):
-        raise ValueError(f"`strategy` must name a subclass of SearchStrategy, but got strategy={given!r}")
+        raise ValueError(f"`strategy` must name a subclass of SearchStrategy, but got strategy={value!r}")
     if not is_dataclass(getattr(kind, "Options", None)):
         raise ValueError(f"`strategy` must have a dataclass `Options`, but {kind.__name__} has none")
     return kind

@@ -54,7 +54,7 @@ class LegalSampler:
         self.open = np.ones(len(frame.sketches), np.bool_)
         self._listed: dict[int, NDArray[np.int32]] = {}  # sketch -> legal choices (n, groups)
         self._tried = np.zeros(len(frame.sketches), np.int64)
-        self._found = np.zeros(len(frame.sketches), np.int64)
+        self._legal_counts = np.zeros(len(frame.sketches), np.int64)
         self._violations: Counter[str] = Counter()
 
     def draw(self, sketch: int, n: int) -> Population:
@@ -78,7 +78,7 @@ class LegalSampler:
 
     def check(self) -> None:
         """Raises NoLegalSchedule if all sketches are exhausted and none has ever had a legal candidate."""
-        if not self._found.any() and not self.open.any():
+        if not self._legal_counts.any() and not self.open.any():
             space = self.frame.space
             workload = getattr(space.workload, "key", space.workload)
             raise NoLegalSchedule(str(workload), int(self._tried.sum()), self._violations, space.refused)
@@ -116,13 +116,13 @@ class LegalSampler:
         """Estimates the number of draws for about `n` legal candidates, by the rate so far."""
         if not self._tried[sketch]:
             return int(np.clip(2 * n, 256, BLOCK))
-        rate = max(self._found[sketch] / self._tried[sketch], 1 / BLOCK)
+        rate = max(self._legal_counts[sketch] / self._tried[sketch], 1 / BLOCK)
         return int(np.clip(1.2 * n / rate, 64, BLOCK))  # a margin of 1.2, so that one block mostly suffices
 
     def _legal(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.bool_]:
         legal = self.frame.sketches[sketch].legal(choices)
         self._tried[sketch] += len(choices)
-        self._found[sketch] += int(legal.sum())
-        if not self._found[sketch]:
+        self._legal_counts[sketch] += int(legal.sum())
+        if not self._legal_counts[sketch]:
             self._violations.update(self.frame.sketches[sketch].violations(choices))
         return legal

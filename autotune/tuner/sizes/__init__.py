@@ -2,7 +2,7 @@
 
 from autotune.tuner.sizes.family import Family
 from autotune.tuner.sizes.opening import opened
-from autotune.tuner.sizes.result import Part, SizesResult
+from autotune.tuner.sizes.result import SizeRange, SizesResult
 from autotune.tuner.sizes.tune import tune_for_sizes
 
-__all__ = ["Family", "Part", "SizesResult", "opened", "tune_for_sizes"]
+__all__ = ["Family", "SizeRange", "SizesResult", "opened", "tune_for_sizes"]

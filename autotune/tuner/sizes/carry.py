@@ -45,8 +45,8 @@ class Carried(SearchStrategy):
         given, self._left = self._left[:n], self._left[n:]
         return given or self._inner.ask(n)
 
-    def exploit(self, n: int) -> list[Candidate]:
-        return self._inner.exploit(n)
+    def ask_greedy(self, n: int) -> list[Candidate]:
+        return self._inner.ask_greedy(n)
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         self._inner.tell(candidates, seconds)
@@ -137,10 +137,10 @@ def fitted(
 
 
 def _like(
-    sketch: Sketch, known: Sketch, values: Mapping[str, int], rng: np.random.Generator
+    sketch: Sketch, original: Sketch, values: Mapping[str, int], rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Lists choices (n, groups), all values of groups whose tables differ, and their distances from `values`."""
-    tables = {group.name: group.table for group in known.groups}
+    tables = {group.name: group.table for group in original.groups}
     options: list[NDArray[np.int64]] = []
     gaps: list[NDArray[np.float64]] = []
     for group in sketch.groups:

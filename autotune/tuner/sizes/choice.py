@@ -31,7 +31,7 @@ def check_objective(objective: str) -> None:
         raise ValueError(f"`objective` must be one of {', '.join(get_args(Objective))}, but got {objective!r}")
 
 
-def mean_of(objective: str, weights: Matrix, seconds: Matrix, best: Matrix) -> Matrix:
+def compute_objective(objective: str, weights: Matrix, seconds: Matrix, best: Matrix) -> Matrix:
     """Computes the objective: weights (sizes,), seconds (..., sizes), best seconds (sizes,) → (...)."""
     total: Matrix = _costs(objective, weights, seconds, best).sum(-1)
     return total if objective == "mean" else np.exp(total)

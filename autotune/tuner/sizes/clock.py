@@ -18,7 +18,7 @@ from autotune.tuner.finals import ROUNDS
 from autotune.tuner.preparation import reusable_records
 from autotune.tuner.settings import Settings
 from autotune.tuner.sizes.choice import Timed
-from autotune.tuner.sizes.opening import Define, Opening, code_of, lowered
+from autotune.tuner.sizes.opening import Define, Opening, build_module, lowered
 from measure.child import ChildError
 from measure.database import Database
 from measure.errors import ErrorClass
@@ -100,18 +100,18 @@ class Clock:
             RunError: a kernel's outputs are wrong, or it ends its process.
             PoolError: the timing process cannot be started.
         """
-        pairs = [(opening, n) for opening in openings for n in self._sizes_of(opening)]
+        pairs = [(opening, n) for opening in openings for n in self._opened_sizes(opening)]
         with closing(HostLock()) as lock, TimingProcess("run", self._settings.threads, LOCAL) as process:
             for number in range(ROUNDS):
                 self._round(self._near(pairs, number) if number else pairs, number, lock, process, stop)
         timed: list[Timed] = []
         for opening in openings:
-            seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._sizes_of(opening)}
+            seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._opened_sizes(opening)}
             if all(map(math.isfinite, seconds.values())):
                 timed.append(Timed(opening, seconds, self._work(opening)))
         return timed
 
-    def _sizes_of(self, opening: Opening) -> list[int]:
+    def _opened_sizes(self, opening: Opening) -> list[int]:
         return [n for n in self._workloads if opening.low <= n <= opening.high]
 
     def _seconds(self, opening: Opening, n: int, rounds: int) -> float:
@@ -169,7 +169,7 @@ class Clock:
         """Builds the machine code of a schedule; returns None if it cannot."""
         if opening not in self._modules:
             try:
-                module = code_of(self._define, opening, self._settings.target.name, self._size)
+                module = build_module(self._define, opening, self._settings.target.name, self._size)
                 self._modules[opening] = module.to_bytes()
             except BuildError:
                 self._modules[opening] = None

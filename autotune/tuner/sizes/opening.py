@@ -58,7 +58,7 @@ def lowered(define: Define, opening: Opening, size: str) -> OpenTrace:
     return OpenTrace(opening.trace, cleanup(lower(opening.trace.apply(state))))
 
 
-def code_of(define: Define, opening: Opening, target: str, size: str) -> Module:
+def build_module(define: Define, opening: Opening, target: str, size: str) -> Module:
     """Builds machine code for all sizes for which a trace holds.
 
     Raises:
@@ -69,9 +69,9 @@ def code_of(define: Define, opening: Opening, target: str, size: str) -> Module:
 
 
 def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
-    """Loads the kernel of all sizes for which a trace holds, see `code_of`."""
+    """Loads the kernel of all sizes for which a trace holds, see `build_module`."""
     on: Any = registry.get(target)
-    kernel: Kernel = on.load(code_of(define, opening, target, size))
+    kernel: Kernel = on.load(build_module(define, opening, target, size))
     return kernel
 
 

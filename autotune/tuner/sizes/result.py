@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.tuner.result import TuneResult
-from autotune.tuner.sizes.choice import mean_of
+from autotune.tuner.sizes.choice import compute_objective
 from autotune.tuner.sizes.opening import Define, Opening, built
 from autotune.units import latency
 from search_space.schedule.trace import Trace
@@ -19,7 +19,7 @@ from targets.dispatch import Dispatch, Within
 
 
 @dataclass(frozen=True)
-class Part:
+class SizeRange:
     """Range of sizes, both ends inclusive, with its trace and the number of its schedule in the result."""
 
     low: int
@@ -49,7 +49,7 @@ class SizesResult:
     target: str
     size: str
     schedules: tuple[Opening, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[SizeRange, ...]
     weights: Mapping[int, float]
     seconds: Mapping[int, float]
     best: Mapping[int, float]
@@ -72,7 +72,7 @@ class SizesResult:
         """Number of candidates measured in all searches, those of resumed runs included."""
         return sum(len(result.records) for result in self.tuned.values())
 
-    def part_of(self, n: int) -> Part:
+    def find_range(self, n: int) -> SizeRange:
         """Returns the part of a size.
 
         Raises:
@@ -101,7 +101,7 @@ class SizesResult:
                 "at": n,
                 "weight": weight,
                 "seconds": self.seconds[n],
-                "schedule": self.part_of(n).schedule,
+                "schedule": self.find_range(n).schedule,
                 "best_seconds": self.best[n],
                 "ratio": self.seconds[n] / self.best[n],
             }
@@ -137,9 +137,9 @@ class SizesResult:
     def _mean(self, objective: str) -> float:
         columns = (self.weights, self.seconds, self.best)
         weights, seconds, best = (np.array([column[n] for n in self.weights]) for column in columns)
-        return float(mean_of(objective, weights, seconds, best))
+        return float(compute_objective(objective, weights, seconds, best))
 
-    def _within(self, kernel: Kernel, part: Part) -> Kernel:
+    def _within(self, kernel: Kernel, part: SizeRange) -> Kernel:
         """Restricts a kernel to the sizes of one of its ranges; a kernel without an open size has one range."""
         if not kernel.module.sizes or kernel.module.sizes[self.size] == (part.low, part.high):
             return kernel

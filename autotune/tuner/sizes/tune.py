@@ -27,7 +27,7 @@ from autotune.tuner.callbacks import Callback
 from autotune.tuner.finals import finalists
 from autotune.tuner.interrupt import Interrupt
 from autotune.tuner.pools import make_pool
-from autotune.tuner.preparation import source_of
+from autotune.tuner.preparation import open_source
 from autotune.tuner.result import TuneResult
 from autotune.tuner.schedulers import TaskScheduler
 from autotune.tuner.settings import Settings
@@ -36,7 +36,7 @@ from autotune.tuner.sizes.choice import Objective, check_objective, choose_sched
 from autotune.tuner.sizes.clock import Clock
 from autotune.tuner.sizes.family import workload_at
 from autotune.tuner.sizes.opening import Define, Opening, openings
-from autotune.tuner.sizes.result import Part, SizesResult
+from autotune.tuner.sizes.result import SizeRange, SizesResult
 from autotune.tuner.task import Task
 from autotune.tuner.task_tuning import TaskTuning
 from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
@@ -178,7 +178,7 @@ def tuned_together(
     """
     settings = settings.searching(finalists=0)  # the clock times the fastest again, at all sizes
     tuned = _searched(define, plan, settings, pool, database, callbacks, resume)
-    return _kept(define, plan, tuned, settings, database, callbacks, resume)
+    return _choose_schedules(define, plan, tuned, settings, database, callbacks, resume)
 
 
 def _searched(
@@ -191,7 +191,7 @@ def _searched(
     resume: bool,
 ) -> dict[int, TuneResult]:
     """Runs the searches by size: those at which schedules are searched, then those to which they are carried."""
-    source, few = source_of(settings), _few(settings, plan.carried)
+    source, few = open_source(settings), _few(settings, plan.carried)
     others = [n for n in plan.weights if n not in plan.search_at and plan.carried]
     sizes, requests = [*plan.search_at, *others], []
     for n in sizes:
@@ -212,7 +212,7 @@ def _searched(
     return dict(zip(sizes, results, strict=True))
 
 
-def _kept(
+def _choose_schedules(
     define: Define,
     plan: Plan,
     tuned: Mapping[int, TuneResult],
@@ -244,7 +244,7 @@ def _kept(
     ranges = divide_sizes(sizes, selected)
     order = list(dict.fromkeys(number for _, _, number in ranges))
     schedules = tuple(selected[number].opening for number in order)
-    parts = tuple(Part(a, b, selected[number].opening.trace, order.index(number)) for a, b, number in ranges)
+    parts = tuple(SizeRange(a, b, selected[number].opening.trace, order.index(number)) for a, b, number in ranges)
     times = dict(zip(sizes, seconds[numbers].min(axis=0).tolist(), strict=True))
     name, objective = settings.target.name, plan.objective
     return SizesResult(define, name, size, schedules, parts, plan.weights, times, best, tuned, objective, interrupted)

@@ -27,9 +27,9 @@ MODULES = Path(".gpu_wheels/modules")
 NO_GPU = 2
 
 
-def output_folder(given: Path | None) -> Path:
+def output_folder(folder_option: Path | None) -> Path:
     """Returns the folder of results: the given one, or the one that the environment names, or `runs/gpu`."""
-    folder = given or Path(os.environ.get("OUT") or "runs/gpu")
+    folder = folder_option or Path(os.environ.get("OUT") or "runs/gpu")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

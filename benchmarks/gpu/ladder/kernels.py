@@ -180,7 +180,7 @@ BULK_COPY = Written(
 )
 
 
-def boxes_of(array: Any) -> Any:
+def swizzled_boxes(array: Any) -> Any:
     """Computes the output of `bulk_copy`: (boxes down, boxes across, elements) in swizzled rows of 128 bytes."""
     import numpy as np
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.ladder import kernels
 from benchmarks.gpu.ladder.kernels import Written, streamed
 from search_space import workloads
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets.base import BuildError, Module
 from targets.cuda.hardware import GPUS, own_arch
@@ -64,15 +64,15 @@ def _bound(device: CudaDevice, module: Module | None, inputs: Sequence[NDArray[A
     return CudaKernel(module, device).bind(inputs)
 
 
-def _held(found: NDArray[Any], wanted: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
+def _require_close(ours: NDArray[Any], wanted: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
     """Raises WrongResult if elements are wrong, with the first of them: it tells layouts from rounding."""
-    found, wanted = found.astype(np.float64), np.asarray(wanted, np.float64).reshape(found.shape)
-    apart = np.abs(found - wanted)
+    ours, wanted = ours.astype(np.float64), np.asarray(wanted, np.float64).reshape(ours.shape)
+    apart = np.abs(ours - wanted)
     wrong = ~(apart <= tolerance[1] + tolerance[0] * np.abs(wanted))
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise WrongResult(
-            f"{int(wrong.sum())} of {wrong.size} elements are wrong, the first at {first}: {found[first]:g} instead of "
+            f"{int(wrong.sum())} of {wrong.size} elements are wrong, the first at {first}: {ours[first]:g} instead of "
             f"{wanted[first]:g}"
         )
     return {"error": float(apart.max(initial=0.0))}
@@ -83,7 +83,7 @@ def _by_hand(written: Written, wanted: Callable[..., NDArray[Any]]) -> Rung:
     def climb(device: CudaDevice, module: Module | None) -> Facts:
         rng = np.random.default_rng(0)
         inputs = [rng.integers(-64, 64, p.shape).astype(p.dtype) for p in written.inputs]
-        return _held(_bound(device, module, inputs).run(), wanted(*inputs))
+        return _require_close(_bound(device, module, inputs).run(), wanted(*inputs))
 
     return Rung(written.name, written.module, climb)
 
@@ -125,7 +125,7 @@ def _first_legal(sketch: Sketch, rng: np.random.Generator) -> NDArray[np.int32]:
     return np.asarray(rows[sketch.legal(rows)][0])
 
 
-def module_of(workload: Workload, sketch_name: str, arch: str) -> Module:
+def build_module(workload: Workload, sketch_name: str, arch: str) -> Module:
     """Builds a candidate of a sketch, the same on every machine.
 
     Raises:
@@ -138,7 +138,7 @@ def module_of(workload: Workload, sketch_name: str, arch: str) -> Module:
         raise NotHere(f"{arch} has no sketch {sketch_name}")
     (sketch,) = found
     trace = sketch.trace(_first_legal(sketch, np.random.default_rng(0)))
-    return CudaTarget(arch, f"cuda:{arch}").build(program_of(workload, "direct", trace))
+    return CudaTarget(arch, f"cuda:{arch}").build(make_program(workload, "direct", trace))
 
 
 def _scheduled(name: str, workload: Workload, sketch: str, again: bool = False) -> Rung:
@@ -151,17 +151,17 @@ def _scheduled(name: str, workload: Workload, sketch: str, again: bool = False) 
     def climb(device: CudaDevice, module: Module | None) -> Facts:
         inputs = workload.make_inputs(0)
         bound = _bound(device, module, inputs)
-        facts = _held(bound.run(), workload.reference(*inputs), workload.tolerance)
+        facts = _require_close(bound.run(), workload.reference(*inputs), workload.tolerance)
         if again:
             replay = device.recorded(bound.start)
             for seed in range(1, REPLAYS):
                 inputs = workload.make_inputs(seed)
                 bound.feed(inputs, 0)
                 replay()
-                facts = _held(bound.fetch(), workload.reference(*inputs), workload.tolerance)
+                facts = _require_close(bound.fetch(), workload.reference(*inputs), workload.tolerance)
         return {**facts, **bound.metrics()}
 
-    return Rung(name, lambda arch: module_of(workload, sketch, arch), climb)
+    return Rung(name, lambda arch: build_module(workload, sketch, arch), climb)
 
 
 def _timing(device: CudaDevice, module: Module | None) -> Facts:
@@ -189,7 +189,7 @@ def _timing(device: CudaDevice, module: Module | None) -> Facts:
     return facts
 
 
-_WHOLE = workloads.matmul(128, 256, 640, dtype="float16", constant_b=False)
+_DIVISIBLE = workloads.matmul(128, 256, 640, dtype="float16", constant_b=False)
 _TENSOR = {
     "float16": workloads.matmul(192, 160, 256, dtype="float16", constant_b=False),
     "bfloat16": workloads.matmul(192, 160, 256, dtype="bfloat16", constant_b=False),
@@ -205,10 +205,10 @@ RUNGS: tuple[Rung, ...] = (
     _scheduled("product_float32", workloads.matmul(130, 96, 77, constant_b=False), "direct:columns/double"),
     *(_scheduled(f"mma_{dtype}", workload, "direct:tensor/2") for dtype, workload in _TENSOR.items()),
     Rung("tensor_maps", None, _tensor_maps),
-    _by_hand(kernels.BULK_COPY, kernels.boxes_of),
-    *(_scheduled(f"wgmma_n{n}", _WHOLE, f"direct:wgmma{n}/2") for n in (64, 128, 256)),
-    *(_scheduled(f"bulk_wgmma_{stages}_stages", _WHOLE, f"direct:wgmma128/bulk{stages}") for stages in (2, 3, 4)),
-    _scheduled("replayed_maps", _WHOLE, "direct:wgmma64/bulk3", again=True),
+    _by_hand(kernels.BULK_COPY, kernels.swizzled_boxes),
+    *(_scheduled(f"wgmma_n{n}", _DIVISIBLE, f"direct:wgmma{n}/2") for n in (64, 128, 256)),
+    *(_scheduled(f"bulk_wgmma_{stages}_stages", _DIVISIBLE, f"direct:wgmma128/bulk{stages}") for stages in (2, 3, 4)),
+    _scheduled("replayed_maps", _DIVISIBLE, "direct:wgmma64/bulk3", again=True),
     _by_hand(_STREAM, lambda x: x),
     Rung("timing", None, _timing),
 )

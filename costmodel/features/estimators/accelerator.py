@@ -27,7 +27,7 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
     """Computes one statement's terms; of a copy, `traffic` are its bytes and `misses` cycles of the copying unit."""
     tape, statement = nest.tape, nest.statement
     nothing, one = tape.const(0), tape.const(1)
-    tensor = nest.extent_of("tensor")
+    tensor = nest.total_extent("tensor")
     is_product = any(loop.kind == "tensor" for loop in statement.loops)
     lanes = tensor if is_product else tape.const(hardware.float_lanes)
     instructions = nest.iterations / lanes
@@ -54,7 +54,7 @@ def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) 
     work, hidden, exposed, first = (tape.const(0) for _ in range(4))
     for nest, each in zip(nests, terms, strict=True):
         work = work + each.arithmetic
-        threads = threads.most(nest.extent_of("vthread"))
+        threads = threads.most(nest.total_extent("vthread"))
         if _copied(nest) is None:
             continue
         cycles = each.misses[-1]

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from costmodel.features.borders import made
+from costmodel.features.borders import executed_share
 from costmodel.features.estimators.base import COST, OVERLAP, Estimate, Terms
 from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
-from search_space.hardware import COLUMNS, LINE, CpuRates, Hardware, columns_of
+from search_space.hardware import COLUMNS, LINE, CpuRates, Hardware, fragment_columns
 from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
 from search_space.ir.flat import flat_index
 from search_space.ir.polynomial import canon, poly
@@ -71,8 +71,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     statement, tape = nest.statement, nest.tape
     call = nest.library
     lanes = _lanes(nest, hardware)
-    instructions = nest.iterations / lanes * made(nest)
-    body = nest.extent_of("unroll").most(1)
+    instructions = nest.iterations / lanes * executed_share(nest)
+    body = nest.total_extent("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
     transfers = [(nest.over_lanes(a), _transfers(nest, a)) for a in nest.accesses]
     loads = tape.total(count for _, count in transfers)
@@ -81,7 +81,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     if call is not None:
         tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
         elements = tape.const(0)
-    operands = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
+    operands = [_vectors_in_registers(nest, a) for a in statement.inputs if nest.over_lanes(a)]
     if len(operands) > 1:
         # One of two multiplied vectors is loaded from memory by its use: the one with fewer uses.
         operands = [operands[0].least(operands[1]), *operands[2:]]
@@ -100,7 +100,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     rates = hardware.rates
     ports = ((loads - elements) / rates.loads + elements / rates.elements) / body
     ports = ports.most(stores / body / rates.stores)
-    started, latency = _rates_of(statement, rates)
+    started, latency = _instruction_rates(statement, rates)
     arithmetic = tape.const(work / started)
     if statement.reducing:
         # If just enough sums hide each other's latency, they never make up for a delay of one of them.
@@ -167,13 +167,15 @@ def _divisions(statement: Statement) -> int:
 def _byte_dots(hardware: Hardware) -> dict[str, float]:
     """Returns the cost of four byte products in each lane, if the processor has an instruction that adds them up."""
     feature = "avx512vnni" if hardware.float_lanes == 16 else "avxvnni"
-    return {"bytedot": hardware.rates.fma / hardware.rates.dots_of({"int8"})[0]} if feature in hardware.features else {}
+    return (
+        {"bytedot": hardware.rates.fma / hardware.rates.dot_rates({"int8"})[0]} if feature in hardware.features else {}
+    )
 
 
-def _rates_of(statement: Statement, rates: CpuRates) -> tuple[float, float]:
+def _instruction_rates(statement: Statement, rates: CpuRates) -> tuple[float, float]:
     """Returns how many instructions of a statement's kind start in a cycle, and the cycles until a result is ready."""
     inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
-    return rates.dots_of({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
+    return rates.dot_rates({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:
@@ -186,13 +188,13 @@ def _together(arithmetic: Value, loading: Value) -> Value:
 
 def _lanes(nest: Nest, hardware: Hardware) -> Value:
     """Returns the elements that one instruction computes: a longer vector loop takes several."""
-    vector = nest.extent_of("vectorize").most(1)
+    vector = nest.total_extent("vectorize").most(1)
     widest = max(dtype_bytes(a.buffer.dtype) for a in nest.statement.accesses)
     held = hardware.vector_bytes // widest
     whole = vector / vector.ceildiv(held)
     if nest.library is not None:
         return nest.tape.const(held)
-    return whole * nest.extent_of("tensor")
+    return whole * nest.total_extent("tensor")
 
 
 def _transfers(nest: Nest, access: Access) -> Value:
@@ -208,7 +210,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
         times = times * _shared(nest, access, slid)
     for loop in nest.statement.loops:
         if loop.kind == "vectorize" and access.depends(loop.var):
-            scattered = nest.extent_of("vectorize")
+            scattered = nest.total_extent("vectorize")
             together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
             if rows := taken_in_turns(access, loop.var):
                 times = times * (2 * rows - 1)  # a load of each, and the permutations that join them
@@ -224,7 +226,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
 
 def _across(nest: Nest, access: Access) -> float:
     """Returns the loads that a lane in a row of its own counts for: fewer if the row's neighbours are read, too."""
-    together = columns_of(access.buffer.dtype)
+    together = fragment_columns(access.buffer.dtype)
     if dtype_bytes(access.buffer.dtype) not in ELEMENTS or not access.indices:
         return 1.0
     row = poly(canon(access.indices[-1]))
@@ -306,7 +308,7 @@ def _permuted(nest: Nest, access: Access) -> Value:
     return cost
 
 
-def _kept(nest: Nest, access: Access) -> Value:
+def _vectors_in_registers(nest: Nest, access: Access) -> Value:
     """Counts the vectors of an operand that stay in registers while a tile is updated."""
     statement = nest.statement
     return nest.product(
@@ -390,7 +392,7 @@ def _constants(nest: Nest) -> Value:
 
 
 def _parallel(nest: Nest) -> Value:
-    return nest.extent_of("parallel").most(1)
+    return nest.total_extent("parallel").most(1)
 
 
 def _balance(nest: Nest, hardware: Hardware) -> Value:

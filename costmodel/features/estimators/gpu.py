@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.features.estimators.base import COST, Estimate, Terms
 from costmodel.features.nest import Nest
-from costmodel.features.statement import HELD, Access, Loop, Statement
+from costmodel.features.statement import HOLDING_THREADS, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
@@ -63,7 +63,7 @@ BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _KernelStatements:
     """One kernel: its statements, and the resources of its blocks.
 
     Attributes:
@@ -106,8 +106,8 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
     cycles of one multiprocessor doing all of it.
     """
     tape, statement, gpu = nest.tape, nest.statement, _gpu(hardware)
-    lanes = nest.extent_of("vectorize").most(1)
-    tensor = nest.extent_of("tensor")
+    lanes = nest.total_extent("vectorize").most(1)
+    tensor = nest.total_extent("tensor")
     by_warp = any(loop.kind == "tensor" for loop in statement.loops)
     is_tensor = statement.reducing and by_warp
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
@@ -139,7 +139,7 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
     tile = nest.product(lambda loop: loop.kind in ("unroll", "vthread") and statement.output.depends(loop.var))
     if is_tensor:
         tile = tile * gpu.warp
-    body = nest.extent_of("unroll").most(1)
+    body = nest.total_extent("unroll").most(1)
     issue = instructions / ISSUE
     slowest = arithmetic.most(issue)
     for term in misses:
@@ -232,7 +232,7 @@ def _hidden(nest: Nest, active: Value) -> Value:
     body = nest.product(_unrolled)
     if any(loop.kind == "tensor" for loop in statement.loops):
         body = body * MMA_CYCLES
-    body = body.most((body * nest.extent_of("serial")).least(WRITTEN_OUT))
+    body = body.most((body * nest.total_extent("serial")).least(WRITTEN_OUT))
     return (active / LANES * body / (body + SHARED_CYCLES)).least(1)
 
 
@@ -245,7 +245,7 @@ def _gpu(hardware: Hardware) -> GpuLimits:
     return hardware.gpu
 
 
-def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> list[_Kernel]:
+def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> list[_KernelStatements]:
     """Lists the kernels with their resources; a kernel's statements are those inside its loops."""
     columns, tape = nests[0].columns, nests[0].tape
     bodies = list(kernels(program.body))
@@ -265,7 +265,7 @@ def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> lis
                 break
         by_groups = any(_by_groups(nests[i].statement) for i in mine)
         held = tape.total(_registers(body, nests[0], gpu))
-        out.append(_Kernel(mine, columns(shared_bytes(body)), held, steps, stages, by_groups))
+        out.append(_KernelStatements(mine, columns(shared_bytes(body)), held, steps, stages, by_groups))
     return out
 
 
@@ -282,9 +282,9 @@ def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
         if isinstance(node, For):
             visit(node.body, times * nest.columns(node.extent) if node.kind == "vthread" else times)
             return
-        if isinstance(node, Allocate) and node.buffer.scope in HELD:
+        if isinstance(node, Allocate) and node.buffer.scope in HOLDING_THREADS:
             size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
-            counts.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HELD[node.buffer.scope]))
+            counts.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HOLDING_THREADS[node.buffer.scope]))
         body = getattr(node, "body", ())
         for child in body if isinstance(body, tuple) else (body,):
             visit(child, times)
@@ -297,7 +297,7 @@ def _largest(nests: Sequence[Nest], kinds: tuple[str, ...]) -> Value:
     """Returns the maximum number of blocks, or threads, among the statements of a kernel."""
     out = nests[0].tape.const(1)
     for nest in nests:
-        out = out.most(nest.extent_of(*kinds))
+        out = out.most(nest.total_extent(*kinds))
     return out
 
 
@@ -346,7 +346,7 @@ def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
             met = _divides(power, apart).otherwise(vectors.least(power), met)
         conflict = conflict * still.otherwise(1, along.ceildiv(vectors / met))
     halved = (tape.const(1) < words).otherwise(_in_pairs(nest, access), 0).otherwise(2, 1)
-    warps = nest.iterations / nest.extent_of("vectorize").most(1) / gpu.warp
+    warps = nest.iterations / nest.total_extent("vectorize").most(1) / gpu.warp
     return warps * moves * (words / halved).most(1) * conflict / _reused(nest, access)
 
 
@@ -409,10 +409,10 @@ def _in_flight(nest: Nest) -> Value:
         return nest.tape.const(0)
     size = dtype_bytes(reads[0].buffer.dtype)
     if statement.output.buffer.scope != "shared":
-        serial = nest.extent_of("serial").most(1)
+        serial = nest.total_extent("serial").most(1)
         together = (serial <= LOADS_TOGETHER).otherwise(serial, LOADS_LONG)
-        return (nest.extent_of("vectorize", "unroll").most(1) * together * size).least(MOST_IN_FLIGHT)
-    copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.extent_of(*THREADS).most(1)
+        return (nest.total_extent("vectorize", "unroll").most(1) * together * size).least(MOST_IN_FLIGHT)
+    copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.total_extent(*THREADS).most(1)
     return (copied * size).least(MOST_IN_FLIGHT)
 
 

@@ -15,7 +15,7 @@ from search_space.intrinsics import available
 from search_space.ir.expr import Expr, lift, walk
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
-from search_space.schedule.patterns import shape_of
+from search_space.schedule.patterns import expression_pattern
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import same_places
@@ -59,7 +59,7 @@ class ExplicitMemory(SketchRule):
             return None
         for intrinsic in available(hardware):
             loops = _innermost(reductions[0], intrinsic)
-            if loops is not None and shape_of(reductions[0].body, loops) == intrinsic.pattern:
+            if loops is not None and expression_pattern(reductions[0].body, loops) == intrinsic.pattern:
                 return reductions[0], intrinsic
         return None
 
@@ -105,20 +105,20 @@ class ExplicitMemory(SketchRule):
 
     # ------------------------------------------------------------------ the sum of products
     def accumulate(
-        self, draft: Draft, place: tuple[str, Loop], producer: Stage, intrinsic: TensorIntrin
+        self, draft: Draft, anchor: tuple[str, Loop], producer: Stage, intrinsic: TensorIntrin
     ) -> tuple[Draft, Loop]:
         """Accumulates on chip, inside the virtual threads; returns the loop over parts of the reduction too.
 
         Args:
-            place: stage of the output, and its loop inside which the sum is computed.
+            anchor: stage of the output, and its loop inside which the sum is computed.
         """
         name = producer.name
-        draft = draft.set_scope(name, "accumulator").compute_at(name, *place)
+        draft = draft.set_scope(name, "accumulator").compute_at(name, *anchor)
         loops = _innermost(producer, intrinsic) or []
         parts, *others = (a for a in producer.reduce_axes if a.name not in loops)
         spatial = [a for a in producer.spatial if a not in loops]
         rows = [(d,) for d in divisors(int(parts.extent.value))]
-        draft, factors = draft.choose_row(f"{place[0]}.{parts.name}", ("tile",), rows)
+        draft, factors = draft.choose_row(f"{anchor[0]}.{parts.name}", ("tile",), rows)
         draft, (first, within) = draft.split(name, parts.name, factors)
         # the reduction outside: successive products add to different tiles, which suits pipelines
         draft = draft.reorder(name, first, within, *(a.name for a in others), *spatial, *loops)

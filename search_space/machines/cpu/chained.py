@@ -70,7 +70,7 @@ class _Tile:
     rows: Number
     vectors: Number
     block: Loop
-    place: Loop
+    loop: Loop
 
 
 class ChainedProducts(SketchRule):
@@ -146,7 +146,7 @@ class ChainedProducts(SketchRule):
     def second(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
         """Accumulates a tile of registers over the whole row."""
         name = chain.second.name
-        draft = draft.set_scope(name, "local").compute_at(name, chain.output.name, tile.place)
+        draft = draft.set_scope(name, "local").compute_at(name, chain.output.name, tile.loop)
         return self.accumulated(draft, name, (tile.rows, tile.vectors), (chain.output.name, tile.block), hardware)
 
     def accumulated(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from search_space.hardware import COLUMNS, Hardware, columns_of
+from search_space.hardware import COLUMNS, Hardware, fragment_columns
 from search_space.ir.expr import lift, variables, walk
 from search_space.lower.inline import expanded
-from search_space.machines.shared.lanes import lanes_of
+from search_space.machines.shared.lanes import select_lanes
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import read_across, variable
@@ -50,7 +50,7 @@ def interleaved_axes(draft: Draft, stage: Stage, hardware: Hardware) -> int | No
     return None
 
 
-def extent_of(stage: Stage, name: str) -> int:
+def axis_extent(stage: Stage, name: str) -> int:
     """Returns the extent of an axis."""
     return next(int(a.extent.value) for a in stage.axes if a.name == name)
 
@@ -115,13 +115,17 @@ class Elementwise(SketchRule):
         if along == 1:  # else a vector of the flat loop would span several rows, which lie apart
             drafts.insert(0, self.flat(draft, stage, hardware).variant("flat"))
         across = read_across(draft, stage, 1 if along > 1 else COLUMNS)
-        if across is not None and extent_of(stage, across[1]) >= COLUMNS and row >= lanes_of(draft, stage, hardware):
+        if (
+            across is not None
+            and axis_extent(stage, across[1]) >= COLUMNS
+            and row >= select_lanes(draft, stage, hardware)
+        ):
             drafts.append(self.tiles(draft, stage, across, along, hardware).variant("tiles"))
         return [d.finish(name) for d in drafts]
 
     def flat(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """Makes chunks of vectors over all elements."""
-        lanes, name = lanes_of(draft, stage, hardware), stage.name
+        lanes, name = select_lanes(draft, stage, hardware), stage.name
         draft, fused = draft.fuse(name, stage.spatial)
         elements = prod(int(a.extent.value) for a in stage.axes)
         rows = [(c, u) for c in CHUNKS for u in UNROLLS if c == 1 or c * u * lanes <= elements]
@@ -142,12 +146,12 @@ class Elementwise(SketchRule):
             across: the input, and the axis of the output that runs along its rows.
             along: number of last axes that form a row of the output.
         """
-        lanes, name, (source, axis) = lanes_of(draft, stage, hardware), stage.name, across
+        lanes, name, (source, axis) = select_lanes(draft, stage, hardware), stage.name, across
         draft, last = draft.fuse(name, stage.spatial[-along:])
         others = [other for other in stage.spatial[:-along] if other != axis]
-        extent = extent_of(stage, axis)
+        extent = axis_extent(stage, axis)
         read = draft.state.input(source)
-        columns = columns_of(read.dtype) if read is not None else COLUMNS
+        columns = fragment_columns(read.dtype) if read is not None else COLUMNS
         columns = columns if extent >= columns else COLUMNS
         draft, blocks = draft.choose(f"{name}.blocks", block_counts(ceildiv(extent, columns)))
         # Clamped, not guarded: all columns then exist, and can be read at once.
@@ -159,7 +163,7 @@ class Elementwise(SketchRule):
 
     def rows(self, draft: Draft, stage: Stage, hardware: Hardware, axes: int = 1) -> Draft:
         """Makes parallel blocks of rows, with vectors along each row; a row is the last `axes` axes."""
-        lanes, name = lanes_of(draft, stage, hardware) if axes == 1 else hardware.float_lanes, stage.name
+        lanes, name = select_lanes(draft, stage, hardware) if axes == 1 else hardware.float_lanes, stage.name
         count, extent = (prod(int(a.extent.value) for a in some) for some in (stage.axes[:-axes], stage.axes[-axes:]))
         draft, row = draft.fuse(name, stage.spatial[-axes:])
         draft, fused = draft.fuse(name, stage.spatial[:-axes])

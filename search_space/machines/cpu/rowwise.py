@@ -41,7 +41,7 @@ class RowWise(SketchRule):
         """Computes one row after another."""
         output, lanes = stage.name, hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
-        draft, accumulators = accumulators_of(draft, group, hardware)
+        draft, accumulators = decide_accumulators(draft, group, hardware)
         along = [int(s.axes[-1].extent.value) for s in group if len(s.axes) > rows]
         draft, unroll = draft.choose("unroll", vector_counts(along, hardware))
         if stage.reducer is not None:  # rfactor comes before the loops are fused or annotated
@@ -86,7 +86,7 @@ class RowWise(SketchRule):
     ) -> Draft:
         """Computes several rows in each iteration of the parallel loop, in which every stage loops over them."""
         lanes, rows = hardware.float_lanes, len(next(s for s in group if s.reducer is not None).axes)
-        draft, accumulators = accumulators_of(draft, group, hardware)
+        draft, accumulators = decide_accumulators(draft, group, hardware)
         along = [int(s.axes[-1].extent.value) for s in group if len(s.axes) > rows]
         draft, unroll = draft.choose("unroll", vector_counts(along, hardware))
         draft, at_once = draft.choose("rows", counts)
@@ -138,7 +138,7 @@ class Partial:
     lanes: Loop
 
 
-def accumulators_of(draft: Draft, group: Sequence[Stage], hardware: Hardware) -> tuple[Draft, Expr | int]:
+def decide_accumulators(draft: Draft, group: Sequence[Stage], hardware: Hardware) -> tuple[Draft, Expr | int]:
     """Decides how many vectors of partial results the reductions of some stages have."""
     rows = []
     for stage in (s for s in group if s.reducer is not None):
@@ -173,14 +173,14 @@ def in_parts(draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> t
     return draft, Partial(partial, steps, results, joined, lane)
 
 
-def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop], lanes: int) -> Draft:
+def reduction(draft: Draft, name: str, partial: Partial, anchor: tuple[str, Loop], lanes: int) -> Draft:
     """Keeps the partial results in registers, and reduces them to one vector and to one number at the end of the row.
 
     Args:
-        place: stage of the rows, and its loop over them.
+        anchor: stage of the rows, and its loop over them.
     """
     for stage in (partial.joined, partial.stage):
-        draft = draft.set_scope(stage, "local").compute_at(stage, *place)
+        draft = draft.set_scope(stage, "local").compute_at(stage, *anchor)
     own = (partial.steps, partial.results)
     # The loop over the row is outside, the partial results inside: their vectors are independent sums, which hide the
     # latency of an addition.
@@ -196,7 +196,7 @@ def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop]
 def rows_of_sums(draft: Draft, name: str, hardware: Hardware) -> Draft:
     """Computes a reduction by itself, row by row in parallel."""
     lanes = hardware.float_lanes
-    draft, accumulators = accumulators_of(draft, [draft.stage(name)], hardware)
+    draft, accumulators = decide_accumulators(draft, [draft.stage(name)], hardware)
     draft, partial = in_parts(draft, name, accumulators, lanes)
     draft, row = draft.fuse(name, draft.stage(name).leaves[: len(draft.stage(name).axes)])
     draft = draft.parallel(name, row)

@@ -15,7 +15,7 @@ from search_space.hardware import LINE, Hardware
 from search_space.ir.expr import dtype_bytes, substitute, variables
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft
-from search_space.sketch.reads import reads_of
+from search_space.sketch.reads import list_reads
 
 ROWS = 28
 """Rows that the largest register tile reads at once, and again before it continues with others."""
@@ -52,7 +52,7 @@ def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
     stride, own = rows_apart(draft, name), {axis.name for axis in stage.axes}
     summed = {axis.name for axis in stage.reduce_axes}
     window = {axis.name for axis in stage.reduce_axes if int(axis.extent.value) > stride}
-    reads = [index for index in reads_of(draft, stage, name) if len(index) > 1]
+    reads = [index for index in list_reads(draft, stage, name) if len(index) > 1]
     return any(
         variables(row) & own and variables(row) & window and variables(last) <= summed for *_, row, last in reads
     )
@@ -80,7 +80,7 @@ def rows_apart(draft: Draft, name: str) -> int:
     for consumer in draft.state.consumers(name):
         # The step of an index is taken between its first two places; strides of windows are the same everywhere.
         first = {axis.name: 0 for axis in (*consumer.axes, *consumer.reduce_axes)}
-        for row in [index[-2] for index in reads_of(draft, consumer, name) if len(index) > 1]:
+        for row in [index[-2] for index in list_reads(draft, consumer, name) if len(index) > 1]:
             for axis in consumer.axes:
                 step = substitute(row, {**first, axis.name: 1}) - substitute(row, first)
                 steps.append(abs(int(step.value)) if step.is_const else 1)

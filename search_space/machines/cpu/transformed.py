@@ -18,7 +18,7 @@ from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import reads_of
+from search_space.sketch.reads import list_reads
 from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import Tag
 
@@ -99,7 +99,7 @@ class TransformedProducts(SketchRule):
 
     def tile(self, draft: Draft, output: Stage, back: Stage) -> tuple[int, int]:
         """Returns output rows and columns of a tile: divisors of the output's indices that give the tile's index."""
-        index = reads_of(draft, output, back.name)[0]
+        index = list_reads(draft, output, back.name)[0]
         sizes = []
         for axis, place in zip(output.axes[1:3], index[3:5], strict=True):
             divided = [n.args[1] for n in walk(place) if n.op == "floordiv" and axis.name in variables(n)]
@@ -144,7 +144,7 @@ class TransformedProducts(SketchRule):
         (y, x) = sides
         return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
 
-    def limits(self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware) -> Draft:
+    def limits(self, draft: Draft, chain: _Chain, numbers: _Numbers, untiled: bool, hardware: Hardware) -> Draft:
         """Limits the accumulators to the registers, and data between the transforms to twice the second-level cache."""
         accumulators = lift(product(numbers.tile)) * numbers.vectors
         draft = draft.require("registers", accumulators + numbers.vectors + 1, hardware.vector_registers)
@@ -152,7 +152,7 @@ class TransformedProducts(SketchRule):
         depth = int(draft.stage(chain.products).reduce_axes[0].extent.value)
         # The transformed input of the whole image is in memory anyway: only the products count.
         kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes * FLOAT_BYTES
-        kept = kept + (0 if whole else depth * dtype_bytes(draft.stage(chain.tiles).dtype))
+        kept = kept + (0 if untiled else depth * dtype_bytes(draft.stage(chain.tiles).dtype))
         tile = product(numbers.block) * chain.positions
         return draft.require("bytes between transforms", kept * tile, 2 * hardware.l2_bytes)
 

@@ -12,7 +12,7 @@ from search_space.ir.stmt import Constraint
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft
-from search_space.sketch.reads import reads_of, same_places, variable
+from search_space.sketch.reads import list_reads, same_places, variable
 
 Number = Expr | int
 
@@ -39,7 +39,7 @@ class Threads:
         return tuple((tag, extent) for tag, extent in found if extent is not None)
 
 
-def gpu_of(hardware: Hardware) -> GpuLimits:
+def require_gpu(hardware: Hardware) -> GpuLimits:
     """Returns the limits of a GPU; only rules for GPUs call this."""
     assert hardware.gpu is not None, hardware.name
     return hardware.gpu
@@ -53,15 +53,15 @@ def limited(draft: Draft, name: str, left: Number, right: Number) -> Draft:
     return replace(draft, constraints=(*draft.constraints, Constraint(name, a, b)))
 
 
-def divided(draft: Draft, name: str, whole: Number, part: Number) -> Draft:
-    """Adds the limit that `part` divides `whole` to a draft."""
-    return limited(draft, name, lift(whole) % part, const(0))
+def divided(draft: Draft, name: str, total: Number, part: Number) -> Draft:
+    """Adds the limit that `part` divides `total` to a draft."""
+    return limited(draft, name, lift(total) % part, const(0))
 
 
 def copied(
     draft: Draft,
     tensor: str,
-    place: tuple[str, Loop],
+    anchor: tuple[str, Loop],
     threads: Threads,
     vector: Number,
     order: Sequence[int] | None = None,
@@ -71,12 +71,12 @@ def copied(
     """Copies a tensor to shared memory by all threads of a block, in vectors along its last dimension.
 
     Args:
-        place: the reader, and its loop at which the copy is made.
+        anchor: the reader, and its loop at which the copy is made.
         order, pad: layout of the copy, see `Relayout`.
         loops: order of the tensor's dimensions in memory, the last fastest; unchanged by default.
     """
-    draft, copy = draft.cache_read(tensor, "shared", place[0])
-    draft, axes = draft.compute_at(copy, *place), draft.stage(copy).spatial
+    draft, copy = draft.cache_read(tensor, "shared", anchor[0])
+    draft, axes = draft.compute_at(copy, *anchor), draft.stage(copy).spatial
     natural = tuple(range(len(axes)))
     if (order is not None and tuple(order) != natural) or pad != 0:
         draft = draft.relayout(copy, order or natural, pad)
@@ -96,11 +96,11 @@ def cooperative(draft: Draft, name: str, loops: Sequence[Loop], threads: Threads
     return draft.vectorize(name, lane)
 
 
-def fragment(draft: Draft, tensor: str, place: tuple[str, Loop], vector: Number) -> Draft:
+def fragment(draft: Draft, tensor: str, anchor: tuple[str, Loop], vector: Number) -> Draft:
     """Copies the part of a shared tile that one thread reads to registers."""
-    draft, copy = draft.cache_read(tensor, "local", place[0])
+    draft, copy = draft.cache_read(tensor, "local", anchor[0])
     *outer, last = draft.stage(copy).leaves
-    draft, inner = draft.compute_at(copy, *place).split(copy, last, (vector,))
+    draft, inner = draft.compute_at(copy, *anchor).split(copy, last, (vector,))
     return draft.in_registers(copy, (*outer, *inner)).finish(copy)
 
 
@@ -133,9 +133,9 @@ def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
         flat = flat * axis.extent + variable(axis)
     single: dict[str, Expr | int] = {a.name: 0 for a in output.axes if a.extent.value == 1}  # axes that are read at 0
 
-    def place(index: Expr) -> Expr:
+    def at_single(index: Expr) -> Expr:
         return canon(substitute(index, single))
 
-    wanted = place(flat), place(variable(output.axes[-1]))
-    reads = reads_of(draft, output, sums.name)
-    return bool(reads) and all((place(row), place(column)) == wanted for row, column in reads)
+    wanted = at_single(flat), at_single(variable(output.axes[-1]))
+    reads = list_reads(draft, output, sums.name)
+    return bool(reads) and all((at_single(row), at_single(column)) == wanted for row, column in reads)

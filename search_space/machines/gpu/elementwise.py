@@ -8,7 +8,7 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, product, var, variables, walk
 from search_space.lower.inline import inline_stages
-from search_space.machines.gpu.blocks import gpu_of, same_elements
+from search_space.machines.gpu.blocks import require_gpu, same_elements
 from search_space.machines.gpu.products import in_parts, two_factors
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
@@ -53,7 +53,7 @@ class GpuElementwise(SketchRule):
         if sums is not None and not reads_along(draft.stage(sums), stage.spatial[-1]):
             widths = [1]
         draft, vector = draft.choose(f"{name}.vector", widths)
-        gpu = gpu_of(hardware)
+        gpu = require_gpu(hardware)
         most = max(THREADS[0], count // gpu.sms)  # threads of a block, so that each multiprocessor gets a block
         rows = [
             (t, u)
@@ -88,7 +88,7 @@ class GpuElementwise(SketchRule):
         axis = max(sums.reduce_axes, key=lambda a: int(a.extent.value))
         extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in sums.reduce_axes)
         lengths = [extent // p for p in PARTS if extent % p == 0 and depth // p >= LEAST_PART]
-        gpu = gpu_of(hardware)
+        gpu = require_gpu(hardware)
         if not lengths or prod(int(a.extent.value) for a in sums.axes) > gpu.sms * gpu.threads_sm:
             return []
         return [in_parts(draft, sums, axis, lengths)]
@@ -113,11 +113,11 @@ class GpuElementwise(SketchRule):
                     return False
         return True
 
-    def accumulate(self, draft: Draft, sums: str, output: str, place: Loop) -> Draft:
+    def accumulate(self, draft: Draft, sums: str, output: str, loop: Loop) -> Draft:
         """Computes the reduction inside a thread's loops, short axes unrolled."""
         stage = draft.stage(sums)
         *spatial, last = stage.spatial
-        draft = draft.compute_at(sums, output, place).reorder(sums, *stage.reduced, *spatial, last)
+        draft = draft.compute_at(sums, output, loop).reorder(sums, *stage.reduced, *spatial, last)
         body = lift(1)
         for axis in reversed(stage.reduce_axes):
             body = lift(product([body, axis.extent]))

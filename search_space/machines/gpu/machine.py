@@ -6,7 +6,7 @@ from search_space.hardware import Hardware
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower.blocks import shared_limits, thread_limits
 from search_space.machines.base import Machine
-from search_space.machines.gpu.blocks import gpu_of
+from search_space.machines.gpu.blocks import require_gpu
 from search_space.machines.gpu.elementwise import GpuElementwise
 from search_space.machines.gpu.inline import GpuInline, GpuRefusal
 from search_space.machines.gpu.rowparts import GpuLongRows, GpuRowParts
@@ -19,7 +19,7 @@ from search_space.machines.shared.inline import AlwaysInline
 
 
 def _limits(program: LoopProgram, hardware: Hardware) -> tuple[Constraint, ...]:
-    gpu = gpu_of(hardware)
+    gpu = require_gpu(hardware)
     return (*shared_limits(program, gpu), *thread_limits(program, gpu))
 
 

@@ -10,7 +10,7 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import TFLOAT32, rounds
-from search_space.machines.gpu.blocks import gpu_of, same_elements
+from search_space.machines.gpu.blocks import require_gpu, same_elements
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
@@ -63,7 +63,7 @@ class Product:
         around = [a.name for a in (*batch, *rows) if a.name not in long]
         return around, long, self.output.axes[-1].name
 
-    def steps_of(self, axis: Axis, extent: int, counts: Sequence[int], depth: int) -> list[tuple[int]]:
+    def list_steps(self, axis: Axis, extent: int, counts: Sequence[int], depth: int) -> list[tuple[int]]:
         """Lists multiples of `depth` for a step along a reduce axis: they waste little, or nothing in a part."""
         rows = []
         for count in counts:
@@ -84,7 +84,7 @@ class Product:
         return draft, around, fused, columns
 
 
-def product_of(draft: Draft, stage: Stage) -> Product | None:
+def find_product(draft: Draft, stage: Stage) -> Product | None:
     """Finds the product that `stage` ends; None for other stages."""
     sums: Stage | None = stage
     if stage.reducer is None:
@@ -117,7 +117,7 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
     return Product(sums, stage, tensors[0], tensors[1], batch, rows, draft.parts.get(sums.name))
 
 
-def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
+def split_parts(draft: Draft, product: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
     """Splits the reduction if the output has too few tiles for all multiprocessors; a second kernel adds the parts.
 
     The parts become a product of their own, with the part as an additional axis.
@@ -125,19 +125,19 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     Args:
         multiple: divisor of the parts' length.
     """
-    if found.part is not None or not all(a.extent.is_const for a in found.sums.reduce_axes):
+    if product.part is not None or not all(a.extent.is_const for a in product.sums.reduce_axes):
         return []
-    axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
-    extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
-    count = prod(int(a.extent.value) for a in found.sums.axes)
+    axis = max(product.sums.reduce_axes, key=lambda a: int(a.extent.value))
+    extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in product.sums.reduce_axes)
+    count = prod(int(a.extent.value) for a in product.sums.axes)
     lengths = [
         extent // p
         for p in PARTS
         if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT and extent // p % multiple == 0
     ]
-    if not lengths or count > FEW_TILES * gpu_of(hardware).sms * 64 * 64:
+    if not lengths or count > FEW_TILES * require_gpu(hardware).sms * 64 * 64:
         return []
-    return [in_parts(draft, found.sums, axis, lengths)]
+    return [in_parts(draft, product.sums, axis, lengths)]
 
 
 def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> Draft:
@@ -151,25 +151,25 @@ def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> D
     return replace(draft, parts={**draft.parts, partial: part})
 
 
-def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
+def find_factor(product: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
     """Returns the read of a factor, and the names in each of its indices."""
-    factors = two_factors(found.sums.body)
+    factors = two_factors(product.sums.body)
     assert factors is not None
     (read,) = (f for f in factors if f.args[0] == tensor)
     return read, [frozenset(variables(i)) for i in read.args[1:]]
 
 
-def multiplied(found: Product, tensor: str) -> str:
+def multiplied(product: Product, tensor: str) -> str:
     """Returns the type in which a factor is multiplied: that in memory, or tfloat32 if it is rounded to that."""
-    read, _ = factor_of(found, tensor)
-    rounded = any(e.op == "call" and e.args[0] == TFLOAT32 and read in walk(e) for e in walk(found.sums.body))
+    read, _ = find_factor(product, tensor)
+    rounded = any(e.op == "call" and e.args[0] == TFLOAT32 and read in walk(e) for e in walk(product.sums.body))
     return TFLOAT32 if rounded else read.dtype
 
 
-def row_dimension(found: Product) -> int:
+def row_dimension(product: Product) -> int:
     """Returns the dimension of the left factor along which the rows run."""
-    _, along = factor_of(found, found.left)
-    return next(d for d, names in enumerate(along) if found.rows[0].name in names)
+    _, along = find_factor(product, product.left)
+    return next(d for d, names in enumerate(along) if product.rows[0].name in names)
 
 
 def one_axis(index: Expr, others: set[str]) -> bool:

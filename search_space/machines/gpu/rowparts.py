@@ -6,7 +6,7 @@ from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, variables, walk
-from search_space.machines.gpu.blocks import Threads, divided, gpu_of
+from search_space.machines.gpu.blocks import Threads, divided, require_gpu
 from search_space.machines.gpu.products import in_parts, longest_extent, one_axis
 from search_space.machines.gpu.rowwise import GpuRowWise, Row
 from search_space.schedule.state import Stage
@@ -34,7 +34,7 @@ class GpuLongRows(SketchRule):
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         sums = [s for s in live if s.reducer is not None]
         rows = prod(int(a.extent.value) for a in stage.axes)
-        if len(sums) != 1 or any(len(s.axes) != len(sums[0].axes) for s in live) or rows >= gpu_of(hardware).sms:
+        if len(sums) != 1 or any(len(s.axes) != len(sums[0].axes) for s in live) or rows >= require_gpu(hardware).sms:
             return []
         extent = int(sums[0].reduce_axes[0].extent.value)
         return [extent // p for p in PARTS if extent % p == 0 and extent // p >= LEAST]
@@ -68,7 +68,7 @@ class GpuRowParts(SketchRule):
             (x, v)
             for x in THREADS
             for v in VECTORS
-            if x <= gpu_of(hardware).threads_block and v <= 16 // widest and longest % v == 0 and x * v <= longest
+            if x <= require_gpu(hardware).threads_block and v <= 16 // widest and longest % v == 0 and x * v <= longest
         ]
         columns = (f"{name}.columns", f"{name}.vector")
         draft, (x, vector) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, table))

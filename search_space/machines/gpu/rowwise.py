@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, walk
-from search_space.machines.gpu.blocks import Number, Threads, gpu_of, limited
+from search_space.machines.gpu.blocks import Number, Threads, limited, require_gpu
 from search_space.machines.shared.rows import row_group
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
@@ -119,7 +119,7 @@ class GpuRowWise(SketchRule):
         axes = draft.stage(name).axes[:rows]
         position = max(range(rows), key=lambda i: int(axes[i].extent.value))
         long, columns = int(axes[position].extent.value), row_length(group, rows)
-        gpu = gpu_of(hardware)
+        gpu = require_gpu(hardware)
         widest = max(dtype_bytes(n.dtype) for s in group for n in (s.body, *walk(s.body)) if n.op == "load")
         vectors = [v for v in (1, 2, 4, 8) if columns % v == 0 and v <= 16 // widest]
         draft, vector = draft.choose(f"{name}.vector", vectors)

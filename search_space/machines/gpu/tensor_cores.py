@@ -19,16 +19,16 @@ from search_space.machines.gpu.blocks import (
     Threads,
     copied,
     divided,
-    gpu_of,
     limited,
+    require_gpu,
     with_threads,
 )
 from search_space.machines.gpu.products import (
     Product,
-    factor_of,
+    find_factor,
+    find_product,
     longest_extent,
     multiplied,
-    product_of,
     row_dimension,
     split_parts,
 )
@@ -36,7 +36,7 @@ from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import reads_of
+from search_space.sketch.reads import list_reads
 from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.warp_intrinsics import COLUMNS, ROWS, Mma, mma_for
 
@@ -74,28 +74,28 @@ class GpuTensorCores(SketchRule):
     name = "gpu_tensor_cores"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        found = product_of(draft, stage)
+        found = find_product(draft, stage)
         return found is not None and self.instruction(draft, found, hardware) is not None
 
-    def instruction(self, draft: Draft, found: Product, hardware: Hardware) -> Mma | None:
+    def instruction(self, draft: Draft, product: Product, hardware: Hardware) -> Mma | None:
         """Returns the instruction; None if the machine has none, or it would mostly multiply zeros."""
-        left, right = (multiplied(found, t) for t in (found.left, found.right))
-        mma = mma_for(hardware, left, right, found.sums.dtype)
-        axis = found.sums.reduce_axes[-1]
-        if mma is None or not found.rows or longest_extent(draft, axis) < mma.depth // 2:
+        left, right = (multiplied(product, t) for t in (product.left, product.right))
+        mma = mma_for(hardware, left, right, product.sums.dtype)
+        axis = product.sums.reduce_axes[-1]
+        if mma is None or not product.rows or longest_extent(draft, axis) < mma.depth // 2:
             return None
-        if axis.name not in factor_of(found, found.left)[1][-1]:
+        if axis.name not in find_factor(product, product.left)[1][-1]:
             return None  # the reduction runs along the left operand in memory
-        reads = reads_of(draft, found.output, found.sums.name)
-        if any(index.is_const for read in reads for index in read[len(found.batch) :]):
+        reads = list_reads(draft, product.output, product.sums.name)
+        if any(index.is_const for read in reads for index in read[len(product.batch) :]):
             return None  # a vector's sums that are read at row 0 are a single row, too few for a tile
-        constant = draft.state.input(found.right)
+        constant = draft.state.input(product.right)
         if mma.turned and (constant is None or not constant.constant or constant.layout is not None):
             return None
         return mma
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        product = product_of(draft, stage)
+        product = find_product(draft, stage)
         assert product is not None
         mma = self.instruction(draft, product, hardware)
         assert mma is not None
@@ -108,8 +108,8 @@ class GpuTensorCores(SketchRule):
         tiles = lift(row.tiles) * column.tiles
         held = tiles * 4 + lift(row.tiles) * 4 + lift(column.tiles) * 2
         draft = limited(draft, "tiles of a warp", tiles, MAX_TILES)
-        warps = Threads(column.groups, gpu_of(hardware).warp, row.groups)
-        draft = with_threads(draft, warps.count, held, gpu_of(hardware), gpu_of(hardware).warp)
+        warps = Threads(column.groups, require_gpu(hardware).warp, row.groups)
+        draft = with_threads(draft, warps.count, held, require_gpu(hardware), require_gpu(hardware).warp)
         draft = self.factors(draft, product, sums, mma, (row, column), warps, (outer, inner), depth)
         out.append(draft.variant("tensor").finish(stage.name, sums))
         for stages in (2, 3):
@@ -118,10 +118,10 @@ class GpuTensorCores(SketchRule):
         return out
 
     # ------------------------------------------------------------------ the output
-    def output(self, draft: Draft, found: Product, row: Side, column: Side) -> tuple[Draft, Loop]:
+    def output(self, draft: Draft, product: Product, row: Side, column: Side) -> tuple[Draft, Loop]:
         """Makes the output's loops, with lanes on their elements; returns the loop of warps around a warp's tile."""
-        name = found.output.name
-        draft, around, rows, columns = found.fused_rows(draft)
+        name = product.output.name
+        draft, around, rows, columns = product.fused_rows(draft)
         assert rows is not None
         heights = (row.blocks, row.groups, row.tiles, ROWS // GROUPS, GROUPS)
         draft, (i0, i1, i2, i3, i4, i5) = draft.split(name, rows, heights, "guard")
@@ -132,14 +132,14 @@ class GpuTensorCores(SketchRule):
 
     # ------------------------------------------------------------------ the sum
     def reduction(
-        self, draft: Draft, found: Product, sums: str, mma: Mma, place: Loop
+        self, draft: Draft, product: Product, sums: str, mma: Mma, loop: Loop
     ) -> tuple[Draft, Loop, Loop, Expr]:
         """Makes the loops of the sum: over steps, over instructions in a step; returns the depth of a step."""
-        name, stage = found.output.name, draft.stage(sums)
-        draft = draft.compute_at(sums, name, place)
+        name, stage = product.output.name, draft.stage(sums)
+        draft = draft.compute_at(sums, name, loop)
         axis = stage.reduce_axes[-1]
         extent = longest_extent(draft, axis)
-        table = found.steps_of(axis, extent, STEPS, mma.depth)
+        table = product.list_steps(axis, extent, STEPS, mma.depth)
         draft, (steps,) = draft.choose_row(f"{name}.{axis.name}", ("steps",), table)
         exact = not axis.extent.is_const or all(extent % (s * mma.depth) == 0 for (s,) in table)
         draft, outer, inner = by_instructions(draft, sums, steps, mma.product, exact)
@@ -148,7 +148,7 @@ class GpuTensorCores(SketchRule):
     def factors(
         self,
         draft: Draft,
-        found: Product,
+        product: Product,
         sums: str,
         mma: Mma,
         sides: tuple[Side, Side],
@@ -157,15 +157,15 @@ class GpuTensorCores(SketchRule):
         depth: Expr,
     ) -> Draft:
         """Makes copies of both factors in shared memory, and fragments of the copies."""
-        name, (row, column), (outer, inner) = found.output.name, sides, loops
-        rows = row_dimension(found)
-        for label, tensor in (("left", found.left), ("right", found.right)):
+        name, (row, column), (outer, inner) = product.output.name, sides, loops
+        rows = row_dimension(product)
+        for label, tensor in (("left", product.left), ("right", product.right)):
             source = draft.state.input(tensor) or draft.stage(tensor)
-            along = factor_of(found, tensor)[1]
+            along = find_factor(product, tensor)[1]
             dims = len(along)
             turned = label == "right" and mma.turned
-            k = next(d for d in range(dims) if found.sums.reduce_axes[-1].name in along[d])
-            across = rows if label == "left" else next(d for d in range(dims) if found.columns.name in along[d])
+            k = next(d for d in range(dims) if product.sums.reduce_axes[-1].name in along[d])
+            across = rows if label == "left" else next(d for d in range(dims) if product.columns.name in along[d])
             rest = tuple(d for d in range(dims) if d not in (k, across))
             order = (*rest, across, k) if label == "left" or turned else (*rest, k, across)
             if turned:  # a constant, laid out in the instruction's order
@@ -186,12 +186,12 @@ class GpuTensorCores(SketchRule):
         return draft
 
     def fragments(
-        self, draft: Draft, tensor: str, place: tuple[str, Loop], load: str, extents: tuple[int, ...]
+        self, draft: Draft, tensor: str, anchor: tuple[str, Loop], load: str, extents: tuple[int, ...]
     ) -> Draft:
         """Loads the part of a shared tile that a warp needs for the instructions of one depth."""
-        draft, copy = draft.cache_read(tensor, "warp", place[0])
+        draft, copy = draft.cache_read(tensor, "warp", anchor[0])
         *rest, a, b = draft.stage(copy).leaves
-        draft = draft.compute_at(copy, *place)
+        draft = draft.compute_at(copy, *anchor)
         draft, (a0, a1) = draft.split(copy, a, extents[:1])
         draft, (b0, b1) = draft.split(copy, b, extents[1:])
         draft = draft.reorder(copy, *rest, a0, b0, a1, b1).unroll(copy, *rest, a0, b0)
@@ -200,7 +200,7 @@ class GpuTensorCores(SketchRule):
 
 def decided_sides(
     draft: Draft,
-    found: Product,
+    product: Product,
     rows: tuple[int, tuple[int, ...]],
     columns: tuple[int, tuple[int, ...]],
     groups: str,
@@ -212,10 +212,10 @@ def decided_sides(
         rows, columns: extent of an instruction's tile, and choices of the number of tiles.
         groups, most: name of the units that share a block, and choices of their number.
     """
-    name, sides = found.output.name, []
+    name, sides = product.output.name, []
     for label, axis, (tile, counts), blocks in (
-        ("rows", found.rows[0], rows, BLOCKS),
-        ("columns", found.columns, columns, (1,)),
+        ("rows", product.rows[0], rows, BLOCKS),
+        ("columns", product.columns, columns, (1,)),
     ):
         table = side_tiles(int(axis.extent.value), tile, counts, blocks, most)
         draft, values = draft.choose_row(f"{name}.{label}", ("blocks", groups, "tiles"), table)

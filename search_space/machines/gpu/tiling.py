@@ -19,15 +19,15 @@ from search_space.machines.gpu.blocks import (
     copied,
     divided,
     fragment,
-    gpu_of,
     limited,
+    require_gpu,
     with_threads,
 )
 from search_space.machines.gpu.products import (
     SHORT,
     Product,
+    find_product,
     longest_extent,
-    product_of,
     row_dimension,
     split_parts,
     two_factors,
@@ -106,12 +106,12 @@ class GpuTiling(SketchRule):
     name = "gpu_tiling"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return product_of(draft, stage) is not None
+        return find_product(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        product = product_of(draft, stage)
+        product = find_product(draft, stage)
         assert product is not None
-        gpu = gpu_of(hardware)
+        gpu = require_gpu(hardware)
         split = split_parts(draft, product, hardware)
         draft, sums = draft.sums_in("local", product.sums.name, stage.name)
         draft, row, column, most = self.sides(draft, product)
@@ -133,10 +133,10 @@ class GpuTiling(SketchRule):
         return out
 
     # ------------------------------------------------------------------ the output
-    def sides(self, draft: Draft, found: Product) -> tuple[Draft, _Side, _Side, int]:
+    def sides(self, draft: Draft, product: Product) -> tuple[Draft, _Side, _Side, int]:
         """Decides tile factors of rows and columns; returns the most threads that a block may have."""
-        name, column = found.output.name, int(found.columns.extent.value)
-        row = int(found.rows[0].extent.value) if found.rows else 1
+        name, column = product.output.name, int(product.columns.extent.value)
+        row = int(product.rows[0].extent.value) if product.rows else 1
         sides, most = [], 1
         for label, extent, vectors in (("rows", row, False), ("columns", column, True)):
             rows = side_tiles(extent, vectors)
@@ -145,10 +145,10 @@ class GpuTiling(SketchRule):
             sides.append(_Side(*values))
         return draft, sides[0], sides[1], most
 
-    def output(self, draft: Draft, found: Product, row: _Side, column: _Side) -> tuple[Draft, Loop]:
+    def output(self, draft: Draft, product: Product, row: _Side, column: _Side) -> tuple[Draft, Loop]:
         """Makes the output's loops; returns the loop of threads inside which a thread's tile is computed."""
-        name = found.output.name
-        draft, around, rows, columns = found.fused_rows(draft)
+        name = product.output.name
+        draft, around, rows, columns = product.fused_rows(draft)
         i: tuple[Loop, ...] = ()
         if rows is not None:
             draft, i = draft.split(name, rows, (row.virtual, row.threads, row.registers), "guard")
@@ -164,11 +164,11 @@ class GpuTiling(SketchRule):
 
     # ------------------------------------------------------------------ the sum
     def reduction(
-        self, draft: Draft, found: Product, sums: str, row: _Side, column: _Side, place: Loop
+        self, draft: Draft, product: Product, sums: str, row: _Side, column: _Side, loop: Loop
     ) -> tuple[Draft, _Depth]:
-        """Makes the loops of the sum, inside the loop `place` of the output."""
-        name, stage = found.output.name, draft.stage(sums)
-        draft = draft.compute_at(sums, name, place)
+        """Makes the loops of the sum, inside the loop `loop` of the output."""
+        name, stage = product.output.name, draft.stage(sums)
+        draft = draft.compute_at(sums, name, loop)
         reduced = list(stage.reduce_axes)
         short: list[Loop] = []
         while len(reduced) > 1 and reduced[-1].extent.is_const and int(reduced[-1].extent.value) < SHORT:
@@ -189,7 +189,7 @@ class GpuTiling(SketchRule):
     def factors(
         self,
         draft: Draft,
-        found: Product,
+        product: Product,
         sums: str,
         sides: tuple[_Side, _Side],
         depth: _Depth,
@@ -197,9 +197,9 @@ class GpuTiling(SketchRule):
         hardware: Hardware,
     ) -> Draft:
         """Copies the factors' tiles to shared memory, and a thread's part of them to registers."""
-        name, reader, (row, column) = found.output.name, (sums, depth.outer), sides
+        name, reader, (row, column) = product.output.name, (sums, depth.outer), sides
         threads = Threads(row.threads, column.threads)
-        for label, tensor in (("left", found.left), ("right", found.right)):
+        for label, tensor in (("left", product.left), ("right", product.right)):
             source = draft.state.input(tensor) or draft.stage(tensor)
             shape = [int(e) if isinstance(e, int) else int(e.value) for e in source.shape]
             widest = 16 // dtype_bytes(source.dtype)
@@ -207,12 +207,12 @@ class GpuTiling(SketchRule):
             draft, vector = draft.choose(f"{name}.{label}.vector", vectors)
             pads = [p * widest // 4 for p in PADS]  # whole vectors of them
             draft, pad = draft.choose(f"{name}.{label}.pad", pads)
-            last = self.last_extent(found, tensor, depth, column)
+            last = self.last_extent(product, tensor, depth, column)
             draft = divided(draft, f"vectors of {tensor}", last, vector)
             order = None
             turned = by_columns and label == "left"
             if turned:
-                first = row_dimension(found)  # it becomes the last one
+                first = row_dimension(product)  # it becomes the last one
                 order = (*range(first), *range(first + 1, len(shape)), first)
             draft, copy = copied(draft, tensor, reader, threads, vector, order, pad)
             inner = depth.inner[-1] if by_columns or label == "right" else depth.inner[-2]
@@ -223,15 +223,15 @@ class GpuTiling(SketchRule):
             draft = fragment(draft, copy, (sums, inner), width)
         return draft
 
-    def last_extent(self, found: Product, tensor: str, depth: _Depth, column: _Side) -> Expr:
+    def last_extent(self, product: Product, tensor: str, depth: _Depth, column: _Side) -> Expr:
         """Returns the length of a factor's tile along its last dimension."""
-        factors = two_factors(found.sums.body)
+        factors = two_factors(product.sums.body)
         assert factors is not None
         (index,) = {f.args[-1] for f in factors if f.args[0] == tensor}
         along = variables(index)
-        if found.columns.name in along:
+        if product.columns.name in along:
             return column.tile
-        axis = next((a for a in found.sums.reduce_axes if a.name in along), None)
+        axis = next((a for a in product.sums.reduce_axes if a.name in along), None)
         if axis is None:
             return lift(1)
         if axis.name == depth.axis:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift
-from search_space.machines.gpu.blocks import Threads, copied, gpu_of
+from search_space.machines.gpu.blocks import Threads, copied, require_gpu
 from search_space.machines.gpu.elementwise import GpuElementwise
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
@@ -51,7 +51,7 @@ class GpuTransposed(SketchRule):
             for tile in TILES
             for v in widths
             for threads in THREADS
-            if threads <= gpu_of(hardware).threads_block and tile * (tile // v) % threads == 0
+            if threads <= require_gpu(hardware).threads_block and tile * (tile // v) % threads == 0
         ]
         columns = tuple(f"{name}.{x}" for x in ("tile", "vectors", "vector", "threads"))
         tiled, (tile, vectors, vector, threads) = draft.decide(DecisionGroup.of(f"{name}.tile", columns, rows))

@@ -11,14 +11,14 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, substitute, total
 from search_space.ir.regroup import Regrouping, recombined
 from search_space.lower.blocks import BULK, PIPELINE
-from search_space.machines.gpu.blocks import Threads, copied, divided, gpu_of, limited, with_threads
+from search_space.machines.gpu.blocks import Threads, copied, divided, limited, require_gpu, with_threads
 from search_space.machines.gpu.products import (
     Product,
     any_whole,
-    factor_of,
+    find_factor,
+    find_product,
     longest_extent,
     multiplied,
-    product_of,
     row_dimension,
 )
 from search_space.machines.gpu.tensor_cores import (
@@ -68,49 +68,49 @@ class GpuWarpgroups(SketchRule):
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         if not self.warps.matches(draft, stage, hardware):
             return False
-        found = product_of(draft, stage)
+        found = find_product(draft, stage)
         return found is not None and bool(self.instructions(draft, found, hardware))
 
-    def instructions(self, draft: Draft, found: Product, hardware: Hardware) -> tuple[Wgmma, ...]:
+    def instructions(self, draft: Draft, product: Product, hardware: Hardware) -> tuple[Wgmma, ...]:
         """Returns the instructions that fit the output's width; () if the factors' layouts are not those they read."""
-        left, right = (multiplied(found, t) for t in (found.left, found.right))
-        fitting = wgmmas_for(hardware, left, right, found.sums.dtype)
-        if not fitting or not found.rows:
+        left, right = (multiplied(product, t) for t in (product.left, product.right))
+        fitting = wgmmas_for(hardware, left, right, product.sums.dtype)
+        if not fitting or not product.rows:
             return ()
-        columns = int(found.columns.extent.value)
-        if min(columns, int(found.rows[0].extent.value)) < LEAST:
+        columns = int(product.columns.extent.value)
+        if min(columns, int(product.rows[0].extent.value)) < LEAST:
             return ()
-        depth = found.sums.reduce_axes[-1]
-        if longest_extent(draft, depth) < DEPTH or (depth.name == found.part and not any_whole(draft, depth, LINE)):
+        depth = product.sums.reduce_axes[-1]
+        if longest_extent(draft, depth) < DEPTH or (depth.name == product.part and not any_whole(draft, depth, LINE)):
             return ()
-        if found.columns.name not in factor_of(found, found.right)[1][-1]:
+        if product.columns.name not in find_factor(product, product.right)[1][-1]:
             return ()
         narrow, *wider = fitting
         return (narrow, *(w for w in wider if ceildiv(columns, w.columns) * w.columns <= columns * MAX_WASTE))
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        product = product_of(draft, stage)
+        product = find_product(draft, stage)
         assert product is not None
         out = []
         for wgmma in self.instructions(draft, product, hardware):
             out += self.variants(draft, stage, product, wgmma, hardware)
         return out + self.warps.apply(draft, stage, hardware)
 
-    def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
+    def variants(self, draft: Draft, stage: Stage, product: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
         """Lists the sketches of one instruction: one for each number of tiles in shared memory and way to fill them."""
-        draft, sums = draft.sums_in(SCOPE, found.sums.name, stage.name)
+        draft, sums = draft.sums_in(SCOPE, product.sums.name, stage.name)
         rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
-        draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
-        draft, place = self.output(draft, found, row, column, wgmma)
-        draft, outer, depth = self.reduction(draft, found, sums, wgmma, place)
+        draft, row, column = decided_sides(draft, product, rows, columns, "warpgroups", WARPGROUPS)
+        draft, place = self.output(draft, product, row, column, wgmma)
+        draft, outer, depth = self.reduction(draft, product, sums, wgmma, place)
         threads = Threads(column.groups, THREADS, row.groups)
         held = lift(row.tiles) * column.tiles * (ROWS * wgmma.columns // THREADS)
-        draft = with_threads(draft, threads.count, held, gpu_of(hardware), THREADS)
+        draft = with_threads(draft, threads.count, held, require_gpu(hardware), THREADS)
         whole = (depth, column.extent(wgmma.columns))
-        filled = {"": self.factors(draft, found, (sums, outer), threads, whole, False)}
-        if self.boxes(draft, found):
-            by_unit = self.factors(draft, found, (sums, outer), threads, whole, True)
-            by_unit = limited(by_unit, "steps of a pipeline", depth + 1, found.sums.reduce_axes[-1].extent)
+        filled = {"": self.factors(draft, product, (sums, outer), threads, whole, False)}
+        if self.boxes(draft, product):
+            by_unit = self.factors(draft, product, (sums, outer), threads, whole, True)
+            by_unit = limited(by_unit, "steps of a pipeline", depth + 1, product.sums.reduce_axes[-1].extent)
             filled[BULK] = by_unit.pragma(sums, outer, BULK, 1)
         return [
             each.pragma(sums, outer, PIPELINE, stages)
@@ -120,20 +120,20 @@ class GpuWarpgroups(SketchRule):
             for stages in STAGES
         ]
 
-    def boxes(self, draft: Draft, found: Product) -> bool:
+    def boxes(self, draft: Draft, product: Product) -> bool:
         """Tells whether the tiles of both factors are boxes of arrays whose rows the copy unit can address.
 
         A reduction of one step has no loop whose tiles could be filled ahead.
         """
-        if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINE:
+        if longest_extent(draft, product.sums.reduce_axes[-1]) <= LINE:
             return False
-        for tensor in (found.left, found.right):
-            array = draft.state.input(tensor) or self.rows_of(draft, draft.stage(tensor))
+        for tensor in (product.left, product.right):
+            array = draft.state.input(tensor) or self.find_rows(draft, draft.stage(tensor))
             if array is None or array.layout is not None or array.shape[-1] * dtype_bytes(array.dtype) % UNIT_BYTES:
                 return False
         return True
 
-    def rows_of(self, draft: Draft, stage: Stage) -> Input | None:
+    def find_rows(self, draft: Draft, stage: Stage) -> Input | None:
         """Finds the array whose rows a stage has in order, such as pixels that are the columns of a 1x1 convolution."""
         body = stage.body
         array = draft.state.input(body.args[0]) if body.op == "load" else None
@@ -149,10 +149,10 @@ class GpuWarpgroups(SketchRule):
         return array if source is own else None
 
     # ------------------------------------------------------------------ the output
-    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, Loop]:
+    def output(self, draft: Draft, product: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, Loop]:
         """Makes the output's loops, with threads on their elements; returns the loop around a warpgroup's tile."""
-        name = found.output.name
-        draft, around, rows, columns = found.fused_rows(draft)
+        name = product.output.name
+        draft, around, rows, columns = product.fused_rows(draft)
         assert rows is not None
         heights = (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS)
         draft, (i0, i1, i2, i3, i4, i5, i6) = draft.split(name, rows, heights, "guard")
@@ -162,12 +162,14 @@ class GpuWarpgroups(SketchRule):
         return on_threads(draft, name, outer, groups, lanes, inner), j1
 
     # ------------------------------------------------------------------ the sum
-    def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: Loop) -> tuple[Draft, Loop, Expr]:
+    def reduction(
+        self, draft: Draft, product: Product, sums: str, wgmma: Wgmma, loop: Loop
+    ) -> tuple[Draft, Loop, Expr]:
         """Makes the loops of the sum; returns the loop over steps, and the depth of a step."""
-        name, axis = found.output.name, draft.stage(sums).reduce_axes[-1]
-        draft = draft.compute_at(sums, name, place)
+        name, axis = product.output.name, draft.stage(sums).reduce_axes[-1]
+        draft = draft.compute_at(sums, name, loop)
         extent = longest_extent(draft, axis)
-        table = found.steps_of(axis, extent, LINES, LINE)
+        table = product.list_steps(axis, extent, LINES, LINE)
         draft, (lines,) = draft.choose_row(f"{name}.{axis.name}", ("lines",), table)
         exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)
         draft, outer, _ = by_instructions(draft, sums, lift(lines) * (LINE // DEPTH), wgmma.product, exact)
@@ -176,30 +178,30 @@ class GpuWarpgroups(SketchRule):
     def factors(
         self,
         draft: Draft,
-        found: Product,
-        place: tuple[str, Loop],
+        product: Product,
+        anchor: tuple[str, Loop],
         threads: Threads,
-        whole: tuple[Expr, Expr],
+        row_lengths: tuple[Expr, Expr],
         bulk: bool,
     ) -> Draft:
         """Copies both factors to shared memory, the left one's rows along the reduction, the right one's across.
 
         Args:
-            place: the sums, and their loop over steps.
-            whole: length of a row of each.
+            anchor: the sums, and their loop over steps.
+            row_lengths: length of a row of each.
             bulk: whether the copy unit fills the tiles, so that the width of vectors is no choice.
         """
-        name = found.output.name
-        for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
+        name = product.output.name
+        for label, tensor, length in (("left", product.left, row_lengths[0]), ("right", product.right, row_lengths[1])):
             source = draft.state.input(tensor) or draft.stage(tensor)
-            along = factor_of(found, tensor)[1]
+            along = find_factor(product, tensor)[1]
             last = len(along) - 1
-            k = next(d for d, names in enumerate(along) if found.sums.reduce_axes[-1].name in names)
-            line = row_dimension(found) if label == "left" else k
+            k = next(d for d, names in enumerate(along) if product.sums.reduce_axes[-1].name in names)
+            line = row_dimension(product) if label == "left" else k
             order = (*(d for d in range(last) if d != line), line, last)
             row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
             vectors = [v for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
             draft, vector = draft.choose(f"{name}.{label}.vector", vectors[-1:] if bulk else vectors)
             draft = divided(draft, f"vectors of {tensor}", length, vector)
-            draft, _ = copied(draft, tensor, place, threads, vector, order)
+            draft, _ = copied(draft, tensor, anchor, threads, vector, order)
         return draft

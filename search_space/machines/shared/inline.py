@@ -9,7 +9,7 @@ from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.tags import Tag
 
-KEPT = (Tag.PAD, Tag.TRANSFORM, Tag.SLICES, Tag.PANEL)
+NEVER_INLINED = (Tag.PAD, Tag.TRANSFORM, Tag.SLICES, Tag.PANEL)
 """Tags of stages that other rules store."""
 
 
@@ -28,7 +28,7 @@ class AlwaysInline(SketchRule):
         self.windows_are_copied = windows_are_copied
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in KEPT:
+        if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in NEVER_INLINED:
             return False
         if stage.name in draft.copies:
             return False

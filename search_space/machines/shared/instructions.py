@@ -14,7 +14,7 @@ from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expanded
 from search_space.machines.shared.groups import group_tiles, in_groups, of_one_group
 from search_space.schedule.intrinsics import TensorIntrin
-from search_space.schedule.patterns import shape_of
+from search_space.schedule.patterns import expression_pattern
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
 
@@ -44,9 +44,9 @@ def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
     return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
 
 
-def _each(stage: Stage, node: Expr, place: int, extent: int) -> bool:
+def _each(stage: Stage, node: Expr, position: int, extent: int) -> bool:
     """Tells whether the body reads every element along a dimension of a load's source, each at a constant index."""
-    read = [n.args[1 + place] for n in walk(stage.body) if n.op == "load" and n.args[0] == node.args[0]]
+    read = [n.args[1 + position] for n in walk(stage.body) if n.op == "load" and n.args[0] == node.args[0]]
     return extent > 1 and all(i.is_const for i in read) and {i.value for i in read} == set(range(extent))
 
 
@@ -111,7 +111,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
             if (
                 stage.reducer == intrinsic.reducer
                 and int(axis.extent.value) % intrinsic.extents[1] == 0
-                and shape_of(body, [last, axis.name]) == intrinsic.pattern
+                and expression_pattern(body, [last, axis.name]) == intrinsic.pattern
                 and all(n.args[-1] is var(axis.name) for n in shared)
                 and all(laid_out(intrinsic, axis, n) for n in weights)
             ):

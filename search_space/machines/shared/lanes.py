@@ -13,7 +13,7 @@ from search_space.sketch.base import Draft
 from search_space.sketch.tables import MAX_WASTE, ceildiv
 
 
-def lanes_of(draft: Draft, stage: Stage, hardware: Hardware) -> int:
+def select_lanes(draft: Draft, stage: Stage, hardware: Hardware) -> int:
     """Returns the elements of a vector along the last axis: more than of float32 only if the axis fills them."""
     lanes, extent = hardware.float_lanes, int(stage.axes[-1].extent.value) if stage.axes else 1
     wide = 2 * lanes

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
-from search_space.machines.shared.lanes import copied_lanes, lanes_of
+from search_space.machines.shared.lanes import copied_lanes, select_lanes
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
@@ -100,7 +100,7 @@ class PadHandling(SketchRule):
         """
         along = self.along(stage, hardware)
         wide = copied_lanes(draft, stage, hardware) if len(along) == 1 else 0
-        lanes = wide or (lanes_of(draft, stage, hardware) if len(along) == 1 else hardware.float_lanes)
+        lanes = wide or (select_lanes(draft, stage, hardware) if len(along) == 1 else hardware.float_lanes)
         draft, row = draft.fuse(stage.name, along)
         tail = "clamp" if wide else "guard"  # a mask of so many lanes costs more than copying some elements again
         tail = "exact" if len(along) == 1 and stage.axes[-1].extent.value % lanes == 0 else tail

@@ -57,11 +57,11 @@ def last_reduced(state: State, stage: Stage) -> tuple[str, ...]:
         return stage.reduced
     reduced = {a.name: a.extent for a in stage.reduce_axes}
     wide = [n for n in walk(stage.body) if n.op == "load" and any(variables(i) & reduced.keys() for i in n.args[1:])]
-    found = {_last_of(n.args[1:], _shape(state, n.args[0]), reduced) for n in wide}
+    found = {_last_axes(n.args[1:], _shape(state, n.args[0]), reduced) for n in wide}
     return found.pop() if len(found) == 1 else ()
 
 
-def _last_of(indices: Sequence[Expr], shape: Sequence[Expr], reduced: dict[str, Expr]) -> tuple[str, ...]:
+def _last_axes(indices: Sequence[Expr], shape: Sequence[Expr], reduced: dict[str, Expr]) -> tuple[str, ...]:
     """Returns the reduce axes along the last dimensions of one read; () if another dimension has several axes."""
     run: list[str] = []
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):

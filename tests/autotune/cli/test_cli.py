@@ -24,14 +24,14 @@ from typer.testing import CliRunner
 from autotune import __version__
 from autotune.cli.app import app
 from autotune.cli.options import KEYS, KeyCommand
-from autotune.config import RunConfig, description_of
+from autotune.config import RunConfig, find_description
 from autotune.run_files import write_text
 from autotune.tuner.finals import is_final
 from measure.database import Database
 from search_space.hardware import Hardware
 from targets import registry
 from targets.cpu.figures import load
-from targets.cpu.host import rates_of
+from targets.cpu.host import cycle_rates
 from tests.autotune import fakes
 from tests.without_lab import COMMANDS, has_lab
 
@@ -110,7 +110,7 @@ def test_options_that_set_keys_take_what_the_keys_take_and_are_described_as_they
         config = RunConfig.model_validate({**data, section: {last: value}} if section else {**data, last: value})
         assert (getattr(config, section) if section else config).model_dump()[last] == value, (name, key)
     shown = {(name, key): option.help for name, option, _, key in found}
-    assert shown["run", "seed"] == f"{description_of('seed')} \\[default: 0]"
+    assert shown["run", "seed"] == f"{find_description('seed')} \\[default: 0]"
     assert "http[s]://HOST" in call("run", "--help").output, "brackets are no markup"
 
 
@@ -265,7 +265,7 @@ def test_a_run_reports_and_leaves_its_folder(finished):
     assert set(summary) == {"schema", "config", "host", "hardware", "tasks"}
     hardware = registry.get("cpu").hardware
     assert Hardware.from_json(summary["hardware"]["cpu"]) == hardware
-    assert rates_of(load(folder / "runs/small/processor.json")) == hardware.rates, "the estimate can be made again"
+    assert cycle_rates(load(folder / "runs/small/processor.json")) == hardware.rates, "the estimate can be made again"
     (task,) = summary["tasks"]
     assert set(task) == TASK_KEYS
     assert task["trials"] == 6 and task["correct"] is True and task["weight"] == 1
@@ -323,18 +323,16 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
     assert json.loads((folder / "runs/small/summary.json").read_text())["tasks"][0]["trials"] == 4
 
 
-@pytest.mark.parametrize("place", [None, "runs/small/summary.json"])
-def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(folder, monkeypatch, place):
+@pytest.mark.parametrize("path", [None, "runs/small/summary.json"])
+def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(folder, monkeypatch, path):
     def full(*arguments):
-        raise OSError(errno.ENOSPC, "No space left on device", *([] if place is None else [place]))
+        raise OSError(errno.ENOSPC, "No space left on device", *([] if path is None else [path]))
 
     monkeypatch.setattr("autotune.run.run.run", full)
     monkeypatch.setattr("sys.argv", ["autotune", "run", "small.yaml"])
     done = call("run", "small.yaml")
     assert done.exit_code == 2
-    expected = (
-        f"{place or 'a file must have room'}: No space left on device. To go on: autotune run small.yaml --resume"
-    )
+    expected = f"{path or 'a file must have room'}: No space left on device. To go on: autotune run small.yaml --resume"
     assert done.output == f"{expected}\n"
 
 

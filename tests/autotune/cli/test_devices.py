@@ -15,7 +15,7 @@ from autotune.cli.app import app
 from autotune.run import devices
 from targets.cpu import figures
 from targets.cuda.driver import Device, missing_device
-from tests.targets.test_probe import KNOWN
+from tests.targets.test_probe import FIGURES
 
 RUN = CliRunner()
 
@@ -27,8 +27,8 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     def again(lanes: int, registers: int, cores: Sequence[int]) -> figures.Probed:
         probed.append((lanes, registers, cores))
-        figures.save(KNOWN, figures.path_of(lanes, registers, cores))
-        return KNOWN
+        figures.save(FIGURES, figures.figures_path(lanes, registers, cores))
+        return FIGURES
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(figures, "probe_again", again)
@@ -41,7 +41,7 @@ def test_json_has_the_processor_with_its_figures_gpus_and_simulators(quick: list
     found = json.loads(result.stdout)
     processor = found["processor"]
     assert processor["target"] == "cpu" and processor["name"] and processor["llvm"]
-    assert figures.from_json(processor["figures"]) == KNOWN
+    assert figures.from_json(processor["figures"]) == FIGURES
     assert [cache["level"] for cache in processor["caches"]] == [1, 2, 3]
     assert Path(processor["file"]).is_file() and processor["cores"] >= 1
     assert bool(found["gpus"]) != bool(found["no_gpu"]) and found["no_gpu"] == missing_device()
@@ -83,7 +83,7 @@ def test_a_missing_c_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_figures_of_a_run_are_taken_over(tmp_path: Path, quick: list[object]) -> None:
-    theirs = dataclasses.replace(KNOWN, issue=5.5)
+    theirs = dataclasses.replace(FIGURES, issue=5.5)
     file = tmp_path / "processor.json"
     figures.save(theirs, file)
     result = RUN.invoke(app, ["devices", "--figures", str(file), "--json"])
@@ -102,7 +102,7 @@ def test_figures_of_a_run_are_taken_over(tmp_path: Path, quick: list[object]) ->
 )
 def test_figures_of_another_processor_are_refused(tmp_path: Path, change: dict[str, object], rule: str) -> None:
     file = tmp_path / "processor.json"
-    file.write_text(json.dumps({**figures.to_json(KNOWN), **change}))
+    file.write_text(json.dumps({**figures.to_json(FIGURES), **change}))
     result = RUN.invoke(app, ["devices", "--figures", str(file)])
     assert result.exit_code == 2 and rule in result.output and "Traceback" not in result.output
     assert not list((tmp_path / "cache").rglob("*.json"))

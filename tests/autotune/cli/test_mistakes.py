@@ -27,7 +27,7 @@ def model() -> ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "said"),
     [
         ({"model": 3}, "`model` must be a file, a name, a model of ONNX or a module of PyTorch, but got 3"),
         ({"shapes": {"x": 3}}, "`shapes` of x must be a list of numbers, but got 3"),
@@ -43,15 +43,15 @@ def model() -> ModelProto:
         ),
     ],
 )
-def test_compile(given: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile(arguments: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("x")
     with pytest.raises(ValueError, match=said):
-        autotune.compile(**{"model": model(), **given})
+        autotune.compile(**{"model": model(), **arguments})
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "said"),
     [
         ({"workload": "matmul"}, "`workload` must be one of search_space.workloads, .*, but got workload='matmul'"),
         ({"workload": None}, "`workload` must be one of .*, but got workload=None"),
@@ -63,9 +63,9 @@ def test_compile(given: dict[str, Any], said: str, tmp_path: Path, monkeypatch: 
         ),
     ],
 )
-def test_tune(given: dict[str, Any], said: str) -> None:
+def test_tune(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        autotune.tune(**{"workload": workloads.matmul(4, 4, 4), "trials": 1, **given})
+        autotune.tune(**{"workload": workloads.matmul(4, 4, 4), "trials": 1, **arguments})
 
 
 @pytest.fixture(scope="module")
@@ -93,5 +93,7 @@ def test_executables(network: NativeExecutable, tmp_path: Path) -> None:
 
 
 def test_language_models() -> None:
-    with pytest.raises(language.ModelError, match="`model` must be one that `gpt2` or `llama` gives, but got model=3"):
+    with pytest.raises(
+        language.LanguageModelError, match="`model` must be one that `gpt2` or `llama` gives, but got model=3"
+    ):
         language.compile(3)  # type: ignore[arg-type]

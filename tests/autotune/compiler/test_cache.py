@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.compiler.cache import code
-from autotune.compiler.cache.kernels import ChoiceStore, KernelCache, symbol_of
-from autotune.compiler.cache.place import folder_of, open_cache
-from autotune.compiler.cache.store import TORN_SECONDS, CacheError, Store
+from autotune.compiler.cache.kernels import ChoiceStore, KernelCache, symbol_name
+from autotune.compiler.cache.locations import open_cache, resolve_folder
+from autotune.compiler.cache.store import TORN_SECONDS, CacheError, FolderCache
 from autotune.config import ConfigError
-from autotune.schedule import Kernel, Schedule
+from autotune.schedule import KernelSpec, Schedule
 from search_space import workloads
 from search_space.schedule.trace import Trace
 from targets import registry
@@ -47,11 +47,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 # ------------------------------------------------------------------ entries
 def test_what_is_put_is_got_and_is_private(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cache")
+    store = FolderCache(tmp_path / "cache")
     assert store.get(key(0)) is None
     for number, payload in enumerate((b"", b"\n", bytes(range(256)) * 9)):
         store.put(key(number), payload)
-        assert Store(tmp_path / "cache").get(key(number)) == payload
+        assert FolderCache(tmp_path / "cache").get(key(number)) == payload
     assert store.size().entries == 3
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cache", *(tmp_path / "cache").glob("??/*"))]
     assert modes == [0o700, 0o600, 0o600, 0o600]
@@ -64,7 +64,7 @@ def test_what_is_put_is_got_and_is_private(tmp_path: Path) -> None:
 def test_an_entry_that_is_not_whole_is_none(
     tmp_path_factory: pytest.TempPathFactory, payload: bytes, at: int, flip: int, cut: bool
 ) -> None:
-    store = Store(tmp_path_factory.mktemp("cache"))
+    store = FolderCache(tmp_path_factory.mktemp("cache"))
     store.put(key(0), payload)
     (path,) = store.folder.glob("??/*")
     data = bytearray(path.read_bytes())
@@ -78,7 +78,7 @@ def test_an_entry_that_is_not_whole_is_none(
 
 def test_an_entry_in_the_place_of_another_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Files that change places, a link, a FIFO and a folder are no entries, and are made again."""
-    store = Store(tmp_path)
+    store = FolderCache(tmp_path)
     for number in range(5):
         store.put(key(number), b"a%d" % number)
     first, second, *others = (tmp_path / key(n)[:2] / key(n) for n in range(5))
@@ -99,7 +99,7 @@ def test_an_entry_in_the_place_of_another_is_none(tmp_path: Path, caplog: pytest
 
 
 def test_a_damaged_entry_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = Store(tmp_path)
+    store = FolderCache(tmp_path)
     for number in range(3):
         store.put(key(number), b"a")
     for path in tmp_path.glob("??/*"):
@@ -111,7 +111,7 @@ def test_a_damaged_entry_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=1200)
+    store = FolderCache(tmp_path, limit=1200)
     for number in range(5):
         store.put(key(number), bytes(200))
         os.utime(tmp_path / key(number)[:2] / key(number), (number, number))
@@ -122,7 +122,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 
 def test_what_was_never_finished_goes_when_it_is_old(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = FolderCache(tmp_path)
     store.put(key(0), b"a")
     place = next(tmp_path.glob("??"))
     for name, age in ((".new", 0.0), (".old", 2 * TORN_SECONDS)):
@@ -135,14 +135,14 @@ def test_what_was_never_finished_goes_when_it_is_old(tmp_path: Path) -> None:
 def test_a_folder_that_others_write_to_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(CacheError, match="`cache` must be a folder of this user that nobody else may write to, but"):
-        Store(tmp_path)
+        FolderCache(tmp_path)
     with pytest.raises(ConfigError, match="cache: `cache` must be a folder of this user"):
         autotune.compile(small(), cache=tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_bytes(b"")
-    store = Store(tmp_path / "file" / "cache")
+    store = FolderCache(tmp_path / "file" / "cache")
     with caplog.at_level(logging.WARNING):
         for number in range(2):
             store.put(key(number), b"a")
@@ -154,7 +154,7 @@ def test_many_write_and_read_one_entry_at_a_time(tmp_path: Path) -> None:
     payload, wrong = bytes(100_000), []
 
     def work() -> None:
-        store = Store(tmp_path)
+        store = FolderCache(tmp_path)
         for _ in range(20):
             store.put(key(0), payload)
             if store.get(key(0)) != payload:
@@ -171,7 +171,7 @@ def test_many_write_and_read_one_entry_at_a_time(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ keys
 def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = KernelCache(Store(tmp_path))
+    cache = KernelCache(FolderCache(tmp_path))
     first, second = (ChoiceStore(cache, lambda _, seed=seed: {"seed": seed}) for seed in (0, 1))
     other = registry.get("cpu:haswell")
     found = [
@@ -179,25 +179,25 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.Monk
         second.key(SOFTMAX, TARGET),
         first.key(SOFTMAX, other),
         first.key(workloads.softmax(4, 8), TARGET),
-        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), TARGET),
-        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "b"), TARGET),
-        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), other),
-        cache.module_key(Kernel(SOFTMAX, CHOICE, {"x": (8, 1)}, "a"), TARGET),
-        cache.module_key(Kernel(SOFTMAX, Schedule("other", Trace(())), {}, "a"), TARGET),
+        cache.module_key(KernelSpec(SOFTMAX, CHOICE, {}, "a"), TARGET),
+        cache.module_key(KernelSpec(SOFTMAX, CHOICE, {}, "b"), TARGET),
+        cache.module_key(KernelSpec(SOFTMAX, CHOICE, {}, "a"), other),
+        cache.module_key(KernelSpec(SOFTMAX, CHOICE, {"x": (8, 1)}, "a"), TARGET),
+        cache.module_key(KernelSpec(SOFTMAX, Schedule("other", Trace(())), {}, "a"), TARGET),
     ]
     monkeypatch.setattr("autotune.compiler.cache.kernels.code_digest", lambda: "another version")
     found += [
         first.key(SOFTMAX, TARGET),
-        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), TARGET),
+        cache.module_key(KernelSpec(SOFTMAX, CHOICE, {}, "a"), TARGET),
     ]
     assert None not in found
     assert len({*found}) == len(found)
 
 
 def test_targets_whose_code_is_not_known_by_its_program_are_not_kept(tmp_path: Path) -> None:
-    cache = KernelCache(Store(tmp_path))
+    cache = KernelCache(FolderCache(tmp_path))
     assert ChoiceStore(cache, lambda _: {}).key(SOFTMAX, registry.get("vta")) is None
-    assert cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), registry.get("c")) is None
+    assert cache.module_key(KernelSpec(SOFTMAX, CHOICE, {}, "a"), registry.get("c")) is None
 
 
 def test_the_code_is_known_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,38 +212,38 @@ def test_the_code_is_known_by_its_sources(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_folder_is_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "said"))
-    assert folder_of() == tmp_path / "said"
-    assert folder_of(str(tmp_path)) == tmp_path
+    assert resolve_folder() == tmp_path / "said"
+    assert resolve_folder(str(tmp_path)) == tmp_path
     assert open_cache("none") is None
     monkeypatch.delenv("AUTOTUNE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert folder_of() == tmp_path / "autotune" / "kernels"
+    assert resolve_folder() == tmp_path / "autotune" / "kernels"
 
 
 # ------------------------------------------------------------------ executables
 def test_an_executable_is_the_same_with_a_cold_a_warm_a_damaged_and_no_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(name: str, cache: Path | str) -> dict[str, bytes]:
+    def compile_files(name: str, cache: Path | str) -> dict[str, bytes]:
         network = autotune.compile(small(), threads=1, output=tmp_path / name, cache=cache)
         np.testing.assert_allclose(network(*feeds().values())[0], wanted(feeds())[0], rtol=1e-4, atol=1e-5)
         return files(tmp_path / name / "network")
 
-    none, cold = made("none", "none"), made("cold", tmp_path / "cache")
+    none, cold = compile_files("none", "none"), compile_files("cold", tmp_path / "cache")
     kept = entries(tmp_path / "cache")
     assert kept
     for path in (tmp_path / "cache").glob("??/*"):
         path.write_bytes(path.read_bytes()[:-1])
-    damaged = made("damaged", tmp_path / "cache")
+    damaged = compile_files("damaged", tmp_path / "cache")
     assert entries(tmp_path / "cache") == kept
 
     def refuse(*_: object) -> None:
         raise AssertionError("a warm cache must leave nothing to be made")
 
-    monkeypatch.setattr("autotune.tuner.untimed.by_roofline", refuse)
+    monkeypatch.setattr("autotune.tuner.untimed.select_by_roofline", refuse)
     monkeypatch.setattr(type(TARGET), "build", refuse)
     monkeypatch.setattr(type(TARGET), "link", refuse)
-    warm = made("warm", tmp_path / "cache")
+    warm = compile_files("warm", tmp_path / "cache")
     assert none == cold == damaged == warm
 
 
@@ -259,19 +259,19 @@ def test_networks_share_what_they_have_in_common(tmp_path: Path) -> None:
 
 def test_kernels_are_named_after_all_that_counts() -> None:
     found = [
-        symbol_of(SOFTMAX, CHOICE, {}, TARGET),
-        symbol_of(SOFTMAX, CHOICE, {}, registry.get("cpu:haswell")),
-        symbol_of(SOFTMAX, CHOICE, {"x": (8, 1)}, TARGET),
-        symbol_of(SOFTMAX, Schedule("other", Trace(())), {}, TARGET),
-        symbol_of(workloads.softmax(4, 8), CHOICE, {}, TARGET),
+        symbol_name(SOFTMAX, CHOICE, {}, TARGET),
+        symbol_name(SOFTMAX, CHOICE, {}, registry.get("cpu:haswell")),
+        symbol_name(SOFTMAX, CHOICE, {"x": (8, 1)}, TARGET),
+        symbol_name(SOFTMAX, Schedule("other", Trace(())), {}, TARGET),
+        symbol_name(workloads.softmax(4, 8), CHOICE, {}, TARGET),
     ]
     assert len({*found}) == len(found) and None not in found
-    assert symbol_of(SOFTMAX, CHOICE, {}, TARGET) == found[0]
-    assert symbol_of(SOFTMAX, CHOICE, {}, registry.get("c")) is None
+    assert symbol_name(SOFTMAX, CHOICE, {}, TARGET) == found[0]
+    assert symbol_name(SOFTMAX, CHOICE, {}, registry.get("c")) is None
 
 
 def test_the_command_shows_and_clears(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cache")
+    store = FolderCache(tmp_path / "cache")
     store.put(key(0), bytes(2**20))
     shown = CliRunner().invoke(app, ["cache", "--folder", str(store.folder)])
     assert f"{store.folder}: 1 entry of 1.0 MiB, at most 1024 MiB are kept" in shown.output

@@ -19,10 +19,10 @@ import autotune.compiler.checking.probing
 from autotune.compiler.build import compile_network, make_feeds
 from autotune.compiler.checking.check import TOLERANCE, check_network
 from autotune.compiler.checking.comparison import relative_error
-from autotune.compiler.checking.integers import data_in_bytes, error_of, rounded_integers
+from autotune.compiler.checking.integers import compute_error, data_in_bytes, rounded_integers
 from autotune.compiler.checking.probing import is_as_near, moved_inputs
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.schedules import Schedules
 from autotune.config import Quantisation
 from autotune.graph.calls import Call
@@ -30,7 +30,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import HANDLERS
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.frontends.onnx.nodes import NodeError
-from autotune.graph.ir import Array, Builder, Graph, TensorType
+from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from autotune.tuner.settings import Settings
 from benchmarks.peers.nbits_peer import chain
@@ -79,13 +79,13 @@ def test_outputs_logits_and_three_values_between_are_compared(floats: Network) -
     assert check.max_error < TOLERANCE / 10
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("index", range(3))
 def test_one_per_cent_more_of_one_weight_tensor_fails(
-    floats: Network, place: int, monkeypatch: pytest.MonkeyPatch
+    floats: Network, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [name for name, array in floats.graph.constants.items() if array.ndim >= 2 and min(array.shape[-2:]) > 1]
     assert len(names) == 3
-    compile_changed(monkeypatch, names[place], lambda weight: weight * np.float32(1.01))
+    compile_changed(monkeypatch, names[index], lambda weight: weight * np.float32(1.01))
     check = checked(floats)
     assert check.max_error > 10 * TOLERANCE and check.errors["y"] > TOLERANCE
     wrong = [error > TOLERANCE for error in check.layers.values()]
@@ -96,7 +96,7 @@ def test_one_per_cent_more_of_one_weight_tensor_fails(
 def mixed() -> Network:
     """Bytes, a sigmoid in floats between two layers, and bytes again."""
     rng = np.random.default_rng(0)
-    b = Builder("mixed", {"x": TensorType((1, 12, 12, 16))})
+    b = GraphBuilder("mixed", {"x": TensorType((1, 12, 12, 16))})
     first = b.add("relu", [conv(b, rng, "x", 3, 16, padding=1)])
     middle = b.add("sigmoid", [first])
     second = b.add("relu", [conv(b, rng, middle, 3, 16, padding=1)])
@@ -129,7 +129,7 @@ def test_what_counts_as_an_error(mixed: Network) -> None:
     def error(value: str, change: float) -> float:
         found = values[value].astype(np.float64)
         found.flat[7] += change if found.flat[7] < 100 else -change
-        return error_of(graph, value, found.astype(values[value].dtype), values, rounded)
+        return compute_error(graph, value, found.astype(values[value].dtype), values, rounded)
 
     assert [error(name, steps) for steps in (0, 1)] == [0, 0] and error(name, 2) > TOLERANCE
     exact = next(n.name for n in graph.nodes if n.op == "requantise")

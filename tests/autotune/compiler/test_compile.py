@@ -18,11 +18,11 @@ from autotune.compiler.executable.compile import Schedule
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.split_windows import split_windows
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from measure.host import worker_environment
 from search_space.schedule.steps import Relayout
 from search_space.schedule.trace import Trace
@@ -37,7 +37,7 @@ from tests.search_space.sketch.test_space import draw
 
 
 def chosen(workload: Workload) -> Schedule:
-    found = by_roofline(Task(workload.operator, workload), settings_with(threads=2))
+    found = select_by_roofline(Task(workload.operator, workload), settings_with(threads=2))
     return Schedule(found.algorithm, found.trace)
 
 
@@ -95,7 +95,7 @@ def test_activations_share_memory(network: NativeExecutable) -> None:
 
 def test_equal_kernels_are_built_once_and_equal_weights_stored_once(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("twice", {"x": TensorType((1, 4, 4, 16))})
+    b = GraphBuilder("twice", {"x": TensorType((1, 4, 4, 16))})
     shared = b.constant(rng.standard_normal((1, 1, 16, 16)).astype(np.float32))
     y = "x"
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_equal_kernels_are_built_once_and_equal_weights_stored_once(tmp_path: Pa
 
 def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("odd", {"x": TensorType((2, 16))})
+    b = GraphBuilder("odd", {"x": TensorType((2, 16))})
     c = b.constant(rng.standard_normal((3,)).astype(np.float32))
     y = b.add("relu", ["x"])
     graph = b.finish(["x", c, y, b.add("reshape", [y], shape=(32,)), y])
@@ -122,7 +122,7 @@ def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize("computed", [("gamma",), ("beta",), ("gamma", "beta")])
 def test_what_a_layer_takes_for_constants_may_be_computed(computed: tuple[str, ...], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("scaled", {"x": TensorType((5, 8)), **{name: TensorType((8,)) for name in computed}})
+    b = GraphBuilder("scaled", {"x": TensorType((5, 8)), **{name: TensorType((8,)) for name in computed}})
     given = [
         b.add("tanh", [name]) if name in computed else b.constant(rng.standard_normal(8).astype(np.float32))
         for name in ("gamma", "beta")
@@ -150,7 +150,7 @@ def test_what_is_no_number_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_weight_that_is_computed_is_not_packed(tmp_path: Path) -> None:
-    b = Builder("computed", {"x": TensorType((1, 4, 4, 16)), "w": TensorType((1, 1, 16, 32))})
+    b = GraphBuilder("computed", {"x": TensorType((1, 4, 4, 16)), "w": TensorType((1, 1, 16, 32))})
     graph = b.finish([b.add("conv2d", ["x", b.add("tanh", ["w"])])])
     given = feeds(graph)
     found = compiled(graph, tmp_path)(given["x"], given["w"])
@@ -168,7 +168,7 @@ def test_weights_are_read_or_mapped(network: NativeExecutable, mapped: bool) -> 
 
 
 def test_a_network_without_weights_is_mapped(tmp_path: Path) -> None:
-    b = Builder("bare", {"x": TensorType((2, 16))})
+    b = GraphBuilder("bare", {"x": TensorType((2, 16))})
     graph = b.finish([b.add("relu", ["x"])])
     given = feeds(graph)["x"]
     compiled(graph, tmp_path)
@@ -214,7 +214,7 @@ def test_a_process_that_only_runs_imports_numpy_alone(network: NativeExecutable)
 
 @pytest.mark.parametrize("how", ["read", "mapped"])
 def test_weights_are_in_memory_once(network: NativeExecutable, tmp_path: Path, how: str) -> None:
-    b = Builder("large", {"x": TensorType((1, 4096))})
+    b = GraphBuilder("large", {"x": TensorType((1, 4096))})
     weight = b.constant(np.random.default_rng(0).standard_normal((4096, 4096)).astype(np.float32))
     large = compiled(b.finish([b.add("matmul", ["x", weight])]), tmp_path)
     (small, _), (peak, _) = alone(network, how), alone(large, how)
@@ -259,7 +259,7 @@ def test_a_c_program_runs_it(network: NativeExecutable, tmp_path: Path) -> None:
 def test_pixels_further_apart_in_a_workspace_change_no_bit_of_a_network(tmp_path: Path) -> None:
     """The padded copy of 1,024 channels has its pixels a line of 64 bytes further apart, unless a schedule is older."""
     rng = np.random.default_rng(0)
-    b = Builder("apart", {"x": TensorType((1, 4, 4, 1024))})
+    b = GraphBuilder("apart", {"x": TensorType((1, 4, 4, 1024))})
     graph = b.finish([b.add("relu", [conv(b, rng, "x", 3, 16, padding=1)])])
 
     def spread(workload: Workload) -> Schedule:
@@ -284,7 +284,7 @@ def test_pixels_further_apart_in_a_workspace_change_no_bit_of_a_network(tmp_path
 def test_without_a_linker_the_objects_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     rng = np.random.default_rng(0)
-    b = Builder("objects", {"x": TensorType((1, 4, 4, 16))})
+    b = GraphBuilder("objects", {"x": TensorType((1, 4, 4, 16))})
     graph = b.finish([b.add("relu", [conv(b, rng, "x", 1, 16)])])
     found = compiled(graph, tmp_path)
     assert not list((tmp_path / "network").glob("*.so"))
@@ -320,7 +320,7 @@ def test_torn_folders_are_refused(network: NativeExecutable, tmp_path: Path) -> 
 
 def inception(rng: np.random.Generator) -> Graph:
     """Branches that are concatenated, twice over, and slices of one of them."""
-    b = Builder("branches", {"x": TensorType((1, 6, 6, 16))})
+    b = GraphBuilder("branches", {"x": TensorType((1, 6, 6, 16))})
     first = b.add(
         "concat", [b.add("relu", [conv(b, rng, "x", k, c, padding=k // 2)]) for k, c in ((1, 16), (3, 8))], axis=3
     )
@@ -344,7 +344,7 @@ def test_concatenations_are_written_and_slices_read_in_place(tmp_path: Path) -> 
 
 def test_a_concatenation_seen_in_another_shape_or_of_an_input_is_computed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("seen", {"x": TensorType((1, 4, 4, 16))})
+    b = GraphBuilder("seen", {"x": TensorType((1, 4, 4, 16))})
     y = b.add("relu", [conv(b, rng, "x", 1, 8)])
     flat = b.add("reshape", [y], shape=(1, 128))
     both = b.add("concat", [y, b.add("sigmoid", [y])], axis=3)
@@ -358,7 +358,7 @@ def test_a_concatenation_seen_in_another_shape_or_of_an_input_is_computed(tmp_pa
 
 def test_a_split_window_is_added_up_and_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("autotune.graph.passes.split_windows"), "START", 0)
-    builder, rng = Builder("dilated", {"x": TensorType((2, 6, 6, 32))}), np.random.default_rng(0)
+    builder, rng = GraphBuilder("dilated", {"x": TensorType((2, 6, 6, 32))}), np.random.default_rng(0)
     layer = conv(builder, rng, "x", 3, 32, padding=4, dilation=4)
     graph = builder.finish([builder.add("relu", [layer])])
     split = split_windows(graph)

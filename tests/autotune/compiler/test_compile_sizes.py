@@ -20,7 +20,7 @@ from autotune.compiler.executable.graph_family import GraphFamily
 from autotune.compiler.executable.open_kernels import OpenKernels, Packed, choose_kernels
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.config import ConfigError
-from autotune.graph.ir import Builder, Graph
+from autotune.graph.ir import Graph, GraphBuilder
 from autotune.graph.types import TensorType
 from autotune.schedule import Schedule
 from search_space.schedule.trace import Trace
@@ -214,7 +214,7 @@ def test_a_configuration_with_sizes_is_compiled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("arguments", "why"),
     [
         ({"shapes": {"x": (1, "n", 8)}, "sizes": {"n": (3, 3)}}, r"must be \[least, greatest\] of 1 or more"),
         ({"shapes": {"x": (1, "n", 8)}, "sizes": {"n": (0, 3)}}, r"must be \[least, greatest\]"),
@@ -231,9 +231,9 @@ def test_a_configuration_with_sizes_is_compiled(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_go_with_sizes_is_refused(given: dict[str, Any], why: str) -> None:
+def test_what_does_not_go_with_sizes_is_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        autotune.compile(attention(), **given)
+        autotune.compile(attention(), **arguments)
 
 
 def test_a_length_that_is_halved_is_refused() -> None:
@@ -247,7 +247,7 @@ def test_a_length_that_is_halved_is_refused() -> None:
 # ------------------------------------------------------------------ graphs
 def graph(n: int, *ops: str, scale: float = 2.0) -> Graph:
     """Element-wise operations on n rows, a softmax, and a product with weights of one value."""
-    builder = Builder("graph", {"x": TensorType((n, 4), "float32")})
+    builder = GraphBuilder("graph", {"x": TensorType((n, 4), "float32")})
     value = "x"
     for op in ops:
         value = builder.add(op, [value])
@@ -360,7 +360,7 @@ def test_a_kernel_that_takes_next_to_no_time_has_its_best_schedule_too() -> None
 
 def test_a_kernel_without_a_size_takes_as_long_at_all_sizes() -> None:
     def two(n: int) -> Graph:
-        builder = Builder("graph", {"x": TensorType((n, 4), "float32"), "fixed": TensorType((8, 4), "float32")})
+        builder = GraphBuilder("graph", {"x": TensorType((n, 4), "float32"), "fixed": TensorType((8, 4), "float32")})
         return builder.finish([builder.add("softmax", ["x"]), builder.add("softmax", ["fixed"])])
 
     def plain(workload: Workload) -> Schedule:

@@ -51,8 +51,8 @@ def feeds(seed: int = 1) -> dict[str, np.ndarray]:
     }
 
 
-def wanted(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    return ReferenceEvaluator(small()).run(None, dict(given))
+def wanted(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    return ReferenceEvaluator(small()).run(None, dict(feeds))
 
 
 @pytest.fixture(scope="module")

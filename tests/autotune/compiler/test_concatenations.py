@@ -9,7 +9,7 @@ import pytest
 
 from autotune.graph.copies import LEAST_BYTES, executable_graph
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.views import locate
 from tests.autotune.compiler.test_compile import compiled
@@ -21,7 +21,7 @@ EDGE = 24  # so that what is concatenated is large
 def dense_block(layers: int, first: int = 1) -> Graph:
     """Each layer reads all that came before it, from the one called `first` on."""
     rng = np.random.default_rng(0)
-    b = Builder("dense_block", {"x": TensorType((1, EDGE, EDGE, 16))})
+    b = GraphBuilder("dense_block", {"x": TensorType((1, EDGE, EDGE, 16))})
     known = [b.add("relu", ["x"])]
     for _ in range(layers):
         joined = known[0] if len(known) == 1 else b.add("concat", known, axis=3)
@@ -61,7 +61,7 @@ def test_a_stretch_lies_where_its_first_part_lies() -> None:
 
 
 def test_a_stretch_that_is_an_output_or_is_not_side_by_side_is_computed() -> None:
-    b = Builder("apart", {"x": TensorType((1, 4, 4, 16))})
+    b = GraphBuilder("apart", {"x": TensorType((1, 4, 4, 16))})
     parts = [b.add(op, ["x"]) for op in ("relu", "tanh", "sigmoid")]
     whole = b.add("concat", parts, axis=3)
     skipping = b.add("concat", [parts[0], parts[2]], axis=3)
@@ -74,7 +74,7 @@ def scattered() -> Graph:
     """Parts that no kernel can write in place: an input, a constant, a part of another whole, a view, one twice."""
     rng = np.random.default_rng(0)
     shape = (1, EDGE, EDGE, 16)
-    b = Builder("scattered", {"x": TensorType(shape), "y": TensorType((EDGE, EDGE, 16))})
+    b = GraphBuilder("scattered", {"x": TensorType(shape), "y": TensorType((EDGE, EDGE, 16))})
     a, c = b.add("relu", ["x"]), b.add("tanh", ["x"])
     constant = b.constant(rng.standard_normal(shape).astype(np.float32))
     view = b.add("reshape", ["y"], shape=shape)
@@ -96,14 +96,14 @@ def test_parts_that_lie_elsewhere_are_copied_each_by_itself(tmp_path: Path) -> N
 
 
 def test_small_concatenations_are_one_kernel() -> None:
-    b = Builder("small", {"x": TensorType((1, 8)), "y": TensorType((1, 8))})
+    b = GraphBuilder("small", {"x": TensorType((1, 8)), "y": TensorType((1, 8))})
     graph = b.finish([b.add("relu", [b.add("concat", ["x", "y"], axis=1)])])
     assert LEAST_BYTES > 64
     assert len(joins(executable_graph(graph))) == 1
 
 
 def test_places_that_would_not_be_aligned_are_not_copied_to() -> None:
-    b = Builder("odd", {"x": TensorType((128, 128, 3)), "y": TensorType((128, 128, 5))})
+    b = GraphBuilder("odd", {"x": TensorType((128, 128, 3)), "y": TensorType((128, 128, 5))})
     graph = b.finish([b.add("relu", [b.add("concat", ["x", "y"], axis=2)])])
     assert executable_graph(graph, alignment=16) is graph
     assert not joins(executable_graph(graph))

@@ -12,12 +12,12 @@ import pytest
 
 import autotune
 from autotune.compiler.executable.compile import Chosen, Compiler, Schedule
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.config import Quantisation
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.quantise import quantise_with_report
 from autotune.graph.views import locate
 from autotune.graph.zoo import bert_base
@@ -31,7 +31,7 @@ from targets.cuda.executable import CudaExecutable
 from targets.cuda.target import CudaTarget
 from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from tests.autotune.graph.nets import branches, feeds, residual, weight
-from tests.autotune.graph.random_graphs import inputs_of, random_graph
+from tests.autotune.graph.random_graphs import draw_inputs, random_graph
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal, scheduled
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
@@ -67,7 +67,7 @@ def test_outputs_are_the_graphs(target: RecordingTarget, tmp_path: Path, batch: 
 @pytest.fixture
 def network(target: RecordingTarget, uncompiled: None, tmp_path: Path) -> CudaExecutable:
     rng = np.random.default_rng(0)
-    b = Builder("small", {"x": TensorType((1, 16))})
+    b = GraphBuilder("small", {"x": TensorType((1, 16))})
     hidden = b.add("relu", [b.add("matmul", ["x", weight(b, rng, 16, 8)])])
     graph = b.finish([b.add("softmax", [b.add("matmul", [hidden, weight(b, rng, 8, 4)])])])
     return written(graph, scheduled(target.hardware, 0), tmp_path, target)
@@ -87,7 +87,7 @@ def test_parts_of_a_concatenation_are_written_in_place_where_vectors_may_begin()
 @pytest.mark.usefixtures("uncompiled")
 def test_constants_are_packed_once_on_the_device(target: RecordingTarget, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("packed", {"x": TensorType((4, 24))})
+    b = GraphBuilder("packed", {"x": TensorType((4, 24))})
     shared = weight(b, rng, 24, 24)
     graph = b.finish([b.add("matmul", [b.add("matmul", ["x", shared]), shared])])
 
@@ -113,7 +113,7 @@ def in_two_kernels(sketch: Sketch) -> bool:
 @pytest.mark.usefixtures("uncompiled")
 def test_kernels_of_a_step_share_memory_that_the_next_step_uses_again(target: RecordingTarget, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("long", {"x": TensorType((2, 256))})
+    b = GraphBuilder("long", {"x": TensorType((2, 256))})
     graph = b.finish([b.add("matmul", [b.add("matmul", ["x", weight(b, rng, 256, 256)]), weight(b, rng, 256, 4)])])
 
     def chosen(workload: Workload) -> Schedule:
@@ -129,7 +129,7 @@ def test_kernels_of_a_step_share_memory_that_the_next_step_uses_again(target: Re
 
 @pytest.mark.usefixtures("uncompiled")
 def test_outputs_that_no_kernel_writes_are_copied(target: RecordingTarget, tmp_path: Path) -> None:
-    b = Builder("odd", {"x": TensorType((2, 16))})
+    b = GraphBuilder("odd", {"x": TensorType((2, 16))})
     c = b.constant(np.arange(3, dtype=np.float32))
     y = b.add("relu", ["x"])
     graph = b.finish(["x", c, y, b.add("reshape", [y], shape=(32,)), y])
@@ -243,7 +243,7 @@ def test_bytes_by_tensor_cores(target: RecordingTarget, tmp_path: Path) -> None:
 
 def test_machine_code_of_a_network(tmp_path: Path) -> None:
     target = CudaTarget()
-    b = Builder("real", {"x": TensorType((1, 16))})
+    b = GraphBuilder("real", {"x": TensorType((1, 16))})
     graph = b.finish([b.add("softmax", [b.add("matmul", ["x", weight(b, np.random.default_rng(0), 16, 8)])])])
     Compiler(graph, scheduled(target.hardware, 0), "cuda:sm_90").write(tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
@@ -275,7 +275,7 @@ def test_a_process_that_only_runs_imports_numpy_alone() -> None:
 def test_random_graphs(target: RecordingTarget, tmp_path: Path, seed: int) -> None:
     graph = random_graph(seed)
     network = written(graph, scheduled(target.hardware, seed), tmp_path, target)
-    given = inputs_of(graph)
+    given = draw_inputs(graph)
     found, values = network(*given.values()), evaluate(graph, given)
     for array, name in zip(found if isinstance(found, tuple) else (found,), graph.outputs, strict=True):
         size = float(np.max(np.abs(values[name]), where=np.isfinite(values[name]), initial=1.0))

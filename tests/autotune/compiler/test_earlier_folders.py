@@ -14,12 +14,12 @@ import pytest
 
 import autotune
 from autotune import language
-from autotune.compiler.executable.loading import manifest_of
+from autotune.compiler.executable.loading import load_manifest
 from targets.manifest import ExecutableError
 from targets.native_executable import NativeExecutable
 from tests.autotune.compiler.test_compile import compiled
 from tests.autotune.compiler.test_executable import layered
-from tests.autotune.compiler.test_manifest import WHOLE
+from tests.autotune.compiler.test_manifest import EXPECTED
 from tests.autotune.graph.nets import feeds
 
 EARLIER = Path(__file__).parent / "earlier"
@@ -42,14 +42,14 @@ def written_as_before(manifest: dict[str, Any], folder: Path, schema: str = "aut
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_manifests_of_an_earlier_version_are_read(name: str) -> None:
-    before, found = read(EARLIER / name), manifest_of(EARLIER / name)
+    before, found = read(EARLIER / name), load_manifest(EARLIER / name)
     assert before["schema"] == "autotune.network/2" and "kind" not in before
     assert found == {**before, "schema": "autotune.executable/3", "kind": "native"}
 
 
 def test_manifests_of_gpus_are_read_too(tmp_path: Path) -> None:
-    written_as_before(WHOLE["cuda"], tmp_path, "autotune.cuda/2")
-    assert manifest_of(tmp_path).items() >= {**WHOLE["cuda"], "kind": "cuda"}.items()
+    written_as_before(EXPECTED["cuda"], tmp_path, "autotune.cuda/2")
+    assert load_manifest(tmp_path).items() >= {**EXPECTED["cuda"], "kind": "cuda"}.items()
 
 
 def test_an_executable_loads_from_the_folder_of_an_earlier_version(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_language_model_loads_from_the_folder_of_an_earlier_version(tmp_path: 
     with pytest.raises(ExecutableError, match="weights must be those of the manifest"):
         language.load(old)
     (old / "weights").write_bytes((new / "weights").read_bytes())
-    other = manifest_of(model.step_network.folder)
+    other = load_manifest(model.step_network.folder)
     written_as_before({**other, "weights": {**other["weights"], "sha256": "0" * 64}}, old / "step")
     with pytest.raises(ExecutableError, match="weights must be those of the manifest"):
         language.load(old)

@@ -15,9 +15,9 @@ import pytest
 
 import autotune
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets import registry
 from targets.base import RunError
 from targets.manifest import ExecutableError
@@ -29,7 +29,7 @@ from tests.autotune.graph.nets import feeds, residual
 def layered(width: int, seed: int) -> Graph:
     """Two products with weights of their own; graphs of all widths and seeds have one name."""
     rng = np.random.default_rng(seed)
-    b = Builder("layered", {"x": TensorType((4, width))})
+    b = GraphBuilder("layered", {"x": TensorType((4, width))})
     first, second = (b.constant(rng.standard_normal((width, width)).astype(np.float32)) for _ in range(2))
     return b.finish([b.add("matmul", [b.add("relu", [b.add("matmul", ["x", first])]), second])])
 
@@ -94,7 +94,7 @@ def test_threads_may_call_one_kernel() -> None:
     sketch = generate(workload, target.hardware).sketches[0]
     rows = np.stack([np.random.default_rng(0).integers(len(g.table), size=500) for g in sketch.groups], axis=1)
     row = rows[sketch.legal(rows.astype(np.int32))][0]
-    kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+    kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(row))))
 
     def call(*arrays: Any) -> Any:
         out = np.empty(workload.output.shape, np.float32)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import autotune
 from autotune.compiler.cache.linked import Linked
 from autotune.compiler.executable.weights import Weights
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import same_graph
 from autotune.graph.passes.common_subexpressions import common_subexpressions
 from autotune.graph.passes.layout import Rows, rows_in_order
@@ -53,7 +53,7 @@ def test_weights_that_lie_elsewhere_are_linked_anew(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(TARGET, "link", counted)
     x = np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)
 
-    def made(equal: bool, cache: Path | str) -> dict[str, bytes]:
+    def compile_files(equal: bool, cache: Path | str) -> dict[str, bytes]:
         model, weights = products(equal)
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         network = autotune.compile(model, threads=1, output=folder, cache=cache)
@@ -61,11 +61,11 @@ def test_weights_that_lie_elsewhere_are_linked_anew(tmp_path: Path, monkeypatch:
         np.testing.assert_allclose(network(x), wanted, rtol=1e-4, atol=1e-5)
         return {path.name: path.read_bytes() for path in (folder / "network").iterdir()}
 
-    alone = {equal: made(equal, "none") for equal in (False, True)}
+    alone = {equal: compile_files(equal, "none") for equal in (False, True)}
     assert len(set(links)) == 2
     links.clear()
     for equal, times in ((False, 1), (False, 1), (True, 2), (True, 2), (False, 3)):
-        assert made(equal, tmp_path / "cache") == alone[equal]
+        assert compile_files(equal, tmp_path / "cache") == alone[equal]
         assert len(links) == times
 
 
@@ -76,7 +76,7 @@ def test_threads_that_pack_end_with_the_compilation(
     cache = tmp_path / "cache"
     autotune.compile(products(False)[0], threads=1, cache=cache)
     packing = []
-    place = Weights.place
+    place = Weights.add
 
     def placed(weights: Weights, array: np.ndarray) -> int:
         packing.extend(thread for thread in threading.enumerate() if thread.name.startswith("autotune-packing"))
@@ -84,7 +84,7 @@ def test_threads_that_pack_end_with_the_compilation(
             raise OSError("no room")
         return place(weights, array)
 
-    monkeypatch.setattr(Weights, "place", placed)
+    monkeypatch.setattr(Weights, "add", placed)
     with pytest.raises(OSError, match="no room") if broken else nullcontext():
         autotune.compile(products(False)[0], threads=1, cache=cache)
     assert packing and not any(thread.is_alive() for thread in packing)
@@ -102,20 +102,20 @@ def test_weights_are_the_same_in_one_array_and_in_parts(tmp_path: Path) -> None:
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((3, 5), (300, 70), (1,))]
     arrays += [arrays[1].T, arrays[0].copy(), np.zeros(0, np.float32)]
     apart, together = Weights(64), Weights(64, room=1 << 20)
-    places = [[weights.place(array) for array in arrays] for weights in (apart, together)]
+    places = [[weights.add(array) for array in arrays] for weights in (apart, together)]
     assert places[0] == places[1] and places[0][4] == places[0][0]
     assert apart.write(tmp_path / "apart", 0) == {**together.write(tmp_path / "together", 0), "file": "apart"}
     assert (tmp_path / "apart").read_bytes() == (tmp_path / "together").read_bytes()
-    whole = together.whole
-    np.testing.assert_array_equal(whole[: together.nbytes], np.concatenate(apart.whole))
+    whole = together.joined_parts
+    np.testing.assert_array_equal(whole[: together.nbytes], np.concatenate(apart.joined_parts))
     for array, place in zip(arrays, places[1], strict=True):
         assert whole[place : place + array.nbytes].tobytes() == array.tobytes()
 
 
 def test_weights_of_a_few_bytes_have_a_line_to_themselves(tmp_path: Path) -> None:
     weights = Weights(8, room=8)
-    weights.place(np.ones(1, np.float32))
-    assert (weights.nbytes, weights.whole.nbytes, weights.whole.ctypes.data % 64) == (8, 64, 0)
+    weights.add(np.ones(1, np.float32))
+    assert (weights.nbytes, weights.joined_parts.nbytes, weights.joined_parts.ctypes.data % 64) == (8, 64, 0)
     assert weights.write(tmp_path / "weights", 0)["nbytes"] == 8
 
 
@@ -129,7 +129,7 @@ def test_contiguous_copies_are_copies_of_transpositions(axes: tuple[int, ...]) -
 
 
 def test_large_transpositions_are_constants_as_they_lie_and_no_other_views() -> None:
-    builder = Builder("graph", {})
+    builder = GraphBuilder("graph", {})
     square = np.random.default_rng(0).standard_normal((160, 160)).astype(np.float32)
     kept = builder.array(builder.constant(square.T))
     assert kept is not None and np.shares_memory(kept, square)
@@ -143,7 +143,7 @@ def test_a_square_matrix_and_its_transposition_are_two_constants() -> None:
     square = np.random.default_rng(0).standard_normal((160, 160)).astype(np.float32)
 
     def graph(weight: Any) -> Graph:
-        builder = Builder("graph", {"x": TensorType((4, 160), "float32")})
+        builder = GraphBuilder("graph", {"x": TensorType((4, 160), "float32")})
         first = builder.add("matmul", ["x", builder.constant(weight, "w")])
         return builder.finish([builder.add("matmul", [first, builder.constant(square, "v")])])
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autotune
-from autotune.compiler.executable.loading import kinds, manifest_of
+from autotune.compiler.executable.loading import kinds, load_manifest
 from targets import network_library
 from targets.manifest import MANIFEST, MOST_ENTRIES, SCHEMA, SEAL, ExecutableError, _seal, read_manifest, write_manifest
 from targets.native_executable import NativeExecutable
@@ -24,7 +24,7 @@ from tests.autotune.compiler.test_executable import layered
 from tests.autotune.graph.nets import feeds
 
 KINDS = tuple(each.format.kind for each in kinds())
-KEPT = {
+STEPWISE = {
     "threads": 2,
     "steps": [{"title": "matmul", "workload": "w", "kernel": "k"}],
     "weights": {"file": "n.weights", "nbytes": 64, "sha256": "0" * 64, "original_nbytes": 64},
@@ -42,14 +42,14 @@ LAUNCH = {
     "tensor_maps": [{"argument": 1}],
     "arguments": [["input", 0, 0], ["weights", 0, 0], ["arena", 64, 0], ["output", 0, 0]],
 }
-WHOLE: dict[str, dict[str, Any]] = {
+EXPECTED: dict[str, dict[str, Any]] = {
     KINDS[0]: {
-        **KEPT,
+        **STEPWISE,
         "files": [{"file": "n.so", "sha256": "0" * 64}],
         "memory": {"arena_bytes": 128, "shared_bytes": 0, "scratch_bytes": 0},
     },
     KINDS[1]: {
-        **KEPT,
+        **STEPWISE,
         "arch": "sm_90",
         "modules": [{"file": "n_kernel0.cubin", "sha256": "0" * 64}],
         "packing": [],
@@ -57,7 +57,7 @@ WHOLE: dict[str, dict[str, Any]] = {
         "memory": {"arena_bytes": 128, "packed_bytes": 0, "workspace_bytes": 0},
     },
     KINDS[2]: {
-        **KEPT,
+        **STEPWISE,
         "device": "vta",
         "constants": [{"name": "c", "shape": [4, 4], "dtype": "float32", "offset": 0}],
         "modules": [{"file": "kernel0.module", "sha256": "0" * 64, "target": "cpu"}],
@@ -119,7 +119,7 @@ def put(manifest: dict[str, Any], at: tuple[Any, ...], value: Any) -> dict[str, 
 
 
 def sealed(kind: str) -> dict[str, Any]:
-    manifest = {"schema": SCHEMA, "kind": kind, **copy.deepcopy(WHOLE[kind])}
+    manifest = {"schema": SCHEMA, "kind": kind, **copy.deepcopy(EXPECTED[kind])}
     return {**manifest, SEAL: _seal(manifest)}
 
 
@@ -139,10 +139,10 @@ JUNK = st.one_of(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_manifest_is_read(kind: str, tmp_path: Path) -> None:
     manifest = sealed(kind)
-    write_manifest({"kind": kind, **WHOLE[kind]}, tmp_path)
-    assert manifest_of(tmp_path) == manifest
+    write_manifest({"kind": kind, **EXPECTED[kind]}, tmp_path)
+    assert load_manifest(tmp_path) == manifest
     (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "threads": 1}))
-    assert manifest_of(tmp_path)["threads"] == 1, "whose to choose it is"
+    assert load_manifest(tmp_path)["threads"] == 1, "whose to choose it is"
 
 
 @given(data=st.data(), resealed=st.booleans())
@@ -155,7 +155,7 @@ def test_any_change_is_refused_or_keeps_the_rules(data: st.DataObject, resealed:
         changed[SEAL] = _seal(changed)
     (tmp_path / MANIFEST).write_text(json.dumps(changed))
     try:
-        found = manifest_of(tmp_path)
+        found = load_manifest(tmp_path)
     except ExecutableError as error:
         assert str(error).startswith(f"{tmp_path / MANIFEST}: ") and len(str(error)) < 600
         return
@@ -181,7 +181,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes, tmp_path: Path) -> 
     ):
         (tmp_path / MANIFEST).write_bytes(text)
         with pytest.raises(ExecutableError, match="a manifest must be "):
-            manifest_of(tmp_path)
+            load_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_the_folder_may_be_moved(folder: Path, network: NativeExecutable) -> Non
 # ------------------------------------------------------------------ entry points
 def entries() -> dict[str, Any]:
     """Two entry points, which share the target, the threads and the weights."""
-    whole = WHOLE[KINDS[0]]
+    whole = EXPECTED[KINDS[0]]
     shared = {key: whole[key] for key in ("target", "threads", "weights")}
     own = {"kind": KINDS[0]} | {key: whole[key] for key in whole if key not in shared}
     return {
@@ -271,7 +271,7 @@ def test_an_entry_point_has_its_own_keys_and_the_shared_ones(tmp_path: Path) -> 
             read_manifest(tmp_path, form, entry)
     with pytest.raises(ExecutableError, match="`kind` must be native or .* or language, but got kind='both'"):
         autotune.load(tmp_path)
-    write_manifest({"kind": KINDS[0], **WHOLE[KINDS[0]]}, tmp_path)
+    write_manifest({"kind": KINDS[0], **EXPECTED[KINDS[0]]}, tmp_path)
     with pytest.raises(ExecutableError, match="`entry` must be left out, as there is one, but got entry='first'"):
         read_manifest(tmp_path, form, "first")
 
@@ -285,7 +285,7 @@ def test_entry_points_that_cannot_be_are_refused(bad: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("offset", [1, 64, -64, 1 << 39])
 def test_constants_outside_the_weights_are_refused(offset: int, tmp_path: Path) -> None:
-    whole = WHOLE["stepwise"]
+    whole = EXPECTED["stepwise"]
     write_manifest({"kind": "stepwise", **put(whole, ("constants", 0, "offset"), offset)}, tmp_path)
     with pytest.raises(ExecutableError, match="offset"):
-        manifest_of(tmp_path)
+        load_manifest(tmp_path)

@@ -18,28 +18,28 @@ import autotune.graph.precision
 from autotune.compiler.checking.check import TOLERANCE, check_network
 from autotune.compiler.checking.lowered import stored_values
 from autotune.compiler.checking.process import RuntimeFailure
-from autotune.compiler.load import Network as Loaded
-from autotune.compiler.load import load_network
 from autotune.compiler.mixed.chooser import AS_OPENVINO, Chooser
 from autotune.compiler.mixed.precision_times import Kernels, Times, saved_seconds
-from autotune.compiler.mixed.settling import settled
+from autotune.compiler.mixed.type_resolution import resolve_types
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network as Loaded
+from autotune.compiler.prepare import load_network
 from autotune.compiler.selection import Limits
 from autotune.compiler.sources import ModelSource, OnnxSource
 from autotune.config import ConfigError, Network, RunConfig
 from autotune.graph.copies import executable_graph
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.model import load_model
-from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.mixed import Mixture, Problem, places_of
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
+from autotune.graph.mixed import Mixture, Problem, list_rounding_sites
 from autotune.graph.passes import optimise
-from autotune.graph.precision import kernels_of, lower_precision
-from autotune.run.workloads import network_of
+from autotune.graph.precision import list_narrow_kernels, lower_precision
+from autotune.run.workloads import import_network
 from autotune.schedule_store import MemoryStore
 from search_space.extras import MissingExtra
 from tests.autotune.compiler.test_network import call, two_layers
 from tests.autotune.fakes import settings_with
-from tests.autotune.graph.random_graphs import inputs_of, random_graph
+from tests.autotune.graph.random_graphs import draw_inputs, random_graph
 from tests.autotune.kept import untuned
 
 SETTINGS = settings_with(threads=1)
@@ -56,7 +56,7 @@ def layers(widths: tuple[int, ...] = (32, 256, 256, 256, 32), fragile: int | Non
     Of the `fragile` one the weights are large and cancel each other on its data, whose columns are alike in pairs.
     """
     rng = np.random.default_rng(0)
-    builder = Builder("layers", {"x": TensorType((16, widths[0]))})
+    builder = GraphBuilder("layers", {"x": TensorType((16, widths[0]))})
     value = "x"
     for number, (k, n) in enumerate(itertools.pairwise(widths)):
         weight = (rng.standard_normal((k, n)) * np.sqrt(2 / k)).astype(np.float32)
@@ -80,7 +80,7 @@ def test_the_bound_is_kept(decibels: float) -> None:
     mixture = chooser(decibels)(layers(), OnnxSource(onnx.ModelProto()))
     assert mixture.measured >= decibels == mixture.wanted
     assert abs(mixture.predicted - mixture.measured) < 3 or not mixture.narrow
-    assert set(mixture.full) | set(mixture.narrow) == set(kernels_of(layers()))
+    assert set(mixture.full) | set(mixture.narrow) == set(list_narrow_kernels(layers()))
     assert [c.name for c in (mixture.front[0], mixture.front[-1])] == ["float32", "bfloat16"]
     assert mixture.seconds <= mixture.front[0].seconds
 
@@ -93,7 +93,9 @@ def test_a_laxer_bound_is_never_slower_and_the_same_seed_chooses_the_same() -> N
 
 def test_a_layer_whose_products_cancel_stays_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        autotune.compiler.mixed.type_problem, "saved_seconds", lambda g, p, *rest: np.ones(len(p) + len(kernels_of(g)))
+        autotune.compiler.mixed.type_problem,
+        "saved_seconds",
+        lambda g, p, *rest: np.ones(len(p) + len(list_narrow_kernels(g))),
     )
     graph = layers(fragile=2)
     mixture = chooser(35.0)(graph, OnnxSource(onnx.ModelProto()))
@@ -105,21 +107,21 @@ def test_a_layer_whose_products_cancel_stays_in_float32(monkeypatch: pytest.Monk
 def test_what_the_sum_misses_is_mended() -> None:
     at = np.stack([np.zeros((4, 4), bool), np.eye(4, dtype=bool)], axis=2)
     problem = Problem(list("abcd"), at, np.ones(4), np.ones((4, 1)), np.ones((4, 2), bool))
-    narrow, noise = settled(problem, 4.0, lambda bits: 1.9 * bits.sum())
+    narrow, noise = resolve_types(problem, 4.0, lambda bits: 1.9 * bits.sum())
     assert narrow.sum() == 2 and noise == pytest.approx(3.8)
-    narrow, noise = settled(problem, 2.0, lambda bits: 0.5 * bits.sum())
+    narrow, noise = resolve_types(problem, 2.0, lambda bits: 0.5 * bits.sum())
     assert narrow.sum() == 4 and noise == 2.0
-    assert not settled(problem, 2.0, lambda bits: 100.0 * bits.any())[0].any()
-    assert not settled(problem, 0.0, lambda bits: 0.0)[0].any()
+    assert not resolve_types(problem, 2.0, lambda bits: 100.0 * bits.any())[0].any()
+    assert not resolve_types(problem, 0.0, lambda bits: 0.0)[0].any()
 
 
 def test_a_network_of_it_agrees_with_numpy_kernel_by_kernel(model: onnx.ModelProto) -> None:
     graph = optimise(import_model(model))
-    first = kernels_of(graph)[0]
+    first = list_narrow_kernels(graph)[0]
 
     def choose(graph: Graph, source: ModelSource) -> Mixture:
         found = chooser()(graph, source)
-        return replace(found, full=(first,), narrow=tuple(n for n in kernels_of(graph) if n != first))
+        return replace(found, full=(first,), narrow=tuple(n for n in list_narrow_kernels(graph) if n != first))
 
     network = load_network(model, "two", CompileOptions(precision="mixed"), choose=choose)
     check = check_network(network, SCHEDULES, SETTINGS)
@@ -132,10 +134,10 @@ def test_random_mixtures(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(autotune.graph.precision, "FEW_CHANNELS", 0)
     graph = optimise(random_graph(seed))
     rng = np.random.default_rng(seed)
-    full = [name for name in kernels_of(graph) if rng.random() < 0.5]
+    full = [name for name in list_narrow_kernels(graph) if rng.random() < 0.5]
     lowered = executable_graph(lower_precision(graph, "bfloat16", full))
     network = Loaded("random", onnx.ModelProto(), lowered, (), precision="mixed")
-    _, errors = stored_values(network, SCHEDULES, SETTINGS, inputs_of(graph), tmp_path)
+    _, errors = stored_values(network, SCHEDULES, SETTINGS, draw_inputs(graph), tmp_path)
     assert max(errors.values(), default=0.0) < TOLERANCE, errors
 
 
@@ -144,11 +146,11 @@ def test_a_choice_of_the_same_graph_and_accuracy_is_taken(tmp_path: Path, monkey
     before = chooser(55.0)(graph, OnnxSource(onnx.ModelProto()))
     kept.write_text(json.dumps(before.to_json()))
     monkeypatch.setattr(autotune.compiler.mixed.chooser, "sensitivities", lambda *rest: pytest.fail("chosen anew"))
-    assert chooser(55.0, kept=kept)(graph, OnnxSource(onnx.ModelProto())) == before
+    assert chooser(55.0, earlier=kept)(graph, OnnxSource(onnx.ModelProto())) == before
     with pytest.raises(pytest.fail.Exception, match="chosen anew"):
-        chooser(54.0, kept=kept)(graph, OnnxSource(onnx.ModelProto()))
+        chooser(54.0, earlier=kept)(graph, OnnxSource(onnx.ModelProto()))
     with pytest.raises(pytest.fail.Exception, match="chosen anew"):
-        chooser(55.0, kept=kept)(layers((32, 64, 32)), OnnxSource(onnx.ModelProto()))
+        chooser(55.0, earlier=kept)(layers((32, 64, 32)), OnnxSource(onnx.ModelProto()))
 
 
 def test_a_choice_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_choice_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"front": []}'):
         kept.write_text(text)
         with pytest.raises(ValueError, match=r"`.*precision.json` must be a choice that a run wrote, but reading it"):
-            chooser(kept=kept)(layers(), OnnxSource(onnx.ModelProto()))
+            chooser(earlier=kept)(layers(), OnnxSource(onnx.ModelProto()))
 
 
 def test_data_without_a_set_is_refused(tmp_path: Path) -> None:
@@ -167,9 +169,9 @@ def test_data_without_a_set_is_refused(tmp_path: Path) -> None:
 
 def test_seconds_of_places_add_up_to_the_whole() -> None:
     graph = layers()
-    wide, narrow = (Kernels(graph, "bfloat16", full) for full in (kernels_of(graph), ()))
+    wide, narrow = (Kernels(graph, "bfloat16", full) for full in (list_narrow_kernels(graph), ()))
     times = Times(SCHEDULES, {})
-    places = places_of(graph)
+    places = list_rounding_sites(graph)
     saved = saved_seconds(graph, places, wide, narrow, times, 1e9)
     assert len(narrow.casts) == 1 and narrow.origin(narrow.casts[0].output) == "x"
     assert saved.sum() == pytest.approx(wide.seconds(times) - narrow.seconds(times))
@@ -178,7 +180,7 @@ def test_seconds_of_places_add_up_to_the_whole() -> None:
 
 def test_one_measurement_scales_the_estimates_of_the_others() -> None:
     graph = layers()
-    wide, narrow = (Kernels(graph, "bfloat16", full) for full in (kernels_of(graph), ()))
+    wide, narrow = (Kernels(graph, "bfloat16", full) for full in (list_narrow_kernels(graph), ()))
     first, second = (wide.groups[name].workload for name in ("layer0", "layer1"))
     narrowed = narrow.groups["layer0"].workload
     assert first is not None and second is not None and narrowed is not None
@@ -215,7 +217,7 @@ def test_as_openvino_asks_it_without_a_hint(model: onnx.ModelProto) -> None:
 
 
 def test_a_network_without_floats_to_give_is_refused() -> None:
-    builder = Builder("integers", {"x": TensorType((4, 8))})
+    builder = GraphBuilder("integers", {"x": TensorType((4, 8))})
     graph = builder.finish([builder.add("cast", ["x"], dtype="int32")])
     with pytest.raises(ValueError, match="`precision` must be of one type for a network without outputs in float32"):
         chooser()(graph, OnnxSource(onnx.ModelProto()))
@@ -268,5 +270,5 @@ def test_a_run_keeps_its_choice_and_tells_what_is_in_which_type(tmp_path: Path) 
         measure={"threads": 1},
         network={"precision": "mixed", "accuracy": 45},
     )
-    again = network_of(read).mixture
+    again = import_network(read).mixture
     assert again is not None and again.to_json() == mixture

@@ -16,13 +16,13 @@ from autotune.compiler.build import compile_network, make_feeds
 from autotune.compiler.checking.check import TOLERANCE, check_network
 from autotune.compiler.checking.lowered import stored_values
 from autotune.compiler.checking.timing import time_network
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.sources import OnnxSource
-from autotune.compiler.tasks import types_of
+from autotune.compiler.tasks import element_types
 from autotune.graph.copies import executable_graph
 from autotune.graph.frontends.onnx.model import inferred, load_model
-from autotune.graph.ir import Builder, TensorType
+from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.early_means import EarlyMeans
 from autotune.tracking import facts
@@ -34,7 +34,7 @@ from tests.autotune.fakes import settings_with
 from tests.autotune.graph.narrow_models import narrowed, rounded_everywhere
 from tests.autotune.graph.random_graphs import random_graph
 from tests.autotune.kept import untuned
-from tests.autotune.tracking.test_tracker import world_of
+from tests.autotune.tracking.test_tracker import make_world
 
 SETTINGS = settings_with(threads=1)
 SCHEDULES = untuned(SETTINGS)
@@ -47,19 +47,19 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return inferred(narrowed(whole, request.param))
 
 
-def dtype_of(model: onnx.ModelProto) -> str:
+def input_dtype(model: onnx.ModelProto) -> str:
     return str(onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type))
 
 
 def test_it_agrees_with_numpy_and_lies_no_further_from_float32_than_the_model(model: onnx.ModelProto) -> None:
     network = load_network(model, "two")
     check = check_network(network, SCHEDULES, SETTINGS)
-    assert network.precision == dtype_of(model)
+    assert network.precision == input_dtype(model)
     assert check.max_error < TOLERANCE
     assert {network.graph.type(name).dtype for name in network.graph.outputs} == {network.precision}
     assert check.rounding["y"].decibels > {"float16": 55, "bfloat16": 35}[network.precision]
     assert "with the model as it is lies" in check.note
-    assert all(network.precision in types_of(task.workload) for task in network.tasks)
+    assert all(network.precision in element_types(task.workload) for task in network.tasks)
 
 
 def test_what_was_read_wrong_is_told(model: onnx.ModelProto) -> None:
@@ -83,7 +83,7 @@ def test_what_was_read_wrong_is_told(model: onnx.ModelProto) -> None:
     ],
 )
 def test_what_excludes_it_is_told(model: onnx.ModelProto, keys: dict[str, Any], rule: str) -> None:
-    dtype = dtype_of(model)
+    dtype = input_dtype(model)
     given = {key: NARROW[dtype == NARROW[0]] if value == "other" else value for key, value in keys.items()}
     with pytest.raises(ValueError, match=rule.format(dtype)):
         load_network(model, "two", CompileOptions(**given))
@@ -147,7 +147,7 @@ def test_conversions_keep_infinity_and_nan_and_round_to_even(tmp_path: Path) -> 
     numbers = np.array(
         [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, 7e4, 65519.0, 65520.0, 1e-8, 6e-5, 1.00390625, 3.3], "f4"
     )
-    b = Builder("conversions", {"x": TensorType(numbers.shape), "h": TensorType(numbers.shape, "float16")})
+    b = GraphBuilder("conversions", {"x": TensorType(numbers.shape), "h": TensorType(numbers.shape, "float16")})
     outputs = [b.add("cast", [name], dtype=dtype) for name, dtype in (("x", "bfloat16"), ("x", "float16"))]
     outputs += [b.add("cast", ["h"], dtype="bfloat16"), b.add("cast", ["h"], dtype="float32")]
     outputs.append(b.add("cast", [b.add("less", ["x", "h"])], dtype="bfloat16"))
@@ -168,7 +168,7 @@ def test_conversions_keep_infinity_and_nan_and_round_to_even(tmp_path: Path) -> 
 def test_a_model_of_float32_is_no_narrow_one(tmp_path: Path) -> None:
     network = load_network(load_model(str(two_layers(tmp_path / "two.onnx"))), "two")
     assert network.precision == "float32"
-    assert {types_of(task.workload) for task in network.tasks} == {"float32"}
+    assert {element_types(task.workload) for task in network.tasks} == {"float32"}
 
 
 def test_a_run_tells_precision_and_decibels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_a_run_tells_precision_and_decibels(tmp_path: Path, monkeypatch: pytest.
     assert network["precision"] == "bfloat16" and network["reference"] is None
     assert 30 < network["rounding"]["y"]["decibels"] < 90
     assert facts.network_metrics(network)["network.rounding.y.decibels"] == network["rounding"]["y"]["decibels"]
-    (tracked, *_) = world_of(tmp_path / "out").runs.values()
+    (tracked, *_) = make_world(tmp_path / "out").runs.values()
     assert tracked["tags"]["precision"] == "bfloat16"
     assert "network.rounding.y.decibels" in {point.name for point in tracked["points"]}
     assert call("report", tmp_path / "out").exit_code == 0

@@ -17,16 +17,16 @@ from typer.testing import CliRunner, Result
 
 import autotune
 from autotune.cli.app import app
-from autotune.compiler import deploy
+from autotune.compiler import finalize
 from autotune.compiler.build import write_network
-from autotune.compiler.checking.benched import kept
+from autotune.compiler.checking.benched import read_timings
 from autotune.compiler.checking.comparison import relative_error
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits, extra_bytes, select
 from autotune.compiler.sources import with_checkpoints
-from autotune.compiler.tasks import tasks_of
+from autotune.compiler.tasks import list_tasks
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.ir import Graph
@@ -85,7 +85,7 @@ def two_layers(path: Path, scale: float = 1.0, shape: tuple[int, ...] = SHAPE) -
 def call(*arguments: object) -> Result:
     """The command line; what it times it times no better than a test needs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deploy, "TURNS", 2)
+        patch.setattr(finalize, "TURNS", 2)
         return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
@@ -182,13 +182,13 @@ def test_what_was_timed_is_kept_for_the_report(run: tuple[Path, Result], tmp_pat
     (narrow / "summary.json").write_text(json.dumps(summary))
     done = call("bench", run[0], "--turns", 1, "--against", "onnxruntime", "--also", narrow)
     assert done.exit_code == 0, done.output
-    rows = {row["title"]: row for row in kept(folder, folder / "network")}
+    rows = {row["title"]: row for row in read_timings(folder, folder / "network")}
     assert set(rows) == {"autotune float32", "autotune bfloat16", "ONNX Runtime float32"}
     assert rows["ONNX Runtime float32"]["exact"] and rows["autotune float32"]["decibels"] > 90
     manifest = folder / "network" / "manifest.json"
     text = manifest.read_text()
     manifest.write_text(text + " ")
-    assert kept(folder, folder / "network") == [], "of another executable"
+    assert read_timings(folder, folder / "network") == [], "of another executable"
     manifest.write_text(text)
     (folder / "bench.json").write_text("{}")
     done = call("report", folder)
@@ -250,7 +250,7 @@ def test_equal_kernels_are_one_task_of_their_weight() -> None:
     network = load_network(load_model("squeezenet"), "squeezenet")
     assert len(network.tasks) == 23 and sum(task.weight for task in network.tasks) == 31
     assert len({task.name for task in network.tasks}) == 23
-    assert [task.name for task in tasks_of(network.graph)] == [task.name for task in network.tasks]
+    assert [task.name for task in list_tasks(network.graph)] == [task.name for task in network.tasks]
 
 
 def record(task: Task, algorithm: str, seconds: float) -> Record:
@@ -283,14 +283,17 @@ def test_limits_decide_between_algorithms() -> None:
         record(large, "winograd4", 3.5),
     ]
 
-    def chosen_of(limits: Limits) -> dict[str, str]:
+    def select_algorithms(limits: Limits) -> dict[str, str]:
         store = RecordStore(records, limits.allowed)
         return {each.workload.key: each.algorithm for each in select([small, large], store, Settings(), limits)}
 
-    assert set(chosen_of(Limits()).values()) == {"winograd4"}
+    assert set(select_algorithms(Limits()).values()) == {"winograd4"}
     most = 2 * extra_bytes(conv, "winograd4")
-    assert chosen_of(Limits(max_extra_bytes=most)) == {small.workload.key: "winograd4", large.workload.key: "direct"}
-    assert set(chosen_of(Limits(max_extra_bytes=0)).values()) == {"direct"}
+    assert select_algorithms(Limits(max_extra_bytes=most)) == {
+        small.workload.key: "winograd4",
+        large.workload.key: "direct",
+    }
+    assert set(select_algorithms(Limits(max_extra_bytes=0)).values()) == {"direct"}
 
 
 @pytest.mark.parametrize("quantise", [None, "int8"])

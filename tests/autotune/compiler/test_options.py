@@ -9,7 +9,7 @@ import pytest
 from autotune.compiler.executable.shapes import ShapeSet
 from autotune.compiler.modes import quantisation_mode
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.pipeline import make_pipeline
 from autotune.config import ConfigError
 from autotune.graph.passes.early_means import EarlyMeans
 from targets import registry
@@ -18,7 +18,7 @@ OPEN = ShapeSet.of({"n": (1, 8)})
 
 
 @pytest.mark.parametrize(
-    ("given", "rule"),
+    ("arguments", "rule"),
     [
         ({"precision": "float64"}, "`precision` must be one of float32, bfloat16, float16, mixed, but got"),
         ({"quantise": "int4"}, "`quantise` must be one of int8, shift8, weights8, weights4, but got quantise='int4'"),
@@ -37,10 +37,10 @@ OPEN = ShapeSet.of({"n": (1, 8)})
         ),
     ],
 )
-def test_what_excludes_each_other_is_refused(given: dict[str, Any], rule: str) -> None:
-    device = registry.get(given.pop("device")) if "device" in given else None
+def test_what_excludes_each_other_is_refused(arguments: dict[str, Any], rule: str) -> None:
+    device = registry.get(arguments.pop("device")) if "device" in arguments else None
     with pytest.raises((ValueError, ConfigError), match=rule):
-        CompileOptions(device=device, **given)
+        CompileOptions(device=device, **arguments)
 
 
 def test_names_become_modes() -> None:
@@ -53,12 +53,12 @@ def test_names_become_modes() -> None:
 def test_a_device_needs_an_instruction_on_blocks() -> None:
     options = CompileOptions(device=registry.get("cpu"), quantise=quantisation_mode("shift8"))
     with pytest.raises(ValueError, match="`device` must be a target with a matrix instruction on blocks"):
-        pipeline_of(options)
+        make_pipeline(options)
 
 
 def test_passes_follow_the_options() -> None:
-    def names(**given: Any) -> list[str]:
-        return [step.name for step in pipeline_of(CompileOptions(registry.get("cpu"), **given)).passes]
+    def names(**options: Any) -> list[str]:
+        return [step.name for step in make_pipeline(CompileOptions(registry.get("cpu"), **options)).passes]
 
     plain = names()
     assert plain[:3] == ["unroll_loops", "optimise", "check_types"] and plain[-1] == "copy_views"

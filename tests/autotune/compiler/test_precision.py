@@ -14,15 +14,15 @@ import autotune.compiler.checking.probing
 import autotune.graph.precision
 from autotune.compiler.checking.check import TOLERANCE, check_network
 from autotune.compiler.checking.lowered import error_beyond_a_step, rounding_of_kernels, stored_values
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.model import load_model
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
 from autotune.graph.precision import lower_precision
@@ -31,7 +31,7 @@ from search_space.operators import winograd
 from targets import registry
 from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import settings_with
-from tests.autotune.graph.random_graphs import inputs_of, random_graph
+from tests.autotune.graph.random_graphs import draw_inputs, random_graph
 from tests.autotune.kept import untuned
 
 SETTINGS = settings_with(threads=1)
@@ -97,7 +97,7 @@ def test_an_allowance_is_of_the_largest_element() -> None:
 @pytest.mark.parametrize("keys", [32, 33])
 def test_attention_as_one_kernel(keys: int, tmp_path: Path) -> None:
     shapes = {"q": (2, 20, 8), "k": (2, 8, keys), "v": (2, keys, 5), "mask": (20, keys)}
-    b = Builder("attention", {name: TensorType(shape) for name, shape in shapes.items()})
+    b = GraphBuilder("attention", {name: TensorType(shape) for name, shape in shapes.items()})
     scores = b.add("add", [b.add("batch_matmul", ["q", "k"]), "mask"])
     rows = b.add("softmax", [b.add("reshape", [scores], shape=(40, keys))])
     graph = b.finish([b.add("batch_matmul", [b.add("reshape", [rows], shape=(2, 20, keys)), "v"])])
@@ -128,7 +128,7 @@ def test_random_graphs(seed: int, dtype: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(autotune.graph.precision, "FEW_CHANNELS", 0)
     graph = optimise(random_graph(seed))
     lowered = executable_graph(lower_precision(graph, dtype))
-    feeds = inputs_of(graph)
+    feeds = draw_inputs(graph)
     assert [lowered.type(n) for n in lowered.outputs] == [graph.type(n) for n in graph.outputs]
     network = Network("random", onnx.ModelProto(), lowered, (), precision=dtype)
     _, errors = stored_values(network, SCHEDULES, SETTINGS, feeds, tmp_path)
@@ -142,7 +142,7 @@ def test_random_graphs(seed: int, dtype: str, tmp_path: Path, monkeypatch: pytes
 def test_convolutions_of_few_channels_are_lowered_where_groups_have_pairs_of_them(
     channels: int, groups: int, lowered: bool
 ) -> None:
-    b = Builder("layer", {"x": TensorType((1, 6, 6, channels))})
+    b = GraphBuilder("layer", {"x": TensorType((1, 6, 6, channels))})
     weight = b.constant(np.ones((3, 3, channels // groups, 16), np.float32))
     attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": groups}
     graph = lower_precision(b.finish([b.add("conv2d", ["x", weight], **attrs)]), "bfloat16")
@@ -159,7 +159,7 @@ def test_copies_keep_their_type_and_what_computes_gives_float32() -> None:
 @pytest.mark.parametrize("post", [False, True])
 def test_what_a_transformer_carries_from_layer_to_layer_is_not_rounded(post: bool) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("block", {"x": TensorType((8, 32))})
+    b = GraphBuilder("block", {"x": TensorType((8, 32))})
 
     def layer(value: str, columns: int = 32) -> str:
         rows = b.type(value).shape[-1]

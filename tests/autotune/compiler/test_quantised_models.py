@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 import autotune
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.model import load_model
 from tests.autotune.compiler.test_network import call

@@ -10,10 +10,10 @@ import pytest
 from onnx import helper
 
 from autotune.compiler.checking.check import check_network
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.frontends.onnx.model import inferred
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.onnx_models import model_from
@@ -55,7 +55,7 @@ def test_the_layer_agrees_with_onnx_runtime(name: str) -> None:
 def read(channels: int = 3, **readers: str) -> Graph:
     """An image turned round, and what reads it."""
     rng = np.random.default_rng(0)
-    b = Builder("image", {"x": TensorType((1, channels, 8, 10))})
+    b = GraphBuilder("image", {"x": TensorType((1, channels, 8, 10))})
     image = b.add("transpose", ["x"], axes=(0, 2, 3, 1))
     weight = b.constant(rng.standard_normal((3, 3, channels, 16)).astype(np.float32), "weight")
     outputs = []

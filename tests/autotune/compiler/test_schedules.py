@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from autotune.compiler import crew, schedules
-from autotune.compiler.cache.kernels import symbol_of
+from autotune.compiler import compile_workers, schedules
+from autotune.compiler.cache.kernels import symbol_name
 from autotune.compiler.schedules import FEWEST, Schedules
 from autotune.compiler.selection import Limits, extra_bytes
 from autotune.config import ConfigError
-from autotune.schedule import Kernel, Schedule, kernel_of, module_of
+from autotune.schedule import KernelSpec, Schedule, build_module, kernel_from_json
 from autotune.schedule_store import ScheduledWorkload
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
@@ -31,7 +31,7 @@ WORKLOADS = [Workload("matmul", {"m": 8 * n, "n": 16, "k": 8}) for n in range(1,
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (schedules, crew):
+    for module in (schedules, compile_workers):
         monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
 
 
@@ -51,7 +51,7 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("every schedule must be at hand")
 
     with monkeypatch.context() as context:
-        context.setattr("autotune.tuner.untimed.by_roofline", none)
+        context.setattr("autotune.tuner.untimed.select_by_roofline", none)
         found = [chosen(workload) for workload in WORKLOADS]
         chosen.prepare(WORKLOADS)  # nothing is missing
     assert found == of_one_by_one(WORKLOADS, SETTINGS, limits)
@@ -84,13 +84,13 @@ def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch
 def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Child processes do not measure the machine again, since their figures would differ."""
     asked: list[Any] = []
-    child = crew.Child
+    child = compile_workers.Child
 
     def noted(options: Any, program: str) -> Any:
         asked.append(options["hardware"]["cpu"])
         return child(options, program)
 
-    monkeypatch.setattr(crew, "Child", noted)
+    monkeypatch.setattr(compile_workers, "Child", noted)
     with closing(Schedules(None, SETTINGS)) as chosen:
         chosen.prepare(WORKLOADS)
     assert asked == [registry.get("cpu").hardware.to_json()] * 2
@@ -99,7 +99,7 @@ def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("count", [1, FEWEST - 1])
 @pytest.mark.usefixtures("two_cores")
 def test_few_are_chosen_without_processes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "Child", None)
+    monkeypatch.setattr(compile_workers, "Child", None)
     Schedules(None, SETTINGS).prepare(WORKLOADS[:count])
 
 
@@ -112,14 +112,14 @@ def test_a_workload_without_a_schedule_says_why() -> None:
 
 @pytest.mark.usefixtures("two_cores")
 def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    child = crew.Child
+    child = compile_workers.Child
 
     def doomed(options: Any, program: str) -> Any:
         made = child(options, program)
         os.kill(made.pid, signal.SIGKILL)
         return made
 
-    monkeypatch.setattr(crew, "Child", doomed)
+    monkeypatch.setattr(compile_workers, "Child", doomed)
     chosen = Schedules(None, SETTINGS)
     with closing(chosen), pytest.raises(RuntimeError, match="must stay alive, but it was killed"):
         chosen.prepare(WORKLOADS)
@@ -130,11 +130,11 @@ def test_processes_build_what_this_one_would() -> None:
     """Kernels come in the order in which they are asked for, the same to the byte, whoever has built them."""
     chosen = Schedules(None, SETTINGS)
     chosen.prepare(WORKLOADS)
-    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    kernels = [KernelSpec(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
         found = [module.to_bytes() for module in chosen.built(kernels)]
         again = [module.to_bytes() for module in chosen.built(kernels[::-1])]
-    alone = [module_of(kernel, SETTINGS.target).to_bytes() for kernel in kernels]
+    alone = [build_module(kernel, SETTINGS.target).to_bytes() for kernel in kernels]
     assert found == alone
     assert again == alone[::-1]
 
@@ -143,7 +143,7 @@ def test_processes_build_what_this_one_would() -> None:
 def test_answers_that_nobody_waits_for_are_not_taken_for_others() -> None:
     chosen = Schedules(None, SETTINGS)
     chosen.prepare(WORKLOADS)
-    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    kernels = [KernelSpec(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
         given_up = chosen.built(kernels)
         next(given_up)
@@ -159,14 +159,16 @@ def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeyp
     with closing(Schedules(None, SETTINGS)) as chosen:
         if processes:
             chosen.prepare(WORKLOADS)
-        found = [Kernel(w, s, {}, str(symbol_of(w, s, {}, target))) for w, s in ((w, chosen(w)) for w in WORKLOADS)]
-        alone = [module_of(kernel, target).to_bytes() for kernel in found]
+        found = [
+            KernelSpec(w, s, {}, str(symbol_name(w, s, {}, target))) for w, s in ((w, chosen(w)) for w in WORKLOADS)
+        ]
+        alone = [build_module(kernel, target).to_bytes() for kernel in found]
 
         def none(*_: Any, **__: Any) -> Any:
             raise AssertionError("every kernel must be at hand")
 
-        monkeypatch.setattr(schedules, "module_of", none)
-        monkeypatch.setattr(crew.Child, "send", none)
+        monkeypatch.setattr(schedules, "build_module", none)
+        monkeypatch.setattr(compile_workers.Child, "send", none)
         assert [module.to_bytes() for module in chosen.built(found)] == alone
 
 
@@ -174,16 +176,16 @@ def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeyp
 def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
     chosen = Schedules(None, SETTINGS)
     chosen.prepare(WORKLOADS)
-    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
-    kernels[3] = Kernel(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
+    kernels = [KernelSpec(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    kernels[3] = KernelSpec(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
     found = []
     with closing(chosen), pytest.raises(ScheduleError) as here:
         found.extend(chosen.built(kernels))
     with pytest.raises(ScheduleError) as alone:
-        module_of(kernels[3], SETTINGS.target)
+        build_module(kernels[3], SETTINGS.target)
     assert str(here.value) == str(alone.value)
 
 
 def test_a_kernel_is_the_same_as_plain_data() -> None:
-    kernel = Kernel(WORKLOADS[0], Schedules(None, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
-    assert kernel_of(json.loads(json.dumps(kernel.to_json()))) == kernel
+    kernel = KernelSpec(WORKLOADS[0], Schedules(None, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
+    assert kernel_from_json(json.loads(json.dumps(kernel.to_json()))) == kernel

@@ -10,10 +10,10 @@ import pytest
 
 from autotune.tuner.open_traces import open_trace
 from autotune.tuner.settings import Settings
-from autotune.tuner.sizes.choice import Timed, choose_schedules, divide_sizes, mean_of
+from autotune.tuner.sizes.choice import Timed, choose_schedules, compute_objective, divide_sizes
 from autotune.tuner.sizes.opening import Opening, opened, openings, state_at
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from costmodel.features.extractor import FeatureExtractor
 from search_space import te, workloads
 from search_space.ir.expr import lift
@@ -23,10 +23,10 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import exchanged
 from search_space.schedule.steps import Annotate, Fuse, Split
 from search_space.schedule.trace import Trace
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
-from targets.cpu.storage import place
+from targets.cpu.storage import plan_storage
 from tests.autotune.tuner.test_tune_sizes import layer
 from tests.interpreter import interpret
 
@@ -125,11 +125,11 @@ def test_sums_of_open_attention_stay_in_registers(found_at: int) -> None:
     """Both products keep their sums there, whatever remains of rows and columns; memory takes three times as long."""
     target = registry.get("cpu")
     workload = Workload.of(heads(found_at))
-    trace = by_roofline(Task("attention", workload), Settings(target, 0)).trace
+    trace = select_by_roofline(Task("attention", workload), Settings(target, 0)).trace
     for one in (trace, exchanged(trace)):
         assert one is not None
         program = opened(heads, one, found_at, 200)
-        storage, _, _ = place(program)
+        storage, _, _ = plan_storage(program)
         scopes = {name: buffer.scope for name, buffer in program.buffers.items()}
         local = [name for name, scope in scopes.items() if scope == "local"]
         assert len(local) > 2 and {storage[name].kind for name in local} == {"register"}
@@ -164,7 +164,7 @@ def test_a_trace_whose_tiles_go_by_columns_computes_the_same() -> None:
             continue
         found += 1
         assert other != traces[0] and exchanged(other) is not None
-        program = program_of(workload, sketch.algorithm, other)
+        program = make_program(workload, sketch.algorithm, other)
         kernel = target.load(target.build(program))
         np.testing.assert_allclose(kernel.bind(inputs).run(2), workload.reference(*inputs), rtol, atol)
     assert found
@@ -243,8 +243,8 @@ def test_schedules_are_chosen_by_the_objective() -> None:
 
 def test_objectives_are_means_over_the_distribution() -> None:
     weights, seconds, best = np.array([1.0, 3.0]), np.array([4.0, 8.0]), np.array([2.0, 8.0])
-    assert mean_of("mean", weights, seconds, best) == pytest.approx(7.0)
-    assert mean_of("geomean", weights, seconds, best) == pytest.approx(2**0.25)
+    assert compute_objective("mean", weights, seconds, best) == pytest.approx(7.0)
+    assert compute_objective("geomean", weights, seconds, best) == pytest.approx(2**0.25)
 
 
 def tiles(rows: int, low: int, seconds: dict[int, float], high: int = 40) -> Timed:

@@ -19,8 +19,8 @@ import autotune.compiler.checking.probing
 from autotune.compiler.build import compile_network, make_feeds
 from autotune.compiler.checking.check import check_network
 from autotune.compiler.executable.stepwise import StepwiseExecutable
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.schedules import Schedules
 from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
@@ -82,11 +82,11 @@ def probed(network: Network) -> tuple[Network, list[str]]:
     ), names
 
 
-def assert_exact(network: Network, place: Path, least: int) -> StepwiseExecutable:
+def assert_exact(network: Network, folder: Path, least: int) -> StepwiseExecutable:
     """Every integer is the reference's; what is computed of them in floats is within rounding."""
     whole, names = probed(network)
     assert len(names) >= least
-    executable = compile_network(whole, schedules(), place, SETTINGS)
+    executable = compile_network(whole, schedules(), folder, SETTINGS)
     assert isinstance(executable, StepwiseExecutable)
     for seed in (1, 2):
         feeds = make_feeds(network, seed)
@@ -174,10 +174,10 @@ def test_the_check_sees_one_number_that_is_one_off(
     assert network.graph.type(name).dtype == dtype
     compile_whole = autotune.compiler.checking.check.compile_network
 
-    def changed(network: Network, schedules: Schedules, place: Path, settings: Settings) -> object:
+    def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> object:
         constants = {**network.graph.constants, name: network.graph.constants[name] + np.ones((), dtype)}
         graph = Graph(network.graph.name, network.graph.inputs, constants, network.graph.nodes, network.graph.outputs)
-        return compile_whole(replace(network, graph=graph), schedules, place, settings)
+        return compile_whole(replace(network, graph=graph), schedules, folder, settings)
 
     for module in (autotune.compiler.checking.check, autotune.compiler.checking.probing):
         monkeypatch.setattr(module, "compile_network", changed)

@@ -17,8 +17,8 @@ import autotune.compiler.checking.probing
 import autotune.graph.precision
 from autotune.compiler.checking.check import TOLERANCE, check_network
 from autotune.compiler.checking.lowered import stored_values
-from autotune.compiler.load import Network, load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.selection import Limits
 from autotune.config import Quantisation
 from autotune.graph.copies import executable_graph
@@ -27,7 +27,7 @@ from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import ByteLayers, Mixture, in_types, noise_between, sensitivities
 from autotune.graph.passes import optimise
-from autotune.graph.precision import kernels_of
+from autotune.graph.precision import list_narrow_kernels
 from autotune.graph.quantise import random_feeds
 from tests.autotune.compiler.test_mixed import chooser
 from tests.autotune.compiler.test_mixed import layers as products
@@ -48,7 +48,7 @@ def in_three_types(graph: Graph, seed: int) -> Graph:
     rng = np.random.default_rng(seed)
     layers = ByteLayers.of(graph, seed, Quantisation(least_decibels=0, inputs=2))
     in_bytes = [name for name in layers.names if rng.random() < 0.5] if layers is not None else []
-    narrow = [name for name in kernels_of(graph) if name not in in_bytes and rng.random() < 0.5]
+    narrow = [name for name in list_narrow_kernels(graph) if name not in in_bytes and rng.random() < 0.5]
     return in_types(graph, "bfloat16", narrow, in_bytes, layers)
 
 
@@ -115,7 +115,7 @@ byte_chooser = partial(chooser, settings=DOTS, limits=Limits(hardware=DOTS.targe
 
 def test_layers_on_bytes_are_chosen_where_the_bound_allows_them() -> None:
     found = [byte_chooser(decibels, int8=INT8)(products(), onnx.ModelProto()) for decibels in (60.0, 40.0, 30.0)]
-    kernels = set(kernels_of(products()))
+    kernels = set(list_narrow_kernels(products()))
     for mixture in found:
         assert mixture.measured >= mixture.wanted
         assert {*mixture.full, *mixture.narrow, *mixture.int8} == kernels and mixture.bytes_allowed
@@ -131,7 +131,7 @@ def test_layers_on_bytes_are_chosen_where_the_bound_allows_them() -> None:
 def test_noise_of_bytes_adds_up() -> None:
     graph = products()
     layers = ByteLayers.of(graph, 0, INT8)
-    assert layers is not None and set(layers.names) == set(kernels_of(graph))
+    assert layers is not None and set(layers.names) == set(list_narrow_kernels(graph))
     feeds = random_feeds(graph.inputs, 1, 2)
     noise = sensitivities(graph, layers.places, feeds, layers.rounded)
     lowered = in_types(graph, "bfloat16", (), layers.names, layers)
@@ -146,15 +146,15 @@ def test_a_residual_is_a_place_of_the_layer_that_adds_it() -> None:
     read = {node.name: node.inputs for node in graph.nodes}
     values = [place for place in layers.places if place.values]
     added = [(place.name, n) for place in values for n in place.kernels if place.name not in read[n]]
-    assert len(added) == sum(node.op == "add_widened" for node in layers.whole.graph.nodes) > 0
+    assert len(added) == sum(node.op == "add_widened" for node in layers.quantised.graph.nodes) > 0
 
 
 def test_a_choice_without_bytes_is_not_taken_where_they_are_allowed(tmp_path: Path) -> None:
     kept = tmp_path / "precision.json"
     before = byte_chooser(30.0)(products(), onnx.ModelProto())
     kept.write_text(json.dumps(before.to_json()))
-    assert byte_chooser(30.0, kept=kept)(products(), onnx.ModelProto()) == before
-    again = byte_chooser(30.0, kept=kept, int8=INT8)(products(), onnx.ModelProto())
+    assert byte_chooser(30.0, earlier=kept)(products(), onnx.ModelProto()) == before
+    again = byte_chooser(30.0, earlier=kept, int8=INT8)(products(), onnx.ModelProto())
     assert again.int8 and again != before
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from targets import network_library
 from targets.native_executable import NativeExecutable
 from tests.autotune.compiler.test_compile import compiled
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 def product(seed: int = 0) -> Graph:
     """A product that is large enough for two threads."""
     factors = np.random.default_rng(seed).standard_normal((128, 64)).astype(np.float32)
-    b = Builder("product", {"x": TensorType((512, 128))})
+    b = GraphBuilder("product", {"x": TensorType((512, 128))})
     return b.finish([b.add("matmul", ["x", b.constant(factors)])])
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from autotune.compiler.executable.compile import Compiler
 from autotune.compiler.executable.loading import load
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.config import ConfigError
-from autotune.graph.errors import GraphError, ModelError
-from autotune.graph.ir import Array, Builder, Graph
+from autotune.graph.errors import GraphError, UnsupportedModelError
+from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.tuner.settings import Settings
 from targets.base import BuildError
 from tests.autotune.fakes import settings_with
@@ -29,7 +29,7 @@ from tests.autotune.graph.conformance import Case, cases, outside, passing
 TOGETHER = 40
 """Tests of one executable: it costs a linker and a process for each core that chooses schedules."""
 
-REFUSED = (AssertionError, BuildError, ConfigError, GraphError, ModelError)
+REFUSED = (AssertionError, BuildError, ConfigError, GraphError, UnsupportedModelError)
 """Errors by which an operator shows that it is not supported, or computes something else."""
 
 
@@ -87,7 +87,7 @@ def _run(graphs: Sequence[Graph], cases: Sequence[Case], schedules: Schedules, s
 def side_by_side(graphs: Sequence[Graph]) -> Graph:
     """One graph of the inputs, nodes and outputs of all, one after another."""
     inputs = {f"g{i}.{name}": kind for i, graph in enumerate(graphs) for name, kind in graph.inputs.items()}
-    builder = Builder("conformance", inputs)
+    builder = GraphBuilder("conformance", inputs)
     outputs = []
     for i, graph in enumerate(graphs):
         names = {name: f"g{i}.{name}" for name in graph.inputs}

@@ -114,9 +114,9 @@ class Case:
         values = evaluate(graph, {name: inputs[name] for name in graph.inputs})
         self.compare([values[name] for name in graph.outputs])
 
-    def compare(self, found: Sequence[Array]) -> None:
+    def compare(self, computed: Sequence[Array]) -> None:
         """Holds outputs, in the order of the model, against ONNX's."""
-        for name, ours in zip([value.name for value in self.model.graph.output], found, strict=True):
+        for name, ours in zip([value.name for value in self.model.graph.output], computed, strict=True):
             wanted = self.outputs[name]
             assert ours.shape == wanted.shape, (ours.shape, wanted.shape)
             assert ours.dtype == wanted.dtype, (ours.dtype, wanted.dtype)

@@ -12,19 +12,19 @@ from tests.autotune.graph.drawing import Draw, draws
 @draws("Relu", "Sigmoid", "Tanh", "Exp", "Erf", "Floor", "Softplus", "Softsign", "HardSwish", "Mish", "Ceil", "Round")
 def unary(d: Draw, op: str) -> None:
     d.at(*((14, 17) if op == "HardSwish" else (18, 21) if op == "Mish" else (13, 17, 21)))
-    d.node(op, [d.given(d.shape(), -4, 4)])
+    d.node(op, [d.add_input(d.shape(), -4, 4)])
 
 
 @draws("Abs", "Neg", "Sign", "Identity")
 def unary_of_any_number(d: Draw, op: str) -> None:
     d.at(13, 17)
     dtype = d.pick("float32", "int32")
-    d.node(op, [d.given(d.shape(), -4, 4, dtype)])
+    d.node(op, [d.add_input(d.shape(), -4, 4, dtype)])
 
 
 @draws("Log", "Sqrt", "Reciprocal")
 def unary_of_positive_numbers(d: Draw, op: str) -> None:
-    d.node(op, [d.given(d.shape(), 0.1, 4)])
+    d.node(op, [d.add_input(d.shape(), 0.1, 4)])
 
 
 @draws("Celu", "Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu", "Gelu")
@@ -37,14 +37,14 @@ def parametric(d: Draw, op: str) -> None:
         "LeakyRelu": {"alpha": value(-1, 2)},
     }
     d.at(*((20, 21) if op == "Gelu" else (12, 17)))
-    d.node(op, [d.given(d.shape(), -4, 4)], **d.some(**found.get(op, {"alpha": value(0.2, 2)})))
+    d.node(op, [d.add_input(d.shape(), -4, 4)], **d.some(**found.get(op, {"alpha": value(0.2, 2)})))
 
 
 @draws("PRelu")
 def prelu(d: Draw, op: str) -> None:
     d.at(9, 17)
     shape = d.shape()
-    d.node(op, [d.given(shape), d.either(d.broadcast(shape, within=True))])
+    d.node(op, [d.add_input(shape), d.either(d.broadcast(shape, within=True))])
 
 
 @draws("Add", "Sub", "Mul", "Div")
@@ -53,9 +53,9 @@ def binary(d: Draw, op: str) -> None:
     shape = d.shape()
     other = d.broadcast(shape)
     if op != "Div" and d.chance(0.3):
-        d.node(op, [d.given(shape, -9, 9, "int32"), d.given(other, -9, 9, "int32")])
+        d.node(op, [d.add_input(shape, -9, 9, "int32"), d.add_input(other, -9, 9, "int32")])
         return
-    names = [d.given(shape, 0.5, 2), d.either(other, 0.5, 2)]
+    names = [d.add_input(shape, 0.5, 2), d.either(other, 0.5, 2)]
     d.node(op, names if d.chance() else names[::-1])
 
 
@@ -63,7 +63,7 @@ def binary(d: Draw, op: str) -> None:
 def variadic(d: Draw, op: str) -> None:
     d.at(8, 13)
     shape = d.shape()
-    names = [d.given(shape), *(d.either(d.broadcast(shape, within=True)) for _ in range(d.number(0, 2)))]
+    names = [d.add_input(shape), *(d.either(d.broadcast(shape, within=True)) for _ in range(d.number(0, 2)))]
     d.node(op, list(d.rng.permutation(names)))
 
 
@@ -72,22 +72,22 @@ def clip(d: Draw, op: str) -> None:
     d.at(6, 11, 13)
     low, high = sorted(d.rng.uniform(-2, 2, 2))
     if d.opset == 6:
-        d.node(op, [d.given(d.shape())], **d.some(min=low, max=high))
+        d.node(op, [d.add_input(d.shape())], **d.some(min=low, max=high))
         return
     dtype = d.pick("float32", "int32") if d.opset == 13 else "float32"
-    ends = [d.known(np.array(v), dtype) if d.chance(0.7) else "" for v in (low, high)]
-    d.node(op, [d.given(d.shape(), -4, 4, dtype), *ends])
+    ends = [d.add_constant(np.array(v), dtype) if d.chance(0.7) else "" for v in (low, high)]
+    d.node(op, [d.add_input(d.shape(), -4, 4, dtype), *ends])
 
 
 @draws("Dropout")
 def dropout(d: Draw, op: str) -> None:
     d.at(7, 10, 12, 13)
-    value = d.given(d.shape())
+    value = d.add_input(d.shape())
     if d.opset < 12:
         d.node(op, [value], **d.some(ratio=0.3))
         return
-    ratio = d.known(0.3, np.float32)
-    d.node(op, [value, ratio, d.known(False)] if d.chance() else [value, ratio] if d.chance() else [value])
+    ratio = d.add_constant(0.3, np.float32)
+    d.node(op, [value, ratio, d.add_constant(False)] if d.chance() else [value, ratio] if d.chance() else [value])
 
 
 def _window(d: Draw, rank: int) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -116,12 +116,12 @@ def pool(d: Draw, op: str) -> None:
         attributes |= d.some(ceil_mode=d.number(0, 1))
     if op == "AveragePool":
         attributes |= d.some(count_include_pad=d.number(0, 1))
-    d.node(op, [d.given((d.number(1, 2), d.number(1, 3), *extent))], **attributes)
+    d.node(op, [d.add_input((d.number(1, 2), d.number(1, 3), *extent))], **attributes)
 
 
 @draws("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(d: Draw, op: str) -> None:
-    d.node(op, [d.given(d.shape(3, 5))])
+    d.node(op, [d.add_input(d.shape(3, 5))])
 
 
 @draws("Conv")
@@ -139,7 +139,7 @@ def conv(d: Draw, op: str) -> None:
     if "auto_pad" in padding and str(padding["auto_pad"]).startswith("SAME"):
         attributes.pop("dilations", None)  # ONNX Runtime refuses the two together
     extent = [e + k for e, k in zip(extent, kernel, strict=True)]
-    names = [d.given((d.number(1, 2), width * group, *extent)), d.floats((outs, width, *kernel))]
+    names = [d.add_input((d.number(1, 2), width * group, *extent)), d.floats((outs, width, *kernel))]
     d.node(op, [*names, d.either((outs,))] if d.chance() else names, **attributes)
 
 
@@ -166,7 +166,7 @@ def conv_transpose(d: Draw, op: str) -> None:
         attributes |= {"auto_pad": kind, **d.some(output_padding=more)}
     if group > 1:
         attributes["group"] = group
-    names = [d.given((d.number(1, 2), width * group, *extent)), d.floats((width * group, outs, *kernel))]
+    names = [d.add_input((d.number(1, 2), width * group, *extent)), d.floats((width * group, outs, *kernel))]
     d.node(op, [*names, d.either((outs * group,))] if d.chance() else names, **attributes)
 
 
@@ -176,7 +176,7 @@ def gemm(d: Draw, op: str) -> None:
     m, n, k = (d.number(1, 5) for _ in range(3))
     transposed = d.number(0, 1), d.number(0, 1)
     left, right = ((k, m) if transposed[0] else (m, k)), ((n, k) if transposed[1] else (k, n))
-    names = [d.given(left), d.either(right)]
+    names = [d.add_input(left), d.either(right)]
     if d.opset < 11 or d.chance(0.7):
         names.append(d.either(d.broadcast((m, n), within=True)))
     factors = {"alpha": float(d.rng.uniform(-2, 2)), "beta": float(d.rng.uniform(-2, 2))}
@@ -192,7 +192,7 @@ def matmul(d: Draw, op: str) -> None:
         left = (k,)
     if d.chance(0.2):
         right = (k,)
-    d.node(op, [d.given(left), d.either(right)])
+    d.node(op, [d.add_input(left), d.either(right)])
 
 
 @draws("Softmax", "LogSoftmax")
@@ -201,13 +201,13 @@ def softmax(d: Draw, op: str) -> None:
     shape = d.shape()
     low = -len(shape) if d.opset > 7 else 0
     attributes = d.some(axis=d.number(low, len(shape) - 1)) if len(shape) > 1 else {"axis": 0}
-    d.node(op, [d.given(shape, -4, 4)], **attributes)
+    d.node(op, [d.add_input(shape, -4, 4)], **attributes)
 
 
 @draws("LRN")
 def lrn(d: Draw, op: str) -> None:
     factors = {"alpha": float(d.rng.uniform(0.1, 1)), "beta": 0.6, "bias": float(d.rng.uniform(0.5, 2))}
-    d.node(op, [d.given(d.shape(4, 4))], size=d.pick(1, 3, 5), **d.some(**factors))
+    d.node(op, [d.add_input(d.shape(4, 4))], size=d.pick(1, 3, 5), **d.some(**factors))
 
 
 @draws("BatchNormalization")
@@ -216,13 +216,13 @@ def batch_normalization(d: Draw, op: str) -> None:
     shape = d.shape(2, 4)
     c = shape[1:2]
     statistics = [d.floats(c), d.floats(c), d.floats(c), d.floats(c, 0.5, 2)]
-    d.node(op, [d.given(shape), *statistics], **d.some(epsilon=1e-2, momentum=0.5))
+    d.node(op, [d.add_input(shape), *statistics], **d.some(epsilon=1e-2, momentum=0.5))
 
 
 @draws("InstanceNormalization")
 def instance_normalization(d: Draw, op: str) -> None:
     shape = d.shape(3, 4)
-    d.node(op, [d.given(shape), d.floats(shape[1:2]), d.floats(shape[1:2])], **d.some(epsilon=1e-2))
+    d.node(op, [d.add_input(shape), d.floats(shape[1:2]), d.floats(shape[1:2])], **d.some(epsilon=1e-2))
 
 
 @draws("GroupNormalization")
@@ -231,7 +231,7 @@ def group_normalization(d: Draw, op: str) -> None:
     groups, width = d.number(1, 3), d.number(1, 3)
     shape = (d.number(1, 2), groups * width, *d.shape(1, 2))
     size = (groups if d.opset == 18 else groups * width,)
-    d.node(op, [d.given(shape), d.floats(size), d.floats(size)], num_groups=groups, **d.some(epsilon=1e-2))
+    d.node(op, [d.add_input(shape), d.floats(size), d.floats(size)], num_groups=groups, **d.some(epsilon=1e-2))
 
 
 @draws("LayerNormalization")
@@ -239,7 +239,7 @@ def layer_normalization(d: Draw, op: str) -> None:
     shape = d.shape(1, 4)
     axis = d.number(-len(shape), len(shape) - 1)
     tail = shape[axis % len(shape) :]
-    names = [d.given(shape), d.either(tail)]
+    names = [d.add_input(shape), d.either(tail)]
     outputs = d.pick(1, 1, 2, 3)
     names += [d.either(tail)] if d.chance() else []
     d.node(op, names, outputs, **({} if axis == -1 and d.chance() else {"axis": axis}), **d.some(epsilon=1e-2))
@@ -257,12 +257,12 @@ def reduce(d: Draw, op: str) -> None:
     low = 0.1 if op == "ReduceLogSum" else -2.0
     attributes = d.some(keepdims=d.number(0, 1))
     if d.opset < (13 if op == "ReduceSum" else 18):
-        d.node(op, [d.given(shape, low)], **attributes, **({"axes": axes} if axes else {}))
+        d.node(op, [d.add_input(shape, low)], **attributes, **({"axes": axes} if axes else {}))
         return
     attributes |= d.some(noop_with_empty_axes=d.number(0, 1))
-    names = [d.known(np.array(axes), np.int64)] if axes or d.chance() else []
+    names = [d.add_constant(np.array(axes), np.int64)] if axes or d.chance() else []
     dtype = "int32" if op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd") and d.chance(0.3) else "float32"
-    d.node(op, [d.given(shape, low, 2.0, dtype), *names], **attributes)
+    d.node(op, [d.add_input(shape, low, 2.0, dtype), *names], **attributes)
 
 
 @draws("Einsum")
@@ -288,4 +288,4 @@ def einsum(d: Draw, op: str) -> None:
         kept = [str(c) for c in d.rng.permutation(sorted(used)) if d.chance(0.6)]
         kept.insert(d.number(0, len(kept)), "..." if "..." in equation else "")
         equation += d.pick("->", " -> ") + "".join(kept)
-    d.node(op, [d.given(shapes[0]), *(d.either(shape) for shape in shapes[1:])], equation=equation)
+    d.node(op, [d.add_input(shapes[0]), *(d.either(shape) for shape in shapes[1:])], equation=equation)

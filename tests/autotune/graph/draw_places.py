@@ -18,7 +18,7 @@ def place_of_extreme(d: Draw, op: str) -> None:
     attributes = d.some(axis=d.number(-len(shape), len(shape) - 1), keepdims=d.number(0, 1))
     if d.opset >= 12:
         attributes |= d.some(select_last_index=d.number(0, 1))
-    d.node(op, [d.given(shape, -1, 1, d.pick("float32", "int32"))], **attributes)
+    d.node(op, [d.add_input(shape, -1, 1, d.pick("float32", "int32"))], **attributes)
 
 
 @draws("CumSum")
@@ -29,42 +29,48 @@ def running_sum(d: Draw, op: str) -> None:
     if d.chance(0.3):
         shape[axis] = d.number(250, 700)
     shown = axis - len(shape) if d.chance() else axis
-    names = [d.given(shape, -2, 2, d.pick("float32", "int32", "int64")), d.known(d.pick(shown, [shown]), np.int64)]
+    names = [
+        d.add_input(shape, -2, 2, d.pick("float32", "int32", "int64")),
+        d.add_constant(d.pick(shown, [shown]), np.int64),
+    ]
     d.node(op, names, **d.some(exclusive=d.number(0, 1), reverse=d.number(0, 1)))
 
 
 @draws("And", "Or", "Xor")
 def logic(d: Draw, op: str) -> None:
     shape = d.shape()
-    d.node(op, [d.given(shape, 0, 1, "bool"), d.given(d.broadcast(shape), 0, 1, "bool")])
+    d.node(op, [d.add_input(shape, 0, 1, "bool"), d.add_input(d.broadcast(shape), 0, 1, "bool")])
 
 
 @draws("Not")
 def negation(d: Draw, op: str) -> None:
-    d.node(op, [d.given(d.shape(), 0, 1, "bool")])
+    d.node(op, [d.add_input(d.shape(), 0, 1, "bool")])
 
 
 @draws("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 def comparison(d: Draw, op: str) -> None:
     d.at(12, 13, 16)
     shape, dtype = d.shape(), d.pick("float32", "int32", "int64")
-    d.node(op, [d.given(shape, -1, 1, dtype), d.given(d.broadcast(shape), -1, 1, dtype)])
+    d.node(op, [d.add_input(shape, -1, 1, dtype), d.add_input(d.broadcast(shape), -1, 1, dtype)])
 
 
 @draws("IsNaN")
 def no_number(d: Draw, op: str) -> None:
     d.at(13, 17)
     if d.chance(0.3):
-        d.node(op, [d.given(d.shape())])
+        d.node(op, [d.add_input(d.shape())])
         return
     odd = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0])
-    d.node(op, [d.known(d.rng.choice(odd, d.shape()), np.float32)])
+    d.node(op, [d.add_constant(d.rng.choice(odd, d.shape()), np.float32)])
 
 
 @draws("Where")
 def where(d: Draw, op: str) -> None:
     shape = d.shape()
-    d.node(op, [d.given(d.broadcast(shape), 0, 1, "bool"), d.given(shape), d.either(d.broadcast(shape, within=True))])
+    d.node(
+        op,
+        [d.add_input(d.broadcast(shape), 0, 1, "bool"), d.add_input(shape), d.either(d.broadcast(shape, within=True))],
+    )
 
 
 _KINDS = ("float32", "int32", "int64", "int8", "uint8", "bool", "float16")
@@ -74,13 +80,13 @@ _KINDS = ("float32", "int32", "int64", "int8", "uint8", "bool", "float16")
 def cast(d: Draw, op: str) -> None:
     source, to = d.pick("float32", "int32", "int64", "bool", "uint8"), d.pick(*_KINDS)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(to))
-    d.node(op, [d.given(d.shape(), 0, 1 if source == "bool" else 9, source)], to=kind)
+    d.node(op, [d.add_input(d.shape(), 0, 1 if source == "bool" else 9, source)], to=kind)
 
 
 @draws("CastLike")
 def cast_like(d: Draw, op: str) -> None:
     source, to = d.pick("float32", "int32", "int64", "bool", "uint8"), d.pick(*_KINDS)
-    d.node(op, [d.given(d.shape(), 0, 1 if source == "bool" else 9, source), d.known(np.zeros(1), to)])
+    d.node(op, [d.add_input(d.shape(), 0, 1 if source == "bool" else 9, source), d.add_constant(np.zeros(1), to)])
 
 
 @draws("Pow")
@@ -88,11 +94,11 @@ def power(d: Draw, op: str) -> None:
     d.at(7, 13, 15)
     shape = d.shape()
     if d.chance():
-        d.node(op, [d.given(shape, 0.2, 2), d.known(d.pick(-2, -1, -0.5, 0, 0.5, 1, 2, 3, 2.5), np.float32)])
+        d.node(op, [d.add_input(shape, 0.2, 2), d.add_constant(d.pick(-2, -1, -0.5, 0, 0.5, 1, 2, 3, 2.5), np.float32)])
     elif d.opset > 7 and d.chance():
-        d.node(op, [d.given(shape), d.known(d.pick(0, 1, 2, 3, 4), d.pick(np.int64, np.int32))])
+        d.node(op, [d.add_input(shape), d.add_constant(d.pick(0, 1, 2, 3, 4), d.pick(np.int64, np.int32))])
     else:
-        d.node(op, [d.given(shape, 0.2, 2), d.either(d.broadcast(shape))])
+        d.node(op, [d.add_input(shape, 0.2, 2), d.either(d.broadcast(shape))])
 
 
 @draws("Expand")
@@ -101,14 +107,14 @@ def expand(d: Draw, op: str) -> None:
     shape = d.shape(1, 3)
     wanted = [d.pick(1, n) if n > 1 else d.number(1, 4) for n in shape]
     extra = list(d.shape(0, 1))
-    d.node(op, [d.given(shape), d.known([*extra, *wanted], np.int64)])
+    d.node(op, [d.add_input(shape), d.add_constant([*extra, *wanted], np.int64)])
 
 
 @draws("Tile")
 def tile(d: Draw, op: str) -> None:
     d.at(6, 13)
     shape = d.shape()
-    d.node(op, [d.given(shape), d.known([d.number(1, 3) for _ in shape], np.int64)])
+    d.node(op, [d.add_input(shape), d.add_constant([d.number(1, 3) for _ in shape], np.int64)])
 
 
 @draws("Gather")
@@ -120,10 +126,10 @@ def gather(d: Draw, op: str) -> None:
     extent = shape[axis]
     low, kind, many = (0 if d.opset == 7 else -extent), d.pick("int32", "int64"), d.shape(0, 2)
     if d.chance():
-        places = d.given(many, low, extent - 1, kind)
+        places = d.add_input(many, low, extent - 1, kind)
     else:
-        places = d.known(d.rng.integers(low, extent, many), kind)
-    d.node(op, [d.given(shape), places], **({"axis": axis} if axis else {}))
+        places = d.add_constant(d.rng.integers(low, extent, many), kind)
+    d.node(op, [d.add_input(shape), places], **({"axis": axis} if axis else {}))
 
 
 @draws("Slice")
@@ -149,10 +155,10 @@ def part(d: Draw, op: str) -> None:
             steps.append(step)
     shown = [a - len(shape) if d.opset > 9 and d.chance(0.3) else a for a in axes]
     if d.opset == 9:
-        d.node(op, [d.given(shape)], starts=starts, ends=ends, axes=axes)
+        d.node(op, [d.add_input(shape)], starts=starts, ends=ends, axes=axes)
         return
     kind = d.pick(np.int64, np.int32)
-    names = [d.given(shape), *(d.known(v, kind) for v in (starts, ends, shown, steps))]
+    names = [d.add_input(shape), *(d.add_constant(v, kind) for v in (starts, ends, shown, steps))]
     plain = set(steps) == {1}
     d.node(op, names[:4] if plain and d.chance() else names)
 
@@ -166,15 +172,15 @@ def split(d: Draw, op: str) -> None:
     attributes: dict[str, Any] = {"axis": axis}
     if d.chance():
         shape[axis] = sum(sizes)
-        names = [d.given(shape)]
+        names = [d.add_input(shape)]
         if d.opset < 13:
             attributes["split"] = sizes
         else:
-            names.append(d.known(sizes, np.int64))
+            names.append(d.add_constant(sizes, np.int64))
     else:
         width = d.number(1, 3)
         shape[axis] = width * len(sizes) - (d.number(0, min(width - 1, 1)) if d.opset == 18 and len(sizes) > 1 else 0)
-        names = [d.given(shape)]
+        names = [d.add_input(shape)]
         if d.opset == 18:
             attributes["num_outputs"] = len(sizes)
     d.node(op, names, len(sizes), **attributes)
@@ -188,7 +194,7 @@ def concat(d: Draw, op: str) -> None:
     place, names = axis % len(shape), []
     for _ in range(d.number(1, 4)):
         one = [d.number(1, 4) if a == place else n for a, n in enumerate(shape)]
-        names.append(d.given(one) if not names else d.either(one))
+        names.append(d.add_input(one) if not names else d.either(one))
     d.node(op, names, axis=axis)
 
 
@@ -196,7 +202,7 @@ def concat(d: Draw, op: str) -> None:
 def flatten(d: Draw, op: str) -> None:
     d.at(9, 11, 13)
     shape = d.shape()
-    d.node(op, [d.given(shape)], **d.some(axis=d.number(-len(shape) if d.opset > 9 else 0, len(shape))))
+    d.node(op, [d.add_input(shape)], **d.some(axis=d.number(-len(shape) if d.opset > 9 else 0, len(shape))))
 
 
 @draws("Reshape")
@@ -209,7 +215,7 @@ def reshape(d: Draw, op: str) -> None:
     if d.chance() and 0 not in wanted:
         wanted[d.number(0, len(wanted) - 1)] = -1
     attributes = d.some(allowzero=0 if 0 in wanted else 1) if d.opset >= 14 else {}
-    d.node(op, [d.given(shape), d.known(wanted, np.int64)], **attributes)
+    d.node(op, [d.add_input(shape), d.add_constant(wanted, np.int64)], **attributes)
 
 
 @draws("Squeeze")
@@ -220,11 +226,11 @@ def squeeze(d: Draw, op: str) -> None:
     axes = [a for a in ones if d.chance()]
     shown = [a - len(shape) if d.opset > 9 and d.chance(0.3) else a for a in axes]
     if not axes:
-        d.node(op, [d.given(shape)])
+        d.node(op, [d.add_input(shape)])
     elif d.opset < 13:
-        d.node(op, [d.given(shape)], axes=shown)
+        d.node(op, [d.add_input(shape)], axes=shown)
     else:
-        d.node(op, [d.given(shape), d.known(shown, np.int64)])
+        d.node(op, [d.add_input(shape), d.add_constant(shown, np.int64)])
 
 
 @draws("Unsqueeze")
@@ -235,15 +241,15 @@ def unsqueeze(d: Draw, op: str) -> None:
     axes = d.rng.permutation(rank)[:more].tolist()
     axes = [a - rank if d.opset > 9 and d.chance(0.3) else a for a in axes]
     if d.opset < 13:
-        d.node(op, [d.given(shape)], axes=axes if d.opset > 9 else sorted(axes))
+        d.node(op, [d.add_input(shape)], axes=axes if d.opset > 9 else sorted(axes))
     else:
-        d.node(op, [d.given(shape), d.known(axes, np.int64)])
+        d.node(op, [d.add_input(shape), d.add_constant(axes, np.int64)])
 
 
 @draws("Transpose")
 def transpose(d: Draw, op: str) -> None:
     shape = d.shape()
-    d.node(op, [d.given(shape)], **d.some(perm=d.rng.permutation(len(shape)).tolist()))
+    d.node(op, [d.add_input(shape)], **d.some(perm=d.rng.permutation(len(shape)).tolist()))
 
 
 @draws("Pad")
@@ -265,13 +271,13 @@ def pad(d: Draw, op: str) -> None:
             pads[place] = -1
     attributes: dict[str, Any] = {"mode": mode} if mode != "constant" or d.chance() else {}
     if d.opset == 7:
-        d.node(op, [d.given(shape)], pads=pads, **attributes, **d.some(value=float(d.rng.uniform(-2, 2))))
+        d.node(op, [d.add_input(shape)], pads=pads, **attributes, **d.some(value=float(d.rng.uniform(-2, 2))))
         return
-    names = [d.given(shape), d.known(pads, np.int64)]
+    names = [d.add_input(shape), d.add_constant(pads, np.int64)]
     fill = d.floats(()) if mode == "constant" and d.chance() else ""
     if d.opset >= 18 and (chosen != axes or d.chance()):
         shown = [a - len(shape) if d.chance(0.3) else a for a in chosen]
-        names += [fill, d.known(shown, np.int64)]
+        names += [fill, d.add_constant(shown, np.int64)]
     elif fill:
         names.append(fill)
     d.node(op, names, **attributes)
@@ -282,22 +288,22 @@ def blocks(d: Draw, op: str) -> None:
     d.at(*((7, 11, 13) if op == "DepthToSpace" else (7, 13)))
     b, (n, c, h, w) = d.number(1, 3), d.shape(4, 4, 3)
     if op == "SpaceToDepth":
-        d.node(op, [d.given((n, c, h * b, w * b))], blocksize=b)
+        d.node(op, [d.add_input((n, c, h * b, w * b))], blocksize=b)
         return
     modes = d.some(mode=d.pick("DCR", "CRD")) if d.opset > 7 else {}
-    d.node(op, [d.given((n, c * b * b, h, w))], blocksize=b, **modes)
+    d.node(op, [d.add_input((n, c * b * b, h, w))], blocksize=b, **modes)
 
 
 @draws("Upsample")
 def upsample(d: Draw, op: str) -> None:
     d.at(7, 9)
     scales = [1.0, 1.0, *(d.pick(1.0, 1.5, 2.0, 2.5, 3.0) for _ in range(2))]
-    value = d.given(d.shape(4, 4))
+    value = d.add_input(d.shape(4, 4))
     attributes = d.some(mode=d.pick("nearest", "linear"))
     if d.opset == 7:
         d.node(op, [value], scales=scales, **attributes)
     else:
-        d.node(op, [value, d.known(scales, np.float32)], **attributes)
+        d.node(op, [value, d.add_constant(scales, np.float32)], **attributes)
 
 
 _TRANSFORMATIONS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
@@ -328,38 +334,38 @@ def resize(d: Draw, op: str) -> None:
     shape = d.shape(4, 4)
     scales = [1.0, 1.0, *(d.pick(0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 3.0) for _ in range(2))]
     scales[2:] = [s if int(n * s) > 0 else 1.0 for n, s in zip(shape[2:], scales[2:], strict=True)]
-    value = d.given(shape)
+    value = d.add_input(shape)
     if d.opset == 10:
-        d.node(op, [value, d.known(scales, np.float32)], **d.some(mode=d.pick("nearest", "linear")))
+        d.node(op, [value, d.add_constant(scales, np.float32)], **d.some(mode=d.pick("nearest", "linear")))
         return
     attributes = _interpolation(d)
     chosen = list(range(4))
     if d.opset >= 18 and d.chance():
         chosen = d.pick([2, 3], [3, 2], [-2, -1], [3])
         attributes["axes"] = chosen
-    roi = d.known([], np.float32) if d.opset < 13 else ""
+    roi = d.add_constant([], np.float32) if d.opset < 13 else ""
     if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         begin, end = (
             [{2: a, 3: b}.get(axis % 4, default) for axis in chosen]
             for default, a, b in ((0.0, 0.23, -0.13), (1.0, 0.81, d.pick(0.71, 1.17)))
         )
-        roi = d.known([*begin, *end], np.float32)
+        roi = d.add_constant([*begin, *end], np.float32)
     if d.chance():
-        d.node(op, [value, roi, d.known([scales[a] for a in chosen], np.float32)], **attributes)
+        d.node(op, [value, roi, d.add_constant([scales[a] for a in chosen], np.float32)], **attributes)
         return
     sizes = [max(1, int(shape[a] * scales[a])) for a in chosen]
     if d.opset >= 18 and min(attributes.get("axes", [-1])) >= 0 and d.chance():  # ONNX Runtime forgets negative axes
         attributes["keep_aspect_ratio_policy"] = d.pick("stretch", "not_larger", "not_smaller")
-    empty = d.known([], np.float32) if d.opset < 13 else ""
-    d.node(op, [value, roi, empty, d.known(sizes, np.int64)], **attributes)
+    empty = d.add_constant([], np.float32) if d.opset < 13 else ""
+    d.node(op, [value, roi, empty, d.add_constant(sizes, np.int64)], **attributes)
 
 
 def _places(d: Draw, shape: Sequence[int], extent: int, computed: bool = True) -> str:
     """Indices within an extent: an input or constants."""
     kind = "int64"
     if computed and d.chance():
-        return d.given(shape, -extent, extent - 1, kind)
-    return d.known(d.rng.integers(-extent, extent, tuple(shape)), kind)
+        return d.add_input(shape, -extent, extent - 1, kind)
+    return d.add_constant(d.rng.integers(-extent, extent, tuple(shape)), kind)
 
 
 @draws("GatherElements")
@@ -369,7 +375,7 @@ def gather_elements(d: Draw, op: str) -> None:
     axis = d.number(-len(shape), len(shape) - 1)
     extents = [d.number(1, n) for n in shape]
     extents[axis] = d.number(1, 6)
-    d.node(op, [d.given(shape), _places(d, extents, shape[axis])], **({"axis": axis} if axis else {}))
+    d.node(op, [d.add_input(shape), _places(d, extents, shape[axis])], **({"axis": axis} if axis else {}))
 
 
 @draws("GatherND")
@@ -379,7 +385,7 @@ def gather_nd(d: Draw, op: str) -> None:
     batch = d.number(0, len(shape) - 1) if d.opset > 11 and d.chance() else 0
     depth = d.number(1, len(shape) - batch)
     extents = [*shape[:batch], *d.shape(0 if batch else 1, 2), depth]
-    names = [d.given(shape), _places(d, extents, min(shape[batch : batch + depth]))]
+    names = [d.add_input(shape), _places(d, extents, min(shape[batch : batch + depth]))]
     d.node(op, names, **({"batch_dims": batch} if batch else {}))
 
 
@@ -394,7 +400,7 @@ def scatter_nd(d: Draw, op: str) -> None:
     shape = d.shape()
     depth, attributes, outer = d.number(1, len(shape)), _reduction(d), d.shape(1, 2, 3)
     computed = attributes.get("reduction", "none") == "none"
-    names = [d.given(shape), _places(d, [*outer, depth], min(shape[:depth]), computed)]
+    names = [d.add_input(shape), _places(d, [*outer, depth], min(shape[:depth]), computed)]
     d.node(op, [*names, d.either([*outer, *shape[depth:]])], **attributes)
 
 
@@ -405,5 +411,5 @@ def scatter_elements(d: Draw, op: str) -> None:
     axis, attributes = d.number(-len(shape), len(shape) - 1), _reduction(d)
     extents = [d.number(1, n) for n in shape]
     computed = attributes.get("reduction", "none") == "none"
-    names = [d.given(shape), _places(d, extents, shape[axis], computed), d.either(extents)]
+    names = [d.add_input(shape), _places(d, extents, shape[axis], computed), d.either(extents)]
     d.node(op, names, **attributes, **({"axis": axis} if axis else {}))

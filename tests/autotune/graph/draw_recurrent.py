@@ -21,10 +21,10 @@ def recurrent(d: Draw, op: str) -> None:
         attributes["activations"] = names
     if op == "GRU":
         attributes |= d.some(linear_before_reset=d.number(0, 1))
-    names = [d.given((steps, batch, size))]
+    names = [d.add_input((steps, batch, size))]
     names += [d.floats((count, gates * width, n), -0.7, 0.7) for n in (size, width)]
     names.append(d.floats((count, 2 * gates * width), -0.5, 0.5) if d.chance() else "")
-    names.append(d.known([steps] * batch, "int32") if d.chance(0.3) else "")
+    names.append(d.add_constant([steps] * batch, "int32") if d.chance(0.3) else "")
     states = (count, batch, width)
     names.append(d.either(states) if d.chance() else "")
     if op == "LSTM":

@@ -46,7 +46,7 @@ class Draw:
         """Draws a shape of `low` to `high` dimensions."""
         return tuple(self.number(1, largest) for _ in range(self.number(low, high)))
 
-    def given(self, shape: Shape, low: float = -2.0, high: float = 2.0, dtype: str = "float32") -> str:
+    def add_input(self, shape: Shape, low: float = -2.0, high: float = 2.0, dtype: str = "float32") -> str:
         """An input; its name."""
         name = f"x{len(self._inputs)}"
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -54,7 +54,7 @@ class Draw:
         self._inputs.append(value)
         return name
 
-    def known(self, array: Any, dtype: Any = None) -> str:
+    def add_constant(self, array: Any, dtype: Any = None) -> str:
         """A constant; its name."""
         name = f"c{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
@@ -62,11 +62,11 @@ class Draw:
 
     def floats(self, shape: Shape, low: float = -2.0, high: float = 2.0) -> str:
         """A constant of random numbers; its name."""
-        return self.known(self.rng.uniform(low, high, tuple(shape)), np.float32)
+        return self.add_constant(self.rng.uniform(low, high, tuple(shape)), np.float32)
 
     def either(self, shape: Shape, low: float = -2.0, high: float = 2.0) -> str:
         """An input or a constant; its name."""
-        return self.given(shape, low, high) if self.chance() else self.floats(shape, low, high)
+        return self.add_input(shape, low, high) if self.chance() else self.floats(shape, low, high)
 
     def some(self, **attributes: Any) -> dict[str, Any]:
         """Each of these attributes, or not: then its default holds."""

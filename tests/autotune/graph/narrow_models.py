@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from search_space.dtypes import numpy_dtype
 
 FLOAT_OPERANDS = {"Resize": (1, 2), "Upsample": (1,)}
@@ -41,7 +41,7 @@ def _narrow(graph: onnx.GraphProto, dtype: str) -> None:
 
 def rounded_everywhere(graph: Graph, dtype: str) -> Graph:
     """The graph with inputs and constants in `dtype`, and a rounding behind each operation, as models are imported."""
-    b = Builder(graph.name, {name: TensorType(kind.shape, dtype) for name, kind in graph.inputs.items()})
+    b = GraphBuilder(graph.name, {name: TensorType(kind.shape, dtype) for name, kind in graph.inputs.items()})
     names = {name: name for name in graph.inputs}
     names |= {n: b.constant(array.astype(numpy_dtype(dtype)), n) for n, array in graph.constants.items()}
     for node in graph.nodes:

@@ -9,17 +9,17 @@ import numpy as np
 
 from autotune.compiler.executable.compile import Chosen, Compiler
 from autotune.compiler.executable.loading import load
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from targets.executable import Executable
 
 
-def weight(builder: Builder, rng: np.random.Generator, *shape: int) -> str:
+def weight(builder: GraphBuilder, rng: np.random.Generator, *shape: int) -> str:
     """A constant whose products keep the size of what they are multiplied with."""
     fan_in = max(1, int(np.prod(shape[:-1])))
     return builder.constant((rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32), "weight")
 
 
-def conv(builder: Builder, rng: np.random.Generator, x: str, kernel: int, channels: int, **attrs: Any) -> str:
+def conv(builder: GraphBuilder, rng: np.random.Generator, x: str, kernel: int, channels: int, **attrs: Any) -> str:
     """A convolution with its bias."""
     out = builder.add("conv2d", [x, weight(builder, rng, kernel, kernel, builder.type(x).shape[-1], channels)], **attrs)
     return builder.add("add", [out, weight(builder, rng, channels)])
@@ -28,7 +28,7 @@ def conv(builder: Builder, rng: np.random.Generator, x: str, kernel: int, channe
 def residual(seed: int = 0) -> Graph:
     """A block of ResNet with a projection, a pool, and a classifier."""
     rng = np.random.default_rng(seed)
-    b = Builder("residual", {"x": TensorType((1, 8, 8, 16))})
+    b = GraphBuilder("residual", {"x": TensorType((1, 8, 8, 16))})
     start = b.add("relu", [conv(b, rng, "x", 3, 32, padding=1)])
     branch = conv(b, rng, start, 1, 64)
     main = conv(b, rng, b.add("relu", [conv(b, rng, start, 3, 32, padding=1)]), 1, 64)
@@ -42,7 +42,7 @@ def residual(seed: int = 0) -> Graph:
 def branches(batch: int = 1) -> Graph:
     """Convolutions, a residual sum, pools, concatenations with parts at multiples of 16 bytes and not, a slice."""
     rng = np.random.default_rng(batch)
-    b = Builder("branches", {"x": TensorType((batch, 6, 6, 3))})
+    b = GraphBuilder("branches", {"x": TensorType((batch, 6, 6, 3))})
     start = b.add("relu", [conv(b, rng, "x", 3, 8, padding=1)])
     deep = b.add("depthwise_conv2d", [start, weight(b, rng, 3, 3, 8)], padding=1)
     deep = b.add("clip", [b.add("add", [deep, weight(b, rng, 8)])], low=0.0, high=6.0)

@@ -18,7 +18,7 @@ from autotune.graph.frontends.onnx.model import inferred
 Array = NDArray[Any]
 
 
-def model_of(
+def make_model(
     op: str,
     inputs: Mapping[str, Array],
     constants: Mapping[str, Array] | None = None,
@@ -80,11 +80,11 @@ def runtime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
 
 
 def assert_close(
-    found: Sequence[Array], wanted: Sequence[Array], tolerance: float = 1e-5, least: float = 1e-30
+    computed: Sequence[Array], wanted: Sequence[Array], tolerance: float = 1e-5, least: float = 1e-30
 ) -> None:
     """Asserts equal shapes and dtypes, and differences below `tolerance` of the largest element, or of `least`."""
-    assert len(found) == len(wanted)
-    for ours, theirs in zip(found, wanted, strict=True):
+    assert len(computed) == len(wanted)
+    for ours, theirs in zip(computed, wanted, strict=True):
         assert ours.shape == theirs.shape
         assert ours.dtype == theirs.dtype
         if theirs.size:

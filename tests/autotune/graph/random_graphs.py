@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Array, Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.ops import find
 from autotune.graph.passes.layout import inverse
 
@@ -20,7 +20,7 @@ class Growing:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         n, h, w, c = 1 + int(rng.integers(2)), 4, 1 + int(rng.integers(5)), 1 + int(rng.integers(4))
-        self.builder = Builder("random", {"x": TensorType((n, c, h, w)), "y": TensorType((n, h, w, c))})
+        self.builder = GraphBuilder("random", {"x": TensorType((n, c, h, w)), "y": TensorType((n, h, w, c))})
         self.values = ["x", "y"]
 
     def pick(self, rank: int | None = None) -> str:
@@ -199,22 +199,22 @@ def random_graph(seed: int, size: int = 12) -> Graph:
     return growing.builder.finish(dict.fromkeys(outputs))
 
 
-def inputs_of(graph: Graph, seed: int = 0) -> dict[str, Array]:
+def draw_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Random inputs."""
     rng = np.random.default_rng(seed)
     return {name: rng.uniform(-1, 1, kind.shape).astype(kind.dtype) for name, kind in graph.inputs.items()}
 
 
-def outputs_of(graph: Graph, seed: int = 0) -> list[Array]:
+def compute_outputs(graph: Graph, seed: int = 0) -> list[Array]:
     """Outputs in order, on random inputs."""
-    values = evaluate(graph, inputs_of(graph, seed))
+    values = evaluate(graph, draw_inputs(graph, seed))
     return [values[name] for name in graph.outputs]
 
 
 def assert_equal_outputs(new: Graph, old: Graph, rtol: float = 2e-4) -> None:
     """Asserts equal outputs, up to the rounding of float32 that another order of operations brings."""
     assert [new.type(name) for name in new.outputs] == [old.type(name) for name in old.outputs]
-    for got, want in zip(outputs_of(new), outputs_of(old), strict=True):
+    for got, want in zip(compute_outputs(new), compute_outputs(old), strict=True):
         size = float(np.max(np.abs(want), where=np.isfinite(want), initial=1.0))
         np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * size)
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from autotune.graph.errors import ModelError  # noqa: E402
+from autotune.graph.errors import UnsupportedModelError  # noqa: E402
 from autotune.graph.evaluate import evaluate  # noqa: E402
 from autotune.graph.frontends.aten import import_exported  # noqa: E402
 from autotune.graph.frontends.onnx.importer import import_model  # noqa: E402
@@ -85,17 +85,17 @@ def test_operators_that_are_not_supported_are_named() -> None:
             return torch.sort(x)[0] + torch.fft.fft(x).abs()
 
     with pytest.raises(
-        ModelError, match=r"must have a conversion to kernels, but .* \(not supported here: .*sort.*fft"
+        UnsupportedModelError, match=r"must have a conversion to kernels, but .* \(not supported here: .*sort.*fft"
     ):
         exported(Unsupported(), torch.randn(4))
 
 
 def test_shapes_that_are_not_known_are_refused() -> None:
     program = torch.export.export(nn.ReLU(), (torch.randn(3, 4),), dynamic_shapes=[{0: torch.export.Dim.AUTO}])
-    with pytest.raises(ModelError, match="shapes must be known before a network runs"):
+    with pytest.raises(UnsupportedModelError, match="shapes must be known before a network runs"):
         import_exported(program)
 
 
 def test_a_program_that_changes_its_state_is_refused() -> None:
-    with pytest.raises(ModelError, match="a program must not change its state, but it gives"):
+    with pytest.raises(UnsupportedModelError, match="a program must not change its state, but it gives"):
         exported(Counting(), torch.randn(4))

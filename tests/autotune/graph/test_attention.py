@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.attention import with_attention
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.ops import find
 from search_space import te
 from search_space.hardware import Hardware
@@ -23,7 +23,7 @@ def machine(l2_bytes: int = 1024) -> Hardware:
     return replace(registry.get("cpu").hardware, l2_bytes=l2_bytes)
 
 
-def scored(b: Builder, added: tuple[int, ...] | None = None, last: bool = False) -> tuple[str, str]:
+def scored(b: GraphBuilder, added: tuple[int, ...] | None = None, last: bool = False) -> tuple[str, str]:
     """(scores, their softmax) of queries q and keys k."""
     scores = value = b.add("batch_matmul", ["q", "k"])
     if added is not None:
@@ -33,9 +33,9 @@ def scored(b: Builder, added: tuple[int, ...] | None = None, last: bool = False)
     return scores, b.add("reshape", [rows], shape=(2, 20, 33))
 
 
-def begun() -> Builder:
+def begun() -> GraphBuilder:
     shapes = {"q": (2, 20, 8), "k": (2, 8, 33), "v": (2, 33, 5)}
-    return Builder("attention", {name: TensorType(shape) for name, shape in shapes.items()})
+    return GraphBuilder("attention", {name: TensorType(shape) for name, shape in shapes.items()})
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -83,13 +83,13 @@ def scores_read_by_others() -> tuple[Graph, Hardware]:
 
 
 def of_other_rows() -> tuple[Graph, Hardware]:
-    b = Builder("rows", {"q": TensorType((2, 32, 8)), "k": TensorType((2, 8, 64)), "v": TensorType((2, 64, 5))})
+    b = GraphBuilder("rows", {"q": TensorType((2, 32, 8)), "k": TensorType((2, 8, 64)), "v": TensorType((2, 64, 5))})
     rows = b.add("softmax", [b.add("reshape", [b.add("batch_matmul", ["q", "k"])], shape=(128, 32))])
     return b.finish([b.add("batch_matmul", [b.add("reshape", [rows], shape=(2, 32, 64)), "v"])]), machine()
 
 
 def turned() -> tuple[Graph, Hardware]:
-    b = Builder("turned", {"q": TensorType((2, 33, 8)), "k": TensorType((2, 8, 33)), "v": TensorType((2, 33, 5))})
+    b = GraphBuilder("turned", {"q": TensorType((2, 33, 8)), "k": TensorType((2, 8, 33)), "v": TensorType((2, 33, 5))})
     other = b.add("transpose", [b.add("batch_matmul", ["q", "k"])], axes=(0, 2, 1))
     rows = b.add("softmax", [b.add("reshape", [other], shape=(66, 33))])
     return b.finish([b.add("batch_matmul", [b.add("reshape", [rows], shape=(2, 33, 33)), "v"])]), machine()

@@ -10,7 +10,7 @@ import pytest
 from autotune.graph.ops import find
 from autotune.graph.types import TensorType
 from search_space.dtypes import numpy_dtype
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -46,7 +46,7 @@ def test_every_sketch_is_the_sum_over_windows(
     np.testing.assert_allclose(reference, wanted, rtol=tolerance, atol=tolerance)
     for sketch in generate(workload, target.hardware).sketches[:3]:
         row = candidates.legal(sketch, 1)[0]
-        kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+        kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(row))))
         found = kernel.bind(arrays).run().astype(np.float32)
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 

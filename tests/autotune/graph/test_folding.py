@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from autotune.graph.frontends.onnx.importer import ModelError, import_model
+from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
 from autotune.graph.frontends.onnx.nodes import NodeError, run_node
 from tests.autotune.graph.onnx_models import Array, check, imported, model_from, runtime
 
@@ -102,12 +102,12 @@ def unfolded(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
 
 
 def test_what_cannot_be_folded_and_is_no_operation_is_an_error_where_it_is_read() -> None:
-    with pytest.raises(ModelError, match="Det node 'k' cannot be computed by NumPy: "):
+    with pytest.raises(UnsupportedModelError, match="Det node 'k' cannot be computed by NumPy: "):
         import_model(unfolded(UNFOLDED))
     unread = [*UNFOLDED[:2], helper.make_node("Relu", ["x"], ["y"])]
     assert [node.op for node in import_model(unfolded(unread)).nodes] == ["relu"]
     wanted = [*UNFOLDED[:1], helper.make_node("Reshape", ["x", "k"], ["y"])]
-    with pytest.raises(ModelError, match="Det node 'k' cannot be computed by NumPy: "):
+    with pytest.raises(UnsupportedModelError, match="Det node 'k' cannot be computed by NumPy: "):
         import_model(unfolded(wanted))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.graph.ir import TensorType
 from autotune.graph.ops import find
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 
@@ -40,7 +40,7 @@ def test_every_sketch_is_numpys_take(
         rows = [rng.integers(len(g.table), size=100) for g in sketch.groups]
         choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
         for choice in choices[sketch.legal(choices)][:3]:
-            program = program_of(workload, sketch.algorithm, sketch.trace(choice))
+            program = make_program(workload, sketch.algorithm, sketch.trace(choice))
             kernel = target.load(target.build(program))
             for indices in (inside, wild):
                 expected = operation.evaluate(attrs, [data, indices])

@@ -15,7 +15,7 @@ from onnx import helper as h
 
 from autotune.graph import limits
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import ModelError, inferred
+from autotune.graph.frontends.onnx.model import UnsupportedModelError, inferred
 from autotune.graph.ir import Graph, TensorType
 from autotune.graph.limits import Budget
 from autotune.graph.quantise import load_feeds
@@ -67,7 +67,7 @@ def ints(*values: int) -> Array:
 )
 def test_constants_are_measured_before_they_are_made(op: str, constants: list[Array]) -> None:
     with pytest.raises(
-        ModelError, match=f"must take at most {limits.MOST_CONSTANT_BYTES} bytes together, but got .*{op}"
+        UnsupportedModelError, match=f"must take at most {limits.MOST_CONSTANT_BYTES} bytes together, but got .*{op}"
     ):
         imported(node_model(op, [], constants))
 
@@ -83,7 +83,9 @@ def test_constants_are_measured_before_they_are_made(op: str, constants: list[Ar
     ],
 )
 def test_values_are_measured_before_they_are_imported(op: str, constants: list[Array]) -> None:
-    with pytest.raises(ModelError, match=f"must take at most {limits.MOST_VALUE_BYTES} bytes each, but got .*{op}"):
+    with pytest.raises(
+        UnsupportedModelError, match=f"must take at most {limits.MOST_VALUE_BYTES} bytes each, but got .*{op}"
+    ):
         imported(node_model(op, [IMAGE], constants))
 
 
@@ -93,7 +95,7 @@ def test_arrays_that_say_where_elements_come_from_are_measured(mode: str) -> Non
     model = node_model("Pad", [IMAGE], [ints(0, 0, begin, 0, 0, 0, 1 << 29, 0)])
     model.graph.node[0].attribute.append(h.make_attribute("mode", mode))
     for each in (model, node_model("Resize", [IMAGE], [np.float32([]), np.float32([1, 1, 1 << 28, 1])])):
-        with pytest.raises(ModelError, match="bytes together, but got"):
+        with pytest.raises(UnsupportedModelError, match="bytes together, but got"):
             imported(each)
 
 
@@ -101,7 +103,7 @@ def test_constants_count_together() -> None:
     budget = Budget()
     for _ in range(2):
         budget.take("half", TensorType((limits.MOST_CONSTANT_BYTES // 8,)))
-    with pytest.raises(ModelError, match="bytes together, but got float32\\[1\\] of 4 bytes from more"):
+    with pytest.raises(UnsupportedModelError, match="bytes together, but got float32\\[1\\] of 4 bytes from more"):
         budget.take("more", TensorType((1,)))
     assert Budget.of_weights(1 << 30).most == limits.GROWTH << 30
 
@@ -132,7 +134,7 @@ def test_functions_that_call_each_other_twice_are_counted(monkeypatch: pytest.Mo
         functions.append(h.make_function("own", f"f{level}", ["a"], ["b"], nodes, [h.make_opsetid("own", 1)]))
     model = node_model("f7", [IMAGE], [], domain="own")
     model.functions.extend(functions)
-    with pytest.raises(ModelError, match="must have at most 100 nodes"):
+    with pytest.raises(UnsupportedModelError, match="must have at most 100 nodes"):
         imported(model)
 
 
@@ -141,11 +143,11 @@ def test_elements_of_no_type(number: int) -> None:
     message = f"of an element type that ONNX defines, but got '.*' of type {number}"
     model = node_model("Add", [np.float32([1])], [np.float32([1])])
     model.graph.initializer[0].data_type = number
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         imported(model)
     model = node_model("Relu", [np.float32([1])], [])
     model.graph.input[0].type.tensor_type.elem_type = number
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         imported(model)
 
 
@@ -156,7 +158,7 @@ def test_weights_in_another_file_of_a_model_in_memory() -> None:
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="weights.bin")
     with pytest.raises(
-        ModelError, match="in the file 'weights.bin': give the path of the .onnx file, or call onnx.load"
+        UnsupportedModelError, match="in the file 'weights.bin': give the path of the .onnx file, or call onnx.load"
     ):
         inferred(model)
 
@@ -171,10 +173,12 @@ def test_sparse_tensors_are_dense_ones() -> None:
         graph = imported(model)
         assert [array.tolist() for array in graph.constants.values()] == [[[0, 7, 0], [0, 0, 8]]]
         model.graph.sparse_initializer[0].dims[:] = [2, 2]
-        with pytest.raises(ModelError, match="must have an index within \\[2, 2\\] for each value, but got 'w'"):
+        with pytest.raises(
+            UnsupportedModelError, match="must have an index within \\[2, 2\\] for each value, but got 'w'"
+        ):
             inferred(model)
         model.graph.sparse_initializer[0].dims[:] = [1 << 20, 1 << 20]
-        with pytest.raises(ModelError, match="bytes together, but got float32.*the sparse tensor 'w'"):
+        with pytest.raises(UnsupportedModelError, match="bytes together, but got float32.*the sparse tensor 'w'"):
             inferred(model)
 
 

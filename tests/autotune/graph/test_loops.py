@@ -10,9 +10,9 @@ import pytest
 
 from autotune.compiler.executable.compile import Compiler
 from autotune.compiler.executable.compile_steps import compile_stepwise
-from autotune.compiler.tasks import tasks_of
+from autotune.compiler.tasks import list_tasks
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.loops import Body, add_loop
 from autotune.graph.unrolling import unrolled
 from targets.base import BuildError
@@ -22,15 +22,15 @@ ROW = TensorType((2, 3))
 
 def body() -> Body:
     """state, element, shared -> state + element * shared, kept of all steps and of the last."""
-    builder = Builder("body", {"state": ROW, "element": ROW, "shared": ROW})
+    builder = GraphBuilder("body", {"state": ROW, "element": ROW, "shared": ROW})
     product = builder.add("multiply", ["element", "shared"])
     return Body(builder.finish([builder.add("add", ["state", product]), product]), (0,), 1, (True, False))
 
 
-def looped(trips: int, back: bool = False, **given: Any) -> Graph:
-    builder = Builder("looped", {"first": ROW, "sequence": TensorType((trips, 2, 3)), "shared": ROW})
-    inputs = given.get("inputs", ["first", "sequence", "shared"])
-    return builder.finish(add_loop(builder, body(), inputs, given.get("said", trips), [back], [back, False]))
+def looped(trips: int, back: bool = False, **options: Any) -> Graph:
+    builder = GraphBuilder("looped", {"first": ROW, "sequence": TensorType((trips, 2, 3)), "shared": ROW})
+    inputs = options.get("inputs", ["first", "sequence", "shared"])
+    return builder.finish(add_loop(builder, body(), inputs, options.get("said", trips), [back], [back, False]))
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -49,7 +49,7 @@ def test_a_loop_is_its_steps(trips: int, back: bool) -> None:
 
 
 def test_kernels_of_a_body_weigh_as_much_as_there_are_steps() -> None:
-    assert {(task.weight, task.places) for task in tasks_of(looped(7))} == {(7, 1)}
+    assert {(task.weight, task.places) for task in list_tasks(looped(7))} == {(7, 1)}
 
 
 def test_targets_without_loops_refuse_them(tmp_path: Path) -> None:

@@ -16,15 +16,15 @@ from onnx import helper, numpy_helper
 from autotune.compiler.checking.check import check_network
 from autotune.compiler.executable.compile import Compiler
 from autotune.compiler.executable.loading import load
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.model import inferred
-from autotune.graph.ir import Array, Builder, Graph, TensorType
-from autotune.graph.loops import Body, add_loop, loops_of
+from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
+from autotune.graph.loops import Body, add_loop, list_loops
 from autotune.graph.passes import optimise
 from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.unrolling import unrolled
@@ -79,7 +79,7 @@ def layers(
     return inferred(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)), feeds
 
 
-def executable_of(graph: Graph, folder: Path, threads: int = 1) -> Executable:
+def make_executable(graph: Graph, folder: Path, threads: int = 1) -> Executable:
     """A graph on the CPU, without trials."""
     Compiler(graph, Schedules(None, settings_with(threads=threads)), "cpu", threads).write(
         folder
@@ -110,8 +110,8 @@ def test_a_loop_is_bit_for_bit_what_it_is_unrolled(data: st.DataObject) -> None:
         **attrs,
     )
     looped, plain = optimise(import_model(model, loops=True)), optimise(import_model(model))
-    assert loops_of(looped)
-    assert not loops_of(plain)
+    assert list_loops(looped)
+    assert not list_loops(plain)
     found, wanted = evaluate(looped, feeds), evaluate(plain, feeds)
     again = evaluate(unrolled(looped), feeds)
     for ours, theirs, name in zip(looped.outputs, plain.outputs, unrolled(looped).outputs, strict=True):
@@ -120,7 +120,7 @@ def test_a_loop_is_bit_for_bit_what_it_is_unrolled(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "given"),
+    ("op", "options"),
     [
         ("LSTM", {"direction": "bidirectional", "depth": 2, "steps": 8}),
         ("LSTM", {"batch": 1, "states": False, "direction": "reverse", "width": 17, "steps": 100}),
@@ -129,14 +129,14 @@ def test_a_loop_is_bit_for_bit_what_it_is_unrolled(data: st.DataObject) -> None:
         ("RNN", {"direction": "reverse", "activations": ["Relu"], "batch": 5}),
     ],
 )
-def test_layers_compiled_are_what_onnxruntime_computes(op: str, given: dict[str, Any], tmp_path: Path) -> None:
-    model, feeds = layers(op, **given)
-    executable = executable_of(load_network(model, op).graph, tmp_path, 2)
+def test_layers_compiled_are_what_onnxruntime_computes(op: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model, feeds = layers(op, **options)
+    executable = make_executable(load_network(model, op).graph, tmp_path, 2)
     arrays, wanted = [feeds[p.name] for p in executable.inputs], runtime(model, feeds)
     assert_close(executable.infer(arrays), wanted, 1e-5)
     assert_close(executable.infer(arrays), wanted, 1e-5)  # nothing is left of the call before
     trips = [step.get("trips", 1) for step in executable.manifest["steps"]]
-    assert trips.count(given.get("steps", 9)) == len([n for n in trips if n > 1]) > 0
+    assert trips.count(options.get("steps", 9)) == len([n for n in trips if n > 1]) > 0
     assert executable.profile(2).shape == (2, len(trips))
     assert (executable.profile(2) >= 0).all()
 
@@ -151,7 +151,7 @@ def test_neither_graph_nor_code_grows_with_the_steps(tmp_path: Path) -> None:
     sizes = []
     for steps in (16, 400):
         network = load_network(layers(steps=steps)[0], "lstm")
-        executable = executable_of(network.graph, tmp_path / str(steps))
+        executable = make_executable(network.graph, tmp_path / str(steps))
         kernels = {task.name.partition("_")[0]: task.weight for task in network.tasks}
         assert (kernels["matmul"], kernels["lstm"]) == (steps, steps)
         sizes.append((len(network.graph.nodes), len(executable.manifest["steps"])))
@@ -161,8 +161,8 @@ def test_neither_graph_nor_code_grows_with_the_steps(tmp_path: Path) -> None:
 
 
 def test_few_steps_and_other_precisions_are_unrolled() -> None:
-    def count(steps: int, **given: Any) -> int:
-        return len(loops_of(load_network(layers(steps=steps)[0], "lstm", CompileOptions(**given)).graph))
+    def count(steps: int, **options: Any) -> int:
+        return len(list_loops(load_network(layers(steps=steps)[0], "lstm", CompileOptions(**options)).graph))
 
     assert [count(7), count(8)] == [0, 1]
     assert count(8, precision="bfloat16") == 0
@@ -172,7 +172,7 @@ def test_few_steps_and_other_precisions_are_unrolled() -> None:
 
 def body(carried: Sequence[int], stacked: Sequence[bool]) -> Body:
     """Two states, an element, and a value for all -> their product and sum, a weight added, and a scan of them."""
-    builder = Builder("body", dict.fromkeys(("first", "second", "element", "shared"), ROW))
+    builder = GraphBuilder("body", dict.fromkeys(("first", "second", "element", "shared"), ROW))
     weight = builder.constant(np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
     left = builder.add("add", [builder.add("multiply", ["first", "shared"]), weight])
     right = builder.add("add", ["second", builder.add("multiply", ["element", "first"])])
@@ -192,7 +192,7 @@ CARRIED = [
 def test_states_change_places_and_outputs_are_kept(tmp_path: Path) -> None:
     lengths = (1, 2, 5)
     inputs = {"first": ROW, "shared": ROW, **{f"sequence{n}": TensorType((n, 2, 3)) for n in lengths}}
-    builder = Builder("looped", inputs)
+    builder = GraphBuilder("looped", inputs)
     begun = builder.add("add", ["first", "shared"])
     outputs = [begun]
     for trips in lengths:
@@ -206,7 +206,7 @@ def test_states_change_places_and_outputs_are_kept(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     feeds = {name: rng.standard_normal(kind.shape).astype(np.float32) for name, kind in graph.inputs.items()}
     values, apart = evaluate(graph, feeds), unrolled(graph)
-    found = executable_of(graph, tmp_path).infer(list(feeds.values()))
+    found = make_executable(graph, tmp_path).infer(list(feeds.values()))
     assert_close(found, [values[name] for name in graph.outputs], 1e-6)
     plain = evaluate(apart, feeds)
     for ours, theirs in zip(graph.outputs, apart.outputs, strict=True):

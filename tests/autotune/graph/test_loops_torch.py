@@ -14,12 +14,12 @@ import torch
 import autotune
 from autotune.compiler.modes import precision_mode
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
-from autotune.graph.errors import ModelError
+from autotune.compiler.pipeline import make_pipeline
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.aten import import_exported
 from autotune.graph.ir import Graph
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from targets import registry
 
 pytestmark = [
@@ -29,16 +29,16 @@ pytestmark = [
 
 
 def lowered(graph: Graph, target: str, precision: str = "float32") -> Graph:
-    return pipeline_of(CompileOptions(registry.get(target), precision=precision_mode(precision))).run(graph).graph
+    return make_pipeline(CompileOptions(registry.get(target), precision=precision_mode(precision))).run(graph).graph
 
 
 class Layers(torch.nn.Module):
     """Recurrent layers, and all that they give."""
 
-    def __init__(self, kind: str, **given: Any) -> None:
+    def __init__(self, kind: str, **options: Any) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers = getattr(torch.nn, kind)(6, 8, **given)
+        self.layers = getattr(torch.nn, kind)(6, 8, **options)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y, last = self.layers(x)
@@ -55,27 +55,27 @@ def exported(module: torch.nn.Module, x: torch.Tensor) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"),
+    ("kind", "options"),
     [
         ("LSTM", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
         ("GRU", {"bidirectional": True, "bias": False}),
         ("RNN", {"num_layers": 2, "nonlinearity": "relu", "batch_first": True}),
     ],
 )
-def test_exported_layers_are_loops(kind: str, given: dict[str, Any], x: torch.Tensor) -> None:
-    module = Layers(kind, **given).eval()
+def test_exported_layers_are_loops(kind: str, options: dict[str, Any], x: torch.Tensor) -> None:
+    module = Layers(kind, **options).eval()
     graph = exported(module, x)
-    directions = (1 + given.get("bidirectional", False)) * given.get("num_layers", 1)
-    assert len(loops_of(graph)) == directions
+    directions = (1 + options.get("bidirectional", False)) * options.get("num_layers", 1)
+    assert len(list_loops(graph)) == directions
     values = evaluate(graph, {name: x.numpy() for name in graph.inputs})
     with torch.no_grad():
         wanted = module(x)
     for name, tensor in zip(graph.outputs, wanted, strict=True):
         np.testing.assert_allclose(values[name], tensor.numpy(), rtol=1e-5, atol=1e-6)
-    steps = x.shape[int(given.get("batch_first", False))]
-    assert len(loops_of(lowered(graph, "cpu"))) == (directions if steps >= 8 else 0)
-    assert not loops_of(lowered(graph, "c"))
-    assert not loops_of(lowered(graph, "cpu", "bfloat16"))
+    steps = x.shape[int(options.get("batch_first", False))]
+    assert len(list_loops(lowered(graph, "cpu"))) == (directions if steps >= 8 else 0)
+    assert not list_loops(lowered(graph, "c"))
+    assert not list_loops(lowered(graph, "cpu", "bfloat16"))
 
 
 def test_a_model_of_dynamo_is_one_piece(x: torch.Tensor) -> None:
@@ -91,7 +91,9 @@ def test_a_model_of_dynamo_is_one_piece(x: torch.Tensor) -> None:
 
 
 def test_what_is_refused(x: torch.Tensor) -> None:
-    with pytest.raises(ModelError, match=r"lstm\.input node '.*' must have 4 weights and no projection, but got 5"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"lstm\.input node '.*' must have 4 weights and no projection, but got 5"
+    ):
         exported(Layers("LSTM", proj_size=4).eval(), x)
-    with pytest.raises(ModelError, match=r"gru\.input node '.*' must not be trained, but got dropout=0\.5"):
+    with pytest.raises(UnsupportedModelError, match=r"gru\.input node '.*' must not be trained, but got dropout=0\.5"):
         exported(Layers("GRU", dropout=0.5, num_layers=2), x)

@@ -12,21 +12,30 @@ from numpy.typing import NDArray
 
 import autotune.graph.precision
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.mixed import Mixture, Problem, assign, assignment, front, noise_between, places_of, sensitivities
-from autotune.graph.mixed.assignment import TIE, point_of
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
+from autotune.graph.mixed import (
+    Mixture,
+    Problem,
+    assign,
+    assignment,
+    front,
+    list_rounding_sites,
+    noise_between,
+    sensitivities,
+)
+from autotune.graph.mixed.assignment import TIE, make_point
 from autotune.graph.mixed.mixture import Candidate, graph_digest
 from autotune.graph.mixed.sensitivity import LOUD, rounded, rounded_at, to
 from autotune.graph.passes import optimise
-from autotune.graph.precision import kernels_of, lower_precision
+from autotune.graph.precision import list_narrow_kernels, lower_precision
 from search_space.dtypes import NARROW
-from tests.autotune.graph.random_graphs import inputs_of, random_graph
+from tests.autotune.graph.random_graphs import draw_inputs, random_graph
 
 
 def chain(layers: int = 3, width: int = 32, rows: int = 8, seed: int = 0) -> Graph:
     """Products of matrices with a rectifier between them."""
     rng = np.random.default_rng(seed)
-    builder = Builder("chain", {"x": TensorType((rows, width))})
+    builder = GraphBuilder("chain", {"x": TensorType((rows, width))})
     value = "x"
     for number in range(layers):
         weight = (rng.standard_normal((width, width)) * np.sqrt(2 / width)).astype(np.float32)
@@ -169,7 +178,7 @@ def test_a_bound_that_nothing_keeps_is_refused() -> None:
 
 def test_between_kernels_in_float32_nothing_is_rounded() -> None:
     graph = chain(4)
-    kernels = kernels_of(graph)
+    kernels = list_narrow_kernels(graph)
     assert kernels == ("layer0", "layer1", "layer2", "layer3")
     lowered = lower_precision(graph, "bfloat16", ("layer0", "layer1"))
     kinds = {n.name: [lowered.type(i).dtype for i in n.inputs] for n in lowered.nodes if n.op == "matmul"}
@@ -181,7 +190,7 @@ def test_between_kernels_in_float32_nothing_is_rounded() -> None:
 
 def test_all_in_float32_is_the_graph_itself_and_none_the_whole_lowering() -> None:
     graph = chain()
-    same = lower_precision(graph, "bfloat16", kernels_of(graph))
+    same = lower_precision(graph, "bfloat16", list_narrow_kernels(graph))
     assert str(same) == str(graph)
     assert str(lower_precision(graph, "bfloat16", ())) == str(lower_precision(graph, "bfloat16"))
 
@@ -198,25 +207,25 @@ def test_places_are_all_that_is_rounded(seed: int, dtype: str, monkeypatch: pyte
     monkeypatch.setattr(autotune.graph.precision, "FEW_CHANNELS", 0)
     graph = optimise(random_graph(seed))
     rng = np.random.default_rng(seed)
-    kernels = kernels_of(graph)
+    kernels = list_narrow_kernels(graph)
     full = [name for name in kernels if rng.random() < 0.5]
     lowered = lower_precision(graph, dtype, full)
-    there = [place for place in places_of(graph) if not set(full).issuperset(place.kernels)]
+    there = [place for place in list_rounding_sites(graph) if not set(full).issuperset(place.kernels)]
     wanted = {name for place in there for name in (place.values or (place.operand,))}
     casts = {n.inputs[0] for n in lowered.nodes if n.op == "cast" and n.type.dtype == dtype}
     constants = {n for n, a in lowered.constants.items() if str(a.dtype) == dtype}
     assert wanted.difference(graph.constants) <= casts
     assert len(wanted.intersection(graph.constants)) == len(constants)
-    feeds = inputs_of(graph)
+    feeds = draw_inputs(graph)
     assert [lowered.type(n) for n in lowered.outputs] == [graph.type(n) for n in graph.outputs]
     evaluate(lowered, feeds)
 
 
 def test_a_place_alone_is_what_the_graph_with_it_gives() -> None:
     graph = chain()
-    feeds = inputs_of(graph)
+    feeds = draw_inputs(graph)
     values = evaluate(graph, feeds)
-    last = next(place for place in places_of(graph) if place.operand == "w2")
+    last = next(place for place in list_rounding_sites(graph) if place.operand == "w2")
     changed = rounded_at(graph, values, last, to("bfloat16"))
     assert set(changed) == {"layer2"}
     wanted = values["relu1"] @ rounded(graph.constants["w2"], "bfloat16")
@@ -227,7 +236,7 @@ def test_noise_of_places_adds_up() -> None:
     graph = chain(5, 64)
     rng = np.random.default_rng(0)
     feeds = [{"x": rng.standard_normal((8, 64)).astype(np.float32)} for _ in range(2)]
-    noise = sensitivities(graph, places_of(graph), feeds, to("bfloat16"))
+    noise = sensitivities(graph, list_rounding_sites(graph), feeds, to("bfloat16"))
     lowered = lower_precision(graph, "bfloat16")
     outputs = [[{"y": evaluate(g, f)[g.outputs[0]]} for f in feeds] for g in (lowered, graph)]
     together = noise_between(*outputs)["y"]
@@ -259,7 +268,7 @@ def test_the_digest_tells_graphs_apart() -> None:
 
 def test_a_point_of_nothing_is_exact() -> None:
     problem = of_two(np.ones((1, 1), bool), np.ones(1), np.ones((1, 1)))
-    assert point_of(problem, problem.full).decibels == np.inf
+    assert make_point(problem, problem.full).decibels == np.inf
 
 
 def test_conversions_are_counted() -> None:

@@ -14,7 +14,7 @@ from autotune.graph.frontends.onnx.float64 import evaluate_nodes
 from autotune.graph.frontends.onnx.full_precision import in_float32, narrow_types
 from autotune.graph.frontends.onnx.importer import HANDLERS, import_model
 from autotune.graph.frontends.onnx.model import inferred
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import grouped
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
 from autotune.graph.passes.roundings import roundings
@@ -30,9 +30,9 @@ DRAWS = 2
 """Draws of each operator in each type."""
 
 
-def assert_rounded(found: Array, wanted: Array, dtype: str) -> None:
+def assert_rounded(computed: Array, wanted: Array, dtype: str) -> None:
     """Asserts float32's results within two steps of the largest element, infinities and NaN at the same places."""
-    ours, theirs = found.astype(float), wanted.astype(float)
+    ours, theirs = computed.astype(float), wanted.astype(float)
     finite = np.isfinite(theirs)
     largest = float(np.abs(theirs[finite]).max(initial=1e-30))
     np.testing.assert_allclose(ours[finite], theirs[finite], atol=2 * STEP[dtype] * largest, rtol=0)
@@ -132,11 +132,11 @@ def test_parts_in_16_bits_run_as_such() -> None:
 
 
 def test_roundings_before_comparisons_stay() -> None:
-    b = Builder("compared", {"x": TensorType((4,))})
+    b = GraphBuilder("compared", {"x": TensorType((4,))})
     rounded = b.add("cast", [b.add("sqrt", ["x"])], dtype="bfloat16")
     graph = b.finish([b.add("less", [rounded, b.constant(np.ones(1, np.float32))])])
     assert same_graph(roundings(graph), graph)
-    b = Builder("added", {"x": TensorType((4,))})
+    b = GraphBuilder("added", {"x": TensorType((4,))})
     rounded = b.add("cast", [b.add("sqrt", ["x"])], dtype="bfloat16")
     graph = roundings(b.finish([b.add("add", [rounded, b.constant(np.ones(1, np.float32))])]))
     assert [node.op for node in graph.nodes] == ["sqrt", "add"]

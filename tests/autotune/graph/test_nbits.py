@@ -16,7 +16,7 @@ import autotune
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.importer.nbits import in_floats
-from autotune.graph.frontends.onnx.model import ModelError, inferred
+from autotune.graph.frontends.onnx.model import UnsupportedModelError, inferred
 from autotune.graph.types import Array
 
 
@@ -150,5 +150,5 @@ def test_zeros_in_floats_leave_data_in_floats(zeros: str, rows: int) -> None:
 )
 def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
     model = nbits_model(np.random.default_rng(0), (2, 40), 8, **changed)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         import_model(model)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
-from autotune.graph.offload import Block, block_of, covered, is_offloaded, offload, tuned_as
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
+from autotune.graph.offload import Block, covered, is_offloaded, matrix_block, offload, tuned_as
 from autotune.graph.partition import partition
 from autotune.graph.passes import verify
 from autotune.graph.quantise import quantise_with_report, random_feeds
@@ -31,7 +31,7 @@ def operations(graph: Graph) -> Counter[str]:
 @pytest.mark.parametrize("block", [BLOCK, (1, 8, 16), (1, 16, 8), (2, 16, 16), (4, 8, 8)])
 def test_the_offloaded_graph_computes_the_same(block: Block) -> None:
     rng = np.random.default_rng(0)
-    b = Builder("net", {"x": TensorType((4, 8, 8, 16))})
+    b = GraphBuilder("net", {"x": TensorType((4, 8, 8, 16))})
     start = b.add("relu", [conv(b, rng, "x", 3, 32, padding=1)])
     main = conv(b, rng, b.add("relu", [conv(b, rng, start, 3, 16, padding=1)]), 1, 32)
     joined = b.add("relu", [b.add("add", [main, start])])
@@ -59,7 +59,7 @@ def test_blocks_stay_between_layers_and_through_additions() -> None:
 
 
 def test_constants_of_channels_are_brought_into_blocks() -> None:
-    b = Builder("b", {"x": TensorType((1, 3, 3, 32), "int8")})
+    b = GraphBuilder("b", {"x": TensorType((1, 3, 3, 32), "int8")})
     rng = np.random.default_rng(0)
     kernel = b.constant(rng.integers(-9, 9, (1, 1, 32, 48)).astype(np.int8))
     layer = b.add("shift_conv2d", ["x", kernel, b.constant(np.arange(48, dtype=np.int32))], shift=4)
@@ -74,7 +74,7 @@ def test_constants_of_channels_are_brought_into_blocks() -> None:
 
 
 def test_what_is_covered() -> None:
-    b = Builder("b", {"x": TensorType((2, 3, 3, 32), "int8"), "w": TensorType((1, 1, 32, 16), "int8")})
+    b = GraphBuilder("b", {"x": TensorType((2, 3, 3, 32), "int8"), "w": TensorType((1, 1, 32, 16), "int8")})
     bias = b.constant(np.zeros(16, np.int32))
     constant = b.constant(np.zeros((1, 1, 32, 16), np.int8))
     b.add("shift_conv2d", ["x", constant, bias], "fits")
@@ -90,9 +90,9 @@ def test_what_is_covered() -> None:
 
 
 def test_blocks_are_those_of_the_device() -> None:
-    assert block_of(registry.get("vta").hardware) == (1, 16, 16)
-    assert block_of(registry.get("vta:4x8x16").hardware) == (4, 16, 8)  # batch, input, output channels by name
-    assert block_of(registry.get("cpu").hardware) is None
+    assert matrix_block(registry.get("vta").hardware) == (1, 16, 16)
+    assert matrix_block(registry.get("vta:4x8x16").hardware) == (4, 16, 8)  # batch, input, output channels by name
+    assert matrix_block(registry.get("cpu").hardware) is None
 
 
 def test_layers_that_differ_in_the_shift_alone_are_tuned_as_one() -> None:

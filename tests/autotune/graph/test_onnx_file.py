@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.graph.errors import ModelError
-from autotune.graph.frontends.onnx.file import LEAST_BYTES, array_of, read_without_weights, reading_once
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.onnx.file import LEAST_BYTES, read_array, read_without_weights, reading_once
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.model import load_model
 
@@ -34,8 +34,8 @@ def drawn(name: str, dtype: str = "float32", count: int = LARGE) -> TensorProto:
     return numpy_helper.from_array(array.astype(helper.tensor_dtype_to_np_dtype(kind)), name)
 
 
-def written(path: Path, made: onnx.ModelProto) -> Path:
-    path.write_bytes(made.SerializeToString())
+def written(path: Path, model: onnx.ModelProto) -> Path:
+    path.write_bytes(model.SerializeToString())
     return path
 
 
@@ -55,8 +55,8 @@ def test_large_floats_stay_in_the_file_and_all_else_is_read(tmp_path: Path) -> N
     assert left == ["large", "half", "double", "square"]
     for mine, theirs in zip(found.graph.initializer, made.graph.initializer, strict=True):
         wanted = numpy_helper.to_array(theirs)
-        assert array_of(mine).dtype == wanted.dtype
-        np.testing.assert_array_equal(array_of(mine), wanted)
+        assert read_array(mine).dtype == wanted.dtype
+        np.testing.assert_array_equal(read_array(mine), wanted)
     assert found.graph.node == made.graph.node
     assert (found.producer_name, found.opset_import) == (made.producer_name, made.opset_import)
 
@@ -67,7 +67,7 @@ def test_of_a_model_that_is_read_again_each_array_is_read_once(tmp_path: Path) -
     def weights() -> np.ndarray:
         found = read_without_weights(path)
         assert found is not None
-        return array_of(found.graph.initializer[0])
+        return read_array(found.graph.initializer[0])
 
     known: dict[Hashable, np.ndarray] = {}
     with reading_once(known):
@@ -94,7 +94,7 @@ def test_files_of_another_form_are_left_to_onnx(tmp_path: Path) -> None:
     assert read_without_weights(tmp_path / "torn.onnx") is None
     (tmp_path / "noise.onnx").write_bytes(np.random.default_rng(0).bytes(2 * LEAST_BYTES))
     assert read_without_weights(tmp_path / "noise.onnx") is None
-    with pytest.raises(ModelError, match="must be a complete ONNX file"):
+    with pytest.raises(UnsupportedModelError, match="must be a complete ONNX file"):
         load_model(tmp_path / "noise.onnx", weights=False)
     apart = tmp_path / "apart.onnx"
     several, wanted = model(drawn("large"), drawn("other")), numpy_helper.to_array(drawn("large"))
@@ -117,8 +117,8 @@ def test_a_file_that_changes_meanwhile_is_refused(how: str, tmp_path: Path) -> N
         os.truncate(path, 1000)
     else:
         path.unlink()
-    with pytest.raises(ModelError, match="must stay as it is while it is compiled, but .* has changed"):
-        array_of(found.graph.initializer[0])
+    with pytest.raises(UnsupportedModelError, match="must stay as it is while it is compiled, but .* has changed"):
+        read_array(found.graph.initializer[0])
 
 
 @pytest.mark.parametrize("weights", [True, False])
@@ -132,7 +132,9 @@ def test_nodes_without_an_output_or_a_text_are_refused(weights: bool, tmp_path: 
     ):
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(data)
-        with pytest.raises(ModelError, match="nodes of `model` must have an operator and an output|must be a complete"):
+        with pytest.raises(
+            UnsupportedModelError, match="nodes of `model` must have an operator and an output|must be a complete"
+        ):
             load_model(path, weights=weights)
 
 

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import Array, Graph
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.passes import optimise
 from tests.autotune.graph.onnx_models import assert_close, model_from, runtime
-from tests.autotune.graph.test_loops_compiled import executable_of
+from tests.autotune.graph.test_loops_compiled import make_executable
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-Made = tuple[onnx.ModelProto, dict[str, Array]]
+ModelAndInputs = tuple[onnx.ModelProto, dict[str, Array]]
 WIDTH = 4
 
 
@@ -36,7 +36,7 @@ def constant(name: str, array: Any, dtype: str = "float32") -> Any:
     return numpy_helper.from_array(np.asarray(array, dtype), name)
 
 
-def body_of(nodes: list[Any], inputs: list[Any], outputs: list[Any], constants: list[Any] | None = None) -> Any:
+def make_body(nodes: list[Any], inputs: list[Any], outputs: list[Any], constants: list[Any] | None = None) -> Any:
     return helper.make_graph(nodes, "body", inputs, outputs, constants or [])
 
 
@@ -44,7 +44,7 @@ def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
-def scanned(steps: int, **attrs: Any) -> Made:
+def scanned(steps: int, **attrs: Any) -> ModelAndInputs:
     """A state and a weight around: tanh(x + h @ w), which is stacked beside its negative."""
     nodes = [
         helper.make_node("MatMul", ["h", "w"], ["product"]),
@@ -53,7 +53,7 @@ def scanned(steps: int, **attrs: Any) -> Made:
         helper.make_node("Neg", ["next"], ["shown"]),
         helper.make_node("Identity", ["next"], ["again"]),  # ONNX Runtime errs where an output is given twice
     ]
-    body = body_of(nodes, [value("h"), value("element")], [value("next"), value("again"), value("shown")])
+    body = make_body(nodes, [value("h"), value("element")], [value("next"), value("again"), value("shown")])
     shape = [2, WIDTH]
     shape.insert(attrs.get("scan_input_axes", [0])[0], steps)
     inputs = {"first": drawn(2, WIDTH), "x": drawn(*shape, seed=1)}
@@ -62,7 +62,7 @@ def scanned(steps: int, **attrs: Any) -> Made:
     return model, inputs
 
 
-def counted(steps: int, ends: bool = False) -> Made:
+def counted(steps: int, ends: bool = False) -> ModelAndInputs:
     """A state that takes rows of what is around in turn, by a counter that is carried; `ends`: which ends it, too."""
     nodes = [
         helper.make_node("Add", ["i", "one"], ["more"]),
@@ -76,7 +76,7 @@ def counted(steps: int, ends: bool = False) -> Made:
         helper.make_node("Mul", ["next", "kept"], ["seen"]),
     ]
     ends_at = [constant("one", 1, "int64"), constant("limit", steps, "int64")]
-    body = body_of(
+    body = make_body(
         nodes,
         [value("step", INT, ()), value("go", BOOL, ()), value("i", INT, ()), value("state"), value("kept")],
         [
@@ -92,9 +92,9 @@ def counted(steps: int, ends: bool = False) -> Made:
     return model_from([node], inputs, constants), inputs
 
 
-def nested(steps: int) -> Made:
+def nested(steps: int) -> ModelAndInputs:
     """A loop in a loop of as many steps: powers of what is carried, and sums of these."""
-    inner = body_of(
+    inner = make_body(
         [helper.make_node("Mul", ["p", "x"], ["q"]), helper.make_node("Identity", ["c"], ["d"])],
         [value("j", INT, ()), value("c", BOOL, ()), value("p")],
         [value("d", BOOL, ()), value("q")],
@@ -104,7 +104,7 @@ def nested(steps: int) -> Made:
         helper.make_node("Add", ["power", "x"], ["next"]),
         helper.make_node("Identity", ["go"], ["on"]),
     ]
-    body = body_of(
+    body = make_body(
         nodes, [value("step", INT, ()), value("go", BOOL, ()), value("state")], [value("on", BOOL, ()), value("next")]
     )
     inputs = {"x": drawn(2, WIDTH)}
@@ -112,12 +112,12 @@ def nested(steps: int) -> Made:
     return model_from([node], inputs, {"count": np.array(steps), "inner_count": np.array(3)}), inputs
 
 
-def outputs_of(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
+def compute_outputs(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
     values = evaluate(graph, feeds)
     return [values[name] for name in graph.outputs]
 
 
-MODELS: dict[str, Callable[[], Made]] = {
+MODELS: dict[str, Callable[[], ModelAndInputs]] = {
     "scan": lambda: scanned(9),
     "scan_back": lambda: scanned(8, scan_input_directions=[1], scan_output_directions=[1, 0]),
     "scan_axes": lambda: scanned(10, scan_input_axes=[1], scan_output_axes=[1, -1]),
@@ -132,10 +132,10 @@ def test_loops_are_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
     model, feeds = MODELS[name]()
     wanted = runtime(model, feeds)
     looped = import_model(model, loops=True)
-    assert len(loops_of(looped)) == 1
-    assert_close(outputs_of(looped, feeds), wanted)
-    assert_close(outputs_of(import_model(model), feeds), wanted)
-    executable = executable_of(load_network(model, name).graph, tmp_path)
+    assert len(list_loops(looped)) == 1
+    assert_close(compute_outputs(looped, feeds), wanted)
+    assert_close(compute_outputs(import_model(model), feeds), wanted)
+    executable = make_executable(load_network(model, name).graph, tmp_path)
     assert_close(executable.infer([feeds[p.name] for p in executable.inputs]), wanted)
     assert max(step.get("trips", 1) for step in executable.manifest["steps"]) >= 8
 
@@ -151,14 +151,14 @@ def test_a_scan_is_what_it_is_unrolled(steps: int, back: bool, turned: tuple[boo
         scan_output_directions=[int(each) for each in turned],
     )
     looped, plain = optimise(import_model(model, loops=True)), optimise(import_model(model))
-    assert loops_of(looped) and not loops_of(plain)
-    assert_close(outputs_of(looped, feeds), outputs_of(plain, feeds))
-    assert_close(outputs_of(looped, feeds), runtime(model, feeds))
+    assert list_loops(looped) and not list_loops(plain)
+    assert_close(compute_outputs(looped, feeds), compute_outputs(plain, feeds))
+    assert_close(compute_outputs(looped, feeds), runtime(model, feeds))
 
 
 def test_what_depends_on_constants_alone_is_computed_at_import() -> None:
     graph = optimise(import_model(counted(11)[0], loops=True))
-    (loop,) = loops_of(graph)
+    (loop,) = list_loops(graph)
     body = loop.attrs["body"]
     assert len(body.carried) == 1 and not any("int64" in str(kind) for kind in body.outputs)
     constants = [graph.constants[name].tolist() for name in graph.outputs if name in graph.constants]
@@ -173,7 +173,7 @@ def test_a_body_that_needs_a_constant_of_each_step_has_nodes_for_each() -> None:
         helper.make_node("Add", ["state", "row"], ["next"]),
         helper.make_node("Identity", ["go"], ["on"]),
     ]
-    body = body_of(
+    body = make_body(
         nodes,
         [value("step", INT, ()), value("go", BOOL, ()), value("state", shape=(1, WIDTH))],
         [value("on", BOOL, ()), value("next", shape=(1, WIDTH))],
@@ -183,8 +183,8 @@ def test_a_body_that_needs_a_constant_of_each_step_has_nodes_for_each() -> None:
     node = helper.make_node("Loop", ["count", "", "first"], ["last"], body=body)
     model = model_from([node], inputs, {"count": np.array(9)})
     graph = import_model(model, loops=True)
-    assert not loops_of(graph)
-    assert_close(outputs_of(graph, inputs), runtime(model, inputs))
+    assert not list_loops(graph)
+    assert_close(compute_outputs(graph, inputs), runtime(model, inputs))
 
 
 def test_states_of_many_shapes_have_nodes_for_each_step() -> None:
@@ -202,12 +202,12 @@ def test_states_of_many_shapes_have_nodes_for_each_step() -> None:
     node = helper.make_node("Loop", ["count", "", "x"], ["last"], body=body)
     model = model_from([node], inputs, {"count": np.array(9)})
     graph = import_model(model, loops=True)
-    assert not loops_of(graph)
-    assert_close(outputs_of(graph, inputs), runtime(model, inputs))
+    assert not list_loops(graph)
+    assert_close(compute_outputs(graph, inputs), runtime(model, inputs))
 
 
 def test_a_loop_that_does_not_end_is_refused() -> None:
-    body = body_of(
+    body = make_body(
         [helper.make_node("Add", ["s", "s"], ["t"]), helper.make_node("Identity", ["go"], ["on"])],
         [value("step", INT, ()), value("go", BOOL, ()), value("s")],
         [value("on", BOOL, ()), value("t")],

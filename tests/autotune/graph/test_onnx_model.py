@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from autotune.graph.frontends.onnx.model import ZOO, ModelError, inferred, load_model, model_path
+from autotune.graph.frontends.onnx.model import ZOO, UnsupportedModelError, inferred, load_model, model_path
 from autotune.graph.frontends.onnx.model import shapes as fixed_shapes
 from tests.autotune.graph.helpers import save_conv
 
@@ -30,7 +30,9 @@ def test_path_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_unknown_name_lists_and_suggests() -> None:
-    with pytest.raises(ModelError, match=r"must be one of alexnet, .*got model='resnet5'; did you mean 'resnet50'"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"must be one of alexnet, .*got model='resnet5'; did you mean 'resnet50'"
+    ):
         load_model("resnet5")
 
 
@@ -39,7 +41,7 @@ def test_truncated_file(tmp_path: Path, keep: float) -> None:
     data = model_path("resnet50").read_bytes()
     path = tmp_path / "cut.onnx"
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(ModelError, match=r"`model` must be .*got model='.*cut.onnx'"):
+    with pytest.raises(UnsupportedModelError, match=r"`model` must be .*got model='.*cut.onnx'"):
         load_model(path)
 
 
@@ -47,7 +49,7 @@ def test_truncated_file(tmp_path: Path, keep: float) -> None:
 def test_file_that_is_not_onnx(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "other.onnx"
     path.write_bytes(data)
-    with pytest.raises(ModelError, match=r"`model` must be .*other.onnx"):
+    with pytest.raises(UnsupportedModelError, match=r"`model` must be .*other.onnx"):
         load_model(path)
 
 
@@ -56,18 +58,18 @@ def test_file_that_is_not_onnx(tmp_path: Path, data: bytes) -> None:
 )
 def test_dynamic_shape(tmp_path: Path, shape: tuple[object, ...], shown: str) -> None:
     path = save_conv(tmp_path / "dynamic.onnx", shape)
-    with pytest.raises(ModelError, match="must have fixed positive dimensions, but got " + shown):
+    with pytest.raises(UnsupportedModelError, match="must have fixed positive dimensions, but got " + shown):
         load_model(path)
 
 
 def test_shapes_that_contradict_each_other(tmp_path: Path) -> None:
     path = save_conv(tmp_path / "bad.onnx", (1, 8, 6))
-    with pytest.raises(ModelError, match="shapes agree"):
+    with pytest.raises(UnsupportedModelError, match="shapes agree"):
         load_model(path)
 
 
 def test_directory_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="path of an .onnx file"):
+    with pytest.raises(UnsupportedModelError, match="path of an .onnx file"):
         load_model(tmp_path)
 
 
@@ -76,7 +78,7 @@ def test_missing_external_weights(tmp_path: Path) -> None:
     model = onnx.load(path)
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(ModelError, match="must be a complete ONNX file"):
+    with pytest.raises(UnsupportedModelError, match="must be a complete ONNX file"):
         load_model(path)
 
 
@@ -88,10 +90,14 @@ def test_negative_dimensions_are_open(tmp_path: Path, shapes: dict[str, tuple[in
     onnx.save(model, path)
     if shapes:
         assert fixed_shapes(load_model(path, shapes))["y"] == (1, 16, 4, 4)
-        with pytest.raises(ModelError, match=r"`shapes` of x must agree with the model's, but got \[1, 7, 6, 6\]"):
+        with pytest.raises(
+            UnsupportedModelError, match=r"`shapes` of x must agree with the model's, but got \[1, 7, 6, 6\]"
+        ):
             load_model(path, {"x": (1, 7, 6, 6)})
     else:
-        with pytest.raises(ModelError, match=r"must have fixed positive dimensions, but got x=\(\?, 8, \?, 6\)"):
+        with pytest.raises(
+            UnsupportedModelError, match=r"must have fixed positive dimensions, but got x=\(\?, 8, \?, 6\)"
+        ):
             load_model(path)
 
 
@@ -121,9 +127,11 @@ def test_shapes_are_those_of_the_definition_where_inference_errs() -> None:
     for stated in (None, (1, 3, 1, 1), (1, 3, 2, 2)):  # the last is what ONNX's inference says
         found = fixed_shapes(inferred(pooled(stated)))
         assert found["p"] == (1, 3, 2, 2) and found["q"] == (1, 3, 1, 1) and found["y"] == (1, 5)
-    with pytest.raises(ModelError, match=r"shapes agree, .*: q is stated to be \[1, 3, 3, 3\] and is \[1, 3, 1, 1\]"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"shapes agree, .*: q is stated to be \[1, 3, 3, 3\] and is \[1, 3, 1, 1\]"
+    ):
         inferred(pooled((1, 3, 3, 3)))
-    with pytest.raises(ModelError, match="shapes agree"):
+    with pytest.raises(UnsupportedModelError, match="shapes agree"):
         inferred(pooled(None, columns=4))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from tests.autotune.graph.nets import conv, feeds, residual, weight
 
@@ -39,7 +39,7 @@ def test_workloads_compute_what_the_graph_says() -> None:
 
 def test_a_value_with_two_readers_is_written_out() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("two", {"x": TensorType((1, 4, 4, 16))})
+    b = GraphBuilder("two", {"x": TensorType((1, 4, 4, 16))})
     y = conv(b, rng, "x", 1, 16)
     graph = b.finish([b.add("relu", [y]), b.add("sigmoid", [y])])
     assert [group.title for group in partition(graph)] == ["conv2d+add", "relu", "sigmoid"]
@@ -47,7 +47,7 @@ def test_a_value_with_two_readers_is_written_out() -> None:
 
 def test_an_output_of_the_graph_is_written_out() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("given", {"x": TensorType((1, 4, 4, 16))})
+    b = GraphBuilder("given", {"x": TensorType((1, 4, 4, 16))})
     y = conv(b, rng, "x", 1, 16)
     graph = b.finish([y, b.add("relu", [y])])
     assert [group.title for group in partition(graph)] == ["conv2d+add", "relu"]
@@ -55,7 +55,7 @@ def test_an_output_of_the_graph_is_written_out() -> None:
 
 def test_what_grows_by_broadcasting_begins_a_kernel() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("grown", {"x": TensorType((1, 16)), "z": TensorType((4, 16))})
+    b = GraphBuilder("grown", {"x": TensorType((1, 16)), "z": TensorType((4, 16))})
     y = b.add("matmul", ["x", weight(b, rng, 16, 16)])
     graph = b.finish([b.add("add", [y, "z"])])
     assert [group.title for group in partition(graph)] == ["matmul", "add"]
@@ -69,23 +69,23 @@ def test_the_same_structure_elsewhere_is_the_same_workload() -> None:
 
 
 def test_views_compute_nothing() -> None:
-    b = Builder("view", {"x": TensorType((2, 8))})
+    b = GraphBuilder("view", {"x": TensorType((2, 8))})
     graph = b.finish([b.add("relu", [b.add("reshape", ["x"], shape=(16,))])])
     view, relu = partition(graph)
     assert view.workload is None
     assert relu.workload is not None
 
 
-def gated(kernel: int = 1, stride: int = 1, groups: int = 1, again: bool = False, given: bool = False) -> Graph:
+def gated(kernel: int = 1, stride: int = 1, groups: int = 1, again: bool = False, front_output: bool = False) -> Graph:
     """Channels times their gates, a curve, and the layer that reads them; or one more layer, or the caller."""
     rng = np.random.default_rng(0)
-    b = Builder("gated", {"x": TensorType((1, 6, 6, 16)), "g": TensorType((1, 1, 1, 16))})
+    b = GraphBuilder("gated", {"x": TensorType((1, 6, 6, 16)), "g": TensorType((1, 1, 1, 16))})
     front = b.add("relu", [b.add("multiply", ["x", "g"])])
     padding = kernel // 2
     w = b.constant(rng.standard_normal((kernel, kernel, 16 // groups, 24), np.float32))
     found = [b.add("conv2d", [front, w], stride=stride, padding=padding, groups=groups)]
     found += [b.add("conv2d", [front, w], padding=padding)] if again else []
-    return b.finish([*found, *([front] if given else [])])
+    return b.finish([*found, *([front] if front_output else [])])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def gated(kernel: int = 1, stride: int = 1, groups: int = 1, again: bool = False
         (gated(stride=2), ["multiply+relu", "conv2d"]),  # some are not read at all
         (gated(groups=2), ["multiply+relu", "conv2d"]),
         (gated(again=True), ["multiply+relu", "conv2d", "conv2d"]),
-        (gated(given=True), ["multiply+relu", "conv2d"]),
+        (gated(front_output=True), ["multiply+relu", "conv2d"]),
     ],
     ids=["", "kernel", "stride", "groups", "again", "given"],
 )
@@ -112,7 +112,7 @@ def test_what_a_layer_of_single_pixels_alone_reads_begins_its_kernel(graph: Grap
 
 def test_a_front_of_two_such_values_or_of_a_product_that_ends_in_it_is_none() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("sum", {"x": TensorType((4, 16)), "y": TensorType((4, 16))})
+    b = GraphBuilder("sum", {"x": TensorType((4, 16)), "y": TensorType((4, 16))})
     both = b.add("matmul", [b.add("add", ["x", "y"]), weight(b, rng, 16, 16)])
     graph = b.finish([b.add("matmul", [b.add("relu", [both]), weight(b, rng, 16, 16)])])
     assert [group.title for group in partition(graph)] == ["add", "matmul+relu", "matmul"]

@@ -11,7 +11,7 @@ import pytest
 from autotune.graph.ops import find
 from autotune.graph.types import TensorType
 from search_space.dtypes import numpy_dtype
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -66,17 +66,17 @@ def test_every_sketch_puts_slopes_where_windows_lie(
     workload = Workload.of(operation.tensors(checked, types))
     tolerance = 1e-4 if dtype == "float32" else 3e-2
 
-    def agrees(found: np.ndarray) -> None:
+    def agrees(computed: np.ndarray) -> None:
         whole = [-(-n // s) * s for n, s in zip(extent, stride, strict=True)]
         within = tuple(slice(n) for n in extent)
-        found = found.astype(np.float32).reshape(2, *whole, groups * depth)[(slice(None), *within)]
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * 5)
+        computed = computed.astype(np.float32).reshape(2, *whole, groups * depth)[(slice(None), *within)]
+        np.testing.assert_allclose(computed, wanted, rtol=tolerance, atol=tolerance * 5)
 
     agrees(operation.evaluate(checked, arrays))
     agrees(workload.reference(*arrays))
     for sketch in generate(workload, target.hardware).sketches[:3]:
         row = candidates.legal(sketch, 1)[0]
-        kernel_of = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+        kernel_of = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(row))))
         agrees(kernel_of.bind(arrays).run())
 
 

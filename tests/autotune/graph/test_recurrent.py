@@ -11,15 +11,15 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autotune.compiler.checking.check import check_network
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
-from autotune.compiler.tasks import tasks_of
+from autotune.compiler.tasks import list_tasks
 from autotune.graph import unrolling
 from autotune.graph.copies import executable_graph
-from autotune.graph.frontends.onnx.importer import ModelError, import_model, recurrent
+from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model, recurrent
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import TensorType
-from autotune.graph.loops import loops_of
+from autotune.graph.loops import list_loops
 from autotune.graph.ops import find
 from autotune.graph.ops.recurrent import CELLS
 from autotune.graph.passes import optimise
@@ -80,7 +80,7 @@ def test_a_layer_compiled_is_what_onnxruntime_computes(op: str, attrs: dict[str,
 @pytest.mark.parametrize("op", sorted(GATES))
 def test_steps_share_kernels_and_nothing_is_copied(op: str) -> None:
     def kernels(steps: int) -> int:
-        return len(tasks_of(executable_graph(optimise(import_model(inferred(layer(op, (steps, 2, 6))))))))
+        return len(list_tasks(executable_graph(optimise(import_model(inferred(layer(op, (steps, 2, 6))))))))
 
     assert kernels(24) == kernels(7)
     graph = optimise(import_model(inferred(layer(op, (9, 2, 6), direction="bidirectional"))))
@@ -115,18 +115,20 @@ def test_many_steps_are_joined_in_parts() -> None:
     ],
 )
 def test_bad_layers(attrs: dict[str, Any], rule: str) -> None:
-    with pytest.raises(ModelError, match=rule):
+    with pytest.raises(UnsupportedModelError, match=rule):
         import_model(inferred(layer("LSTM", **attrs)))
 
 
 def test_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrolling, "MOST_STEPS", 8)
     model = inferred(layer("LSTM", (9, 2, 6), direction="bidirectional"))
-    with pytest.raises(ModelError, match=r"loop 'only' must have at most 8 steps where it is unrolled, but got 9"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"loop 'only' must have at most 8 steps where it is unrolled, but got 9"
+    ):
         import_model(model)
-    assert len(loops_of(import_model(model, loops=True))) == 2
+    assert len(list_loops(import_model(model, loops=True))) == 2
     monkeypatch.setattr(recurrent, "MOST_TRIPS", 8)
-    with pytest.raises(ModelError, match=r"LSTM node 'only' must have 1 to 8 steps, but got 9"):
+    with pytest.raises(UnsupportedModelError, match=r"LSTM node 'only' must have 1 to 8 steps, but got 9"):
         import_model(model, loops=True)
 
 

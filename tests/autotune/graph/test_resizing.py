@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.frontends.onnx.importer import ModelError, import_model
-from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
+from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
+from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, InterpolationKernel
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import TensorType
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.graph.onnx_models import Array, assert_close, imported, reference, runtime
@@ -27,14 +27,14 @@ from tests.autotune.graph.onnx_models import Array, assert_close, imported, refe
 EXTENTS = st.integers(1, 7)
 
 
-def model_of(shape: tuple[int, ...], dtype: str = "float32", **given: Any) -> onnx.ModelProto:
+def make_resize(shape: tuple[int, ...], dtype: str = "float32", **options: Any) -> onnx.ModelProto:
     """`Resize` of an input; `roi`, `scales` and `sizes` are constants, the rest attributes."""
     inputs = {"roi": np.float32, "scales": np.float32, "sizes": np.int64}
-    names = [name if name in given else "" for name in inputs]
-    constants = [numpy_helper.from_array(np.asarray(given.pop(n), inputs[n]), n) for n in names if n]
+    names = [name if name in options else "" for name in inputs]
+    constants = [numpy_helper.from_array(np.asarray(options.pop(n), inputs[n]), n) for n in names if n]
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
-        [helper.make_node("Resize", ["x", *names], ["y"], name="only", **given)],
+        [helper.make_node("Resize", ["x", *names], ["y"], name="only", **options)],
         "resize",
         [helper.make_tensor_value_info("x", kind, shape)],
         [helper.make_empty_tensor_value_info("y")],
@@ -69,7 +69,7 @@ def test_resize_is_what_onnx_computes(
     attrs["exclude_outside"], attrs["antialias"] = (flag and mode != "nearest" for flag in flags)
     if how == "tf_crop_and_resize":
         attrs["roi"] = [0.13, -0.11, 0.87, 1.07]
-    model = model_of(shape, **attrs)
+    model = make_resize(shape, **attrs)
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     assert_close(imported(inferred(model), {"x": x}), reference(model, {"x": x}), 1e-5, 1.0)
 
@@ -79,10 +79,14 @@ def test_resize_is_what_onnx_computes(
     size=st.integers(1, 12),
     how=st.sampled_from(TRANSFORMATIONS),
     kernel=st.builds(
-        Kernel, st.booleans(), st.sampled_from([-0.75, -0.5]), antialias=st.booleans(), exclude_outside=st.booleans()
+        InterpolationKernel,
+        st.booleans(),
+        st.sampled_from([-0.75, -0.5]),
+        antialias=st.booleans(),
+        exclude_outside=st.booleans(),
     ),
 )
-def test_a_constant_stays_what_it_is(extent: int, size: int, how: str, kernel: Kernel) -> None:
+def test_a_constant_stays_what_it_is(extent: int, size: int, how: str, kernel: InterpolationKernel) -> None:
     first, weights = kernel.taps(Axis(extent, size, size / extent, how, (0.1, 0.8)))
     assert first.shape == (size,)
     assert weights.shape[0] == size
@@ -97,7 +101,7 @@ SIZES = ((10, 6), (7, 3), (3, 13), (4, 1), (5, 7))
 
 def test_sizes_by_scales_are_those_that_onnx_infers() -> None:
     """The float32 of 3.3 is less than 3.3: of 10 elements there are 32, and 33 in ONNX Runtime, which warns of it."""
-    model = inferred(model_of((1, 1, 10), mode="nearest", scales=[3.3], axes=[2]))
+    model = inferred(make_resize((1, 1, 10), mode="nearest", scales=[3.3], axes=[2]))
     (dims,) = [value.type.tensor_type.shape.dim for value in model.graph.output]
     x = np.arange(10, dtype=np.float32).reshape(1, 1, 10)
     assert dims[2].dim_value == imported(model, {"x": x})[0].shape[2] == 32
@@ -109,7 +113,7 @@ def test_the_nearest_is_onnx_runtimes(how: str, rounding: str) -> None:
     attrs = {"mode": "nearest", "coordinate_transformation_mode": how, "nearest_mode": rounding, "axes": [2]}
     cases: list[tuple[int, str, float]] = [*((n, "scales", s) for n, s in SCALES), *((n, "sizes", s) for n, s in SIZES)]
     for extent, name, value in cases:
-        model = model_of((1, 1, extent), **attrs, **{name: [value]})
+        model = make_resize((1, 1, extent), **attrs, **{name: [value]})
         x = np.arange(extent, dtype=np.float32).reshape(1, 1, extent)
         wanted = runtime(model, {"x": x})[0]
         np.testing.assert_array_equal(
@@ -122,7 +126,7 @@ def test_the_nearest_of_a_compiled_function_is_pytorchs(exact: bool) -> None:
     torch = pytest.importorskip("torch")
     from torch.fx import Graph
 
-    from autotune.graph.frontends.aten import import_fx, known_of
+    from autotune.graph.frontends.aten import import_fx, make_constant_values
 
     kind = torch.ops.aten._upsample_nearest_exact1d if exact else torch.ops.aten.upsample_nearest1d
     for extent, size in itertools.product((3, 7, 14, 20, 21), (2, 3, 12, 16, 24, 46)):
@@ -131,21 +135,21 @@ def test_the_nearest_of_a_compiled_function_is_pytorchs(exact: bool) -> None:
         first = traced.placeholder("x")
         call = traced.call_function(kind.default, (first, [size]))
         first.meta["val"], call.meta["val"] = x, kind.default(x, [size])
-        graph = import_fx(traced, [first], [call], known_of({}))
+        graph = import_fx(traced, [first], [call], make_constant_values({}))
         found = evaluate(graph, {"x": x.numpy()})[graph.outputs[0]]
         np.testing.assert_array_equal(found, kind.default(x, [size]).numpy())
 
 
 def test_no_more_neighbours_are_read_than_weigh() -> None:
-    assert Kernel().taps(Axis(32, 64, 2.0))[1].shape == (64, 2)
-    assert Kernel(cubic=True).taps(Axis(32, 64, 2.0))[1].shape == (64, 4)
-    assert Kernel().taps(Axis(32, 16, 0.5, "asymmetric"))[1].shape == (16, 1)
-    assert Kernel(antialias=True).taps(Axis(64, 16, 0.25))[1].shape == (16, 8)
+    assert InterpolationKernel().taps(Axis(32, 64, 2.0))[1].shape == (64, 2)
+    assert InterpolationKernel(cubic=True).taps(Axis(32, 64, 2.0))[1].shape == (64, 4)
+    assert InterpolationKernel().taps(Axis(32, 16, 0.5, "asymmetric"))[1].shape == (16, 1)
+    assert InterpolationKernel(antialias=True).taps(Axis(64, 16, 0.25))[1].shape == (16, 8)
 
 
 def test_both_axes_are_one_operation_where_neighbours_are_few_and_channels_many() -> None:
     def operations(channels: int = 16, **attrs: Any) -> list[str]:
-        model = model_of((1, channels, 6, 6), axes=[2, 3], **attrs)
+        model = make_resize((1, channels, 6, 6), axes=[2, 3], **attrs)
         return [node.op for node in optimise(import_model(inferred(model))).nodes]
 
     assert operations(mode="linear", sizes=[12, 9]).count("resample") == 1
@@ -186,7 +190,7 @@ def test_every_sketch_is_numpys_sum(shape: tuple[int, ...], taps: dict[int, int]
         rows = [rng.integers(len(g.table), size=50) for g in sketch.groups]
         choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
         for choice in choices[sketch.legal(choices)][:2]:
-            kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(choice))))
+            kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(choice))))
             np.testing.assert_allclose(kernel.bind(arrays).run(), expected, rtol=tolerance, atol=10 * tolerance)
 
 
@@ -203,8 +207,8 @@ def test_every_sketch_is_numpys_sum(shape: tuple[int, ...], taps: dict[int, int]
     ],
 )
 def test_bad_models(attrs: dict[str, Any], rule: str) -> None:
-    with pytest.raises(ModelError, match=rule):
-        import_model(inferred(model_of((1, 2, 4, 4), **attrs)))
+    with pytest.raises(UnsupportedModelError, match=rule):
+        import_model(inferred(make_resize((1, 2, 4, 4), **attrs)))
 
 
 TABLES = [TensorType((8,), "int32"), TensorType((8, 2))]

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import autotune
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ops.base import OPS
 

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.frontends.onnx.importer import ModelError, fourier, import_model, spectral
+from autotune.graph.frontends.onnx.importer import UnsupportedModelError, fourier, import_model, spectral
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import Array, TensorType
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.graph.onnx_models import imported, model_from
 
 
-def model_of(
+def make_model(
     op: str, shape: tuple[int, ...], constants: list[Any], dtype: str = "float32", **attrs: Any
 ) -> onnx.ModelProto:
     """One node; `constants` are its further inputs, None where one is left out."""
@@ -57,7 +57,7 @@ def model_of(
 def test_a_transform_is_numpys(extent: int, length: int, parts: int, axis: int, inverse: bool, onesided: bool) -> None:
     shape = (extent, 3, parts) if axis == 0 else (3, extent, parts)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    model = model_of("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
+    model = make_model("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
     wanted = numpys(x, length, axis, inverse, onesided)
     np.testing.assert_allclose(imported(model, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
 
@@ -85,7 +85,7 @@ def test_stages_are_numpys_transform(
     whole = length // 2 + 1 if inverse and onesided else length
     shape = (*(extent or whole if a == axis else (2, 3, 1)[a] for a in range(3)), parts)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    model = model_of("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
+    model = make_model("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
     graph = import_model(model)
     if length > 9 and any(length % d == 0 for d in range(2, length)):
         assert "batch_matmul" in {node.op for node in graph.nodes}
@@ -108,9 +108,9 @@ def test_stages_err_no_more_than_one_product(monkeypatch: pytest.MonkeyPatch) ->
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     wanted = numpys(x, 768, 1, False, False)
     errors = []
-    for plan in (fourier.digits_of, lambda length, *_: (length,)):
-        monkeypatch.setattr(fourier, "digits_of", plan)
-        errors.append(np.abs(imported(model_of("DFT", shape, [768, 1]), {"x": x})[0] - wanted).max())
+    for plan in (fourier.choose_digits, lambda length, *_: (length,)):
+        monkeypatch.setattr(fourier, "choose_digits", plan)
+        errors.append(np.abs(imported(make_model("DFT", shape, [768, 1]), {"x": x})[0] - wanted).max())
     assert errors[0] <= errors[1]
 
 
@@ -118,9 +118,9 @@ def test_stages_err_no_more_than_one_product(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("columns", [1, 100, 10_000])
 def test_long_composite_lengths_are_split(parts: int, columns: int) -> None:
     for length in (1009, 7, 4):  # prime, or short
-        assert fourier.digits_of(length, parts, columns, True) == (length,)
+        assert fourier.choose_digits(length, parts, columns, True) == (length,)
     for length in (768, 1000, 4096):
-        digits = fourier.digits_of(length, parts, columns, False)
+        digits = fourier.choose_digits(length, parts, columns, False)
         assert len(digits) > 1
         assert np.prod(digits) == length
 
@@ -128,7 +128,7 @@ def test_long_composite_lengths_are_split(parts: int, columns: int) -> None:
 @pytest.mark.parametrize("length", [60, 12, 1])
 def test_one_short_signal_is_one_product(length: int) -> None:
     """Kernels that start would cost more than they save."""
-    assert fourier.digits_of(length, 1, 1, False) == (length,)
+    assert fourier.choose_digits(length, 1, 1, False) == (length,)
 
 
 @pytest.mark.parametrize("zeros", [0.0, 1.0])
@@ -176,7 +176,7 @@ def test_real_parts_of_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_signal_of_its_own_length_needs_none() -> None:
     x = np.random.default_rng(0).standard_normal((2, 6, 1)).astype(np.float32)
-    (found,) = imported(inferred(model_of("DFT", (2, 6, 1), [])), {"x": x})
+    (found,) = imported(inferred(make_model("DFT", (2, 6, 1), [])), {"x": x})
     wanted = np.fft.fft(x[..., 0])
     np.testing.assert_allclose(found, np.stack([wanted.real, wanted.imag], -1), rtol=1e-4, atol=1e-5)
 
@@ -202,24 +202,24 @@ def test_a_signal_of_its_own_length_needs_none() -> None:
 def test_bad_transforms(
     op: str, shape: tuple[int, ...], constants: list[Any], attrs: dict[str, Any], rule: str
 ) -> None:
-    with pytest.raises(ModelError, match=rule):
-        import_model(model_of(op, shape, constants, **attrs))
+    with pytest.raises(UnsupportedModelError, match=rule):
+        import_model(make_model(op, shape, constants, **attrs))
 
 
 def test_a_transform_of_too_many_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spectral, "MOST_WEIGHTS", 71)
-    with pytest.raises(ModelError, match="must be of at most 71 weights, but got 6 x 12"):
-        import_model(model_of("DFT", (2, 6, 1), [None, 1]))
+    with pytest.raises(UnsupportedModelError, match="must be of at most 71 weights, but got 6 x 12"):
+        import_model(make_model("DFT", (2, 6, 1), [None, 1]))
 
 
 def test_a_stage_of_too_many_weights() -> None:
     length = 2 * 100_003
-    with pytest.raises(ModelError, match="must be of at most 16777216 weights, but got 1 x 200006 x 200006"):
-        import_model(model_of("DFT", (1, length, 2), [None, 1]))
+    with pytest.raises(UnsupportedModelError, match="must be of at most 16777216 weights, but got 1 x 200006 x 200006"):
+        import_model(make_model("DFT", (1, length, 2), [None, 1]))
 
 
 def test_blocks_side_by_side_are_transposed() -> None:
-    graph = import_model(inferred(model_of("Col2Im", (1, 8, 6), [[4, 6], [2, 2]], strides=[2, 2])))
+    graph = import_model(inferred(make_model("Col2Im", (1, 8, 6), [[4, 6], [2, 2]], strides=[2, 2])))
     assert {node.op for node in graph.nodes} == {"reshape", "transpose"}
 
 
@@ -250,7 +250,7 @@ def test_every_sketch_of_overlapping_blocks_is_numpys_sum(
         rows = [rng.integers(len(g.table), size=50) for g in sketch.groups]
         choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
         for choice in choices[sketch.legal(choices)][:2]:
-            kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(choice))))
+            kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(choice))))
             np.testing.assert_allclose(kernel.bind([x]).run(), expected, rtol=tolerance, atol=tolerance)
 
 

@@ -19,12 +19,12 @@ from torch import nn  # noqa: E402
 import autotune  # noqa: E402
 from autotune.compiler.checking.check import check_network  # noqa: E402
 from autotune.compiler.checking.process import RuntimeFailure  # noqa: E402
-from autotune.compiler.load import load_network  # noqa: E402
 from autotune.compiler.options import CompileOptions  # noqa: E402
+from autotune.compiler.prepare import load_network  # noqa: E402
 from autotune.compiler.schedules import Schedules  # noqa: E402
 from autotune.compiler.torch_source import TorchSource  # noqa: E402
 from autotune.graph import import_path  # noqa: E402
-from autotune.graph.errors import ModelError  # noqa: E402
+from autotune.graph.errors import UnsupportedModelError  # noqa: E402
 from autotune.graph.evaluate import evaluate  # noqa: E402
 from autotune.graph.frontends.aten.modules import export  # noqa: E402
 from autotune.graph.frontends.onnx.model import load_model  # noqa: E402
@@ -49,14 +49,17 @@ def test_a_path_gives_a_module_and_inputs() -> None:
     module, inputs = call_path("my_nets:one")
     assert isinstance(module, nn.ReLU) and inputs.shape == (2, 3)
     with pytest.raises(
-        ModelError, match=r"must be given a model of ONNX, .* by `autotune.graph.frontends.aten.import_exported`"
+        UnsupportedModelError,
+        match=r"must be given a model of ONNX, .* by `autotune.graph.frontends.aten.import_exported`",
     ):
         load_model("my_nets:one")
 
 
 def test_missing_torch_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_path, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"needs the package `torch` \(pip install torch\), .* model='my_nets:one'"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"needs the package `torch` \(pip install torch\), .* model='my_nets:one'"
+    ):
         call_path("my_nets:one")
 
 
@@ -71,7 +74,7 @@ def test_missing_torch_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_wrong_functions(path: str, rule: str) -> None:
-    with pytest.raises(ModelError, match=rule):
+    with pytest.raises(UnsupportedModelError, match=rule):
         call_path(path)
 
 
@@ -142,13 +145,13 @@ class Halves(nn.Module):
     ],
 )
 def test_what_cannot_be_exported(module: Any, inputs: Any, shapes: Any, rule: str) -> None:
-    with pytest.raises(ModelError, match=rule):
+    with pytest.raises(UnsupportedModelError, match=rule):
         export(module, inputs, shapes, {"n": (1, 8)})
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_torchscript_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"must be a torch.nn.Module that is not compiled by TorchScript"):
+    with pytest.raises(UnsupportedModelError, match=r"must be a torch.nn.Module that is not compiled by TorchScript"):
         export(torch.jit.script(nn.ReLU()), torch.ones(3))
 
 

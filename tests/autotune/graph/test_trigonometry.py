@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.autotune.graph.onnx_models import Array, imported, model_of
+from tests.autotune.graph.onnx_models import Array, imported, make_model
 
 FUNCTIONS = [
     ("Sin", np.sin, (-1e4, 1e4)),
@@ -23,7 +23,7 @@ FUNCTIONS = [
 
 
 def computed(op: str, x: Array) -> Array:
-    return imported(model_of(op, {"x": x}), {"x": x})[0].astype(float)
+    return imported(make_model(op, {"x": x}), {"x": x})[0].astype(float)
 
 
 @pytest.mark.parametrize(("op", "function", "ends"), FUNCTIONS, ids=lambda value: str(value)[:12])

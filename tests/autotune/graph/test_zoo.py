@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def inputs_of(model: onnx.ModelProto) -> dict[str, Array]:
+def draw_inputs(model: onnx.ModelProto) -> dict[str, Array]:
     rng, known = np.random.default_rng(0), shapes(model)
     (value,) = model.graph.input
     if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
@@ -35,7 +35,7 @@ def inputs_of(model: onnx.ModelProto) -> dict[str, Array]:
 @pytest.mark.parametrize("optimised", [False, True])
 def test_networks_agree_with_onnx_runtime(name: str, optimised: bool) -> None:
     model = inferred(BUILDERS[name](**SMALL[name]))
-    inputs = inputs_of(model)
+    inputs = draw_inputs(model)
     graph = import_model(model)
     values = evaluate(optimise(graph) if optimised else graph, inputs)
     wanted = runtime(model, inputs)
@@ -46,7 +46,7 @@ def test_networks_agree_with_onnx_runtime(name: str, optimised: bool) -> None:
 
 def test_decomposed_layer_normalisation_agrees() -> None:
     model = inferred(bert_base.build(**BERT, fused_normalisation=False))
-    inputs = inputs_of(model)
+    inputs = draw_inputs(model)
     assert_close(imported(model, inputs), runtime(model, inputs), 1e-4)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from autotune.compiler.checking.check import check_network
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.frontends.onnx.importer import HANDLERS
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import TensorType
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.fakes import settings_with
@@ -34,27 +34,27 @@ def test_bert_compiled_agrees_with_onnx_runtime(fused: bool) -> None:
 
 
 SHAPE = (3, 37)
-FLOATS, WHOLE, TRUTH = TensorType(SHAPE), TensorType(SHAPE, "int32"), TensorType(SHAPE, "bool")
+FLOATS, INTEGERS, TRUTH = TensorType(SHAPE), TensorType(SHAPE, "int32"), TensorType(SHAPE, "bool")
 OPERATIONS: list[tuple[str, dict[str, Any], list[TensorType]]] = [
-    ("equal", {}, [WHOLE, WHOLE]),
+    ("equal", {}, [INTEGERS, INTEGERS]),
     ("less", {}, [FLOATS, FLOATS]),
-    ("less_equal", {}, [WHOLE, WHOLE]),
+    ("less_equal", {}, [INTEGERS, INTEGERS]),
     ("logical_and", {}, [TRUTH, TRUTH]),
     ("logical_or", {}, [TRUTH, TRUTH]),
     ("logical_xor", {}, [TRUTH, TRUTH]),
     ("logical_not", {}, [TRUTH]),
     ("where", {}, [TRUTH, FLOATS, FLOATS]),
     *((op, {}, [TensorType(SHAPE, t)] * 2) for op in ("floor_divide", "floor_mod") for t in ("int8", "int32", "int64")),
-    ("left_shift", {}, [WHOLE, WHOLE]),
-    ("right_shift", {}, [WHOLE, WHOLE]),
-    *(("ranks", {"largest": largest}, [kind]) for largest in (True, False) for kind in (FLOATS, WHOLE)),
+    ("left_shift", {}, [INTEGERS, INTEGERS]),
+    ("right_shift", {}, [INTEGERS, INTEGERS]),
+    *(("ranks", {"largest": largest}, [kind]) for largest in (True, False) for kind in (FLOATS, INTEGERS)),
     ("power", {}, [FLOATS, FLOATS]),
     ("cumsum", {"axis": 1}, [FLOATS]),
     ("cumsum", {"axis": 0, "reverse": True}, [FLOATS]),
     ("cumsum", {"axis": -1, "exclusive": True}, [TensorType((2, 3, 5), "int64")]),
     ("cumsum", {"axis": 0, "exclusive": True, "reverse": True}, [TensorType((19,), "int32")]),
     *(("cast", {"dtype": dtype}, [FLOATS]) for dtype in ("int32", "int64", "bool", "float16")),
-    *(("cast", {"dtype": dtype}, [WHOLE]) for dtype in ("float32", "int64", "bool")),
+    *(("cast", {"dtype": dtype}, [INTEGERS]) for dtype in ("float32", "int64", "bool")),
     *(("cast", {"dtype": dtype}, [TRUTH]) for dtype in ("float32", "int64", "int32")),
 ]
 
@@ -74,7 +74,7 @@ def test_operations_compiled_agree_with_numpy(op: str, attrs: dict[str, Any], ty
     rows = [rng.integers(len(g.table), size=50) for g in sketch.groups]
     choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
     choice = choices[sketch.legal(choices)][0]
-    kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(choice))))
+    kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(choice))))
     found = kernel.bind(arrays).run()
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6 if op == "cumsum" else 0)

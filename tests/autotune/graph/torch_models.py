@@ -9,7 +9,7 @@ from torch import nn
 
 CHANNELS = 16
 WIDTH, HEADS = 32, 2
-Made = tuple[nn.Module, dict[str, torch.Tensor]]
+ModuleAndInputs = tuple[nn.Module, dict[str, torch.Tensor]]
 
 
 def normalised(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -122,30 +122,30 @@ class Counting(nn.Module):
         return torch.relu(x) * self.count
 
 
-def _residual() -> Made:
+def _residual() -> ModuleAndInputs:
     stem = [normalised(3, CHANNELS, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     blocks = [Residual(CHANNELS, CHANNELS, 1), Residual(CHANNELS, 2 * CHANNELS, 2)]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * CHANNELS, 10)]
     return nn.Sequential(*stem, *blocks, *head), {"image": torch.randn(1, 3, 32, 32)}
 
 
-def _inverted() -> Made:
+def _inverted() -> ModuleAndInputs:
     stem = [normalised(3, CHANNELS, 3, 2), nn.Hardswish()]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(CHANNELS, 10)]
     return nn.Sequential(*stem, Inverted(CHANNELS, 48), *head), {"image": torch.randn(1, 3, 32, 32)}
 
 
-def _image_transformer() -> Made:
+def _image_transformer() -> ModuleAndInputs:
     layers = [Encoder(True), Encoder(True), nn.LayerNorm(WIDTH), First(), nn.Linear(WIDTH, 10)]
     return nn.Sequential(Patches(), *layers), {"image": torch.randn(1, 3, 32, 32)}
 
 
-def _text_transformer() -> Made:
+def _text_transformer() -> ModuleAndInputs:
     layers = [Encoder(False), Encoder(False), First(), nn.Linear(WIDTH, WIDTH), nn.Tanh()]
     return nn.Sequential(Words(), *layers), {"ids": torch.randint(0, 50, (1, 8))}
 
 
-MODELS: dict[str, Callable[[], Made]] = {
+MODELS: dict[str, Callable[[], ModuleAndInputs]] = {
     "residual": _residual,
     "inverted": _inverted,
     "image_transformer": _image_transformer,

@@ -21,7 +21,7 @@ from autotune.config import ConfigError, check_config, in_file
 from autotune.lab.collect import collection, items, retiming
 from autotune.lab.collect.collection import tasks_beside
 from autotune.lab.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_workload
-from autotune.run.workloads import network_of
+from autotune.run.workloads import import_network
 from autotune.tuner import tune_tasks
 from autotune.tuner.search.base import NoLegalSchedule
 from costmodel.dataset import Dataset, DatasetError, Split
@@ -31,7 +31,7 @@ from measure.errors import ErrorClass
 from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.provenance import Kind
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune import fakes
@@ -58,7 +58,7 @@ class Pool(fakes.HashPool):
         ]
 
 
-def config_of(folder: Path, *sources, programs: int = 24, **keys):
+def make_config(folder: Path, *sources, programs: int = 24, **keys):
     return check_config(
         {
             "name": "small",
@@ -87,7 +87,7 @@ def pools(monkeypatch):
 
 
 def test_a_session_makes_a_dataset_half_random_half_searched(tmp_path, pools):
-    session = collection.collect(config_of(tmp_path))
+    session = collection.collect(make_config(tmp_path))
     assert (session.measured, session.trials, session.total) == (48, 48, 48)
     assert session.complete and not session.interrupted and not session.problems
     data = Dataset.open(tmp_path / "dataset")
@@ -113,7 +113,7 @@ def test_a_prefix_of_a_session_is_balanced(tmp_path, pools):
             os.kill(os.getpid(), signal.SIGINT)
 
     pools.planned.append(Pool(stop))
-    config = config_of(tmp_path, {"workload": MATMUL}, {"workload": CONV, "programs": 48})
+    config = make_config(tmp_path, {"workload": MATMUL}, {"workload": CONV, "programs": 48})
     session = collection.collect(config)
     assert session.interrupted and session.dataset is None and session.measured == 33
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
@@ -124,9 +124,9 @@ def test_a_prefix_of_a_session_is_balanced(tmp_path, pools):
 
 def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
     pools.planned.append(Pool(lambda done: os.kill(os.getpid(), signal.SIGINT) if done == 20 else None))
-    config = config_of(tmp_path)
+    config = make_config(tmp_path)
     collection.collect(config)
-    monkeypatch.setattr(collection, "items_of", lambda *_: pytest.fail("the networks are imported again"))
+    monkeypatch.setattr(collection, "list_items", lambda *_: pytest.fail("the networks are imported again"))
     session = collection.collect(config)
     assert (session.measured, session.trials) == (28, 48) and session.complete
     keys = [(t.workload_key, t.trace_key) for pool in pools.made for t in pool.measured]
@@ -151,7 +151,7 @@ class Timer:
         pass
 
     def groups(self, trials, stop=lambda: False):
-        seconds = [fakes.seconds_of(trial.trace_key) / 2 for trial in trials]
+        seconds = [fakes.make_seconds(trial.trace_key) / 2 for trial in trials]
         yield [
             TrialResult(trial, place, Outcome((took,) * self.turns.rounds, took))
             for place, (trial, took) in enumerate(zip(trials, seconds, strict=True))
@@ -167,9 +167,9 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(retiming, "InterleavedTimer", Timer)
-    once = collection.collect(config_of(tmp_path)).dataset
+    once = collection.collect(make_config(tmp_path)).dataset
     worked = [int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks]
-    config = config_of(tmp_path)
+    config = make_config(tmp_path)
     config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 3})})
     first = collection.collect(config, say=say)
     assert first.interrupted and first.measured == worked[0] and not first.complete and first.left == worked[1]
@@ -186,13 +186,13 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
 
 def test_a_source_may_want_other_rounds():
     sources = ({"workload": MATMUL, "rounds": 9}, {"workload": CONV}, {"workload": POOL, "rounds": 0})
-    config = config_of(Path("unused"), *sources)
+    config = make_config(Path("unused"), *sources)
     config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 4})})
-    assert [item.rounds for item in items.items_of(config)] == [9, 4, 0]
+    assert [item.rounds for item in items.list_items(config)] == [9, 4, 0]
 
 
 def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
-    config = config_of(tmp_path, {"workload": MATMUL}, programs=8)
+    config = make_config(tmp_path, {"workload": MATMUL}, programs=8)
     collection.collect(config)
     with Database(tmp_path / "records.jsonl") as database:
         known = next(record for record in database if record.ok)
@@ -212,33 +212,33 @@ def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
 
 
 def test_a_collection_may_grow(tmp_path, pools):
-    collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=8))
-    grown = config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=16)
+    collection.collect(make_config(tmp_path, {"workload": MATMUL}, programs=8))
+    grown = make_config(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=16)
     session = collection.collect(grown)
     assert session.measured == 24 and len(session.dataset.tasks) == 2
 
 
 def test_a_task_that_is_no_longer_collected_keeps_what_is_known_of_it(tmp_path, pools):
-    first = collection.collect(config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=4))
+    first = collection.collect(make_config(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=4))
     path = tmp_path / "tasks.json"
     document = json.loads(path.read_text())
     for task in document["tasks"]:
         task["hardware"] = json.dumps({**json.loads(task["hardware"]), "peak_flops": 7e9})
     path.write_text(json.dumps(document))
-    second = collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=6))
+    second = collection.collect(make_config(tmp_path, {"workload": MATMUL}, programs=6))
     assert [task.name for task in second.dataset.tasks] == [task.name for task in first.dataset.tasks]
     assert {task.hardware.peak_flops for task in second.dataset.tasks} == {7e9}
 
 
 def test_the_hardware_stays_that_of_the_first_session(tmp_path, pools):
-    config = config_of(tmp_path, programs=8)
+    config = make_config(tmp_path, programs=8)
     collection.collect(config)
     path = tmp_path / "tasks.json"
     document = json.loads(path.read_text())
     for task in document["tasks"]:
         task["hardware"] = json.dumps({**json.loads(task["hardware"]), "peak_flops": 7e9})
     path.write_text(json.dumps(document))
-    session = collection.collect(config_of(tmp_path, programs=12))
+    session = collection.collect(make_config(tmp_path, programs=12))
     assert {task.hardware.peak_flops for task in session.dataset.tasks} == {7e9}
     document["tasks"][0]["machine"] = "another"
     document["tasks"][0]["key"] = document["tasks"][0]["key"].replace(session.dataset.tasks[0].machine, "another")
@@ -248,22 +248,22 @@ def test_the_hardware_stays_that_of_the_first_session(tmp_path, pools):
 
 
 def test_a_collection_stays_on_its_machine(tmp_path, pools, monkeypatch):
-    collection.collect(config_of(tmp_path, programs=4))
+    collection.collect(make_config(tmp_path, programs=4))
     monkeypatch.setattr(collection, "describe_host", lambda: {"cpu": "another", "cores": 3})
     with pytest.raises(ConfigError, match="must go on on the machine that it was begun on, .* but this is another, 3"):
-        collection.collect(config_of(tmp_path, programs=8))
+        collection.collect(make_config(tmp_path, programs=8))
 
 
 def test_a_session_ends_in_time(tmp_path, pools):
-    session = collection.collect(config_of(tmp_path), minutes=0.0)
+    session = collection.collect(make_config(tmp_path), minutes=0.0)
     assert session.measured == 0 and not session.complete and session.dataset is None
 
 
 def test_replaying_its_records_gives_the_same_dataset(tmp_path, pools, monkeypatch):
-    first = collection.collect(config_of(tmp_path / "a"))
+    first = collection.collect(make_config(tmp_path / "a"))
     monkeypatch.undo()
     records = tmp_path / "a" / "records.jsonl"
-    config = config_of(tmp_path / "b", measure={"pool": f"replay:{records}"})
+    config = make_config(tmp_path / "b", measure={"pool": f"replay:{records}"})
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tasks.json").write_bytes((tmp_path / "a" / "tasks.json").read_bytes())
     second = collection.collect(config)
@@ -288,7 +288,7 @@ def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools
         raise NoLegalSchedule("conv2d", 3, {"registers": 3})
 
     monkeypatch.setattr(tune_tasks, "prepare_task", barren)
-    session = collection.collect(config_of(tmp_path))
+    session = collection.collect(make_config(tmp_path))
     assert len(session.problems) == 2 and "at least one legal schedule" in session.problems[0]
     assert [task.workload.operator for task in session.dataset.tasks] == ["matmul"]
 
@@ -296,7 +296,7 @@ def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools
 @cache
 def imported(network):
     """The network, which takes seconds, once."""
-    return network_of(check_config({"name": "x", "model": network}, "x"))
+    return import_network(check_config({"name": "x", "model": network}, "x"))
 
 
 @pytest.fixture
@@ -305,19 +305,19 @@ def networks(monkeypatch):
     known = {"resnet18": imported}
     monkeypatch.setattr(
         items,
-        "network_of",
-        lambda run, at: known[run.model](run.model) if run.model in known else network_of(run, at),
+        "import_network",
+        lambda run, at: known[run.model](run.model) if run.model in known else import_network(run, at),
     )
 
 
 def test_items_of_a_network_are_its_tasks(networks):
-    config = config_of(
+    config = make_config(
         Path("unused"),
         {"network": "resnet18", "tasks": 3, "programs": 40, "most_mflop": 240, "least_mflop": 2},
         {"network": "resnet18", "only": ["max_pool2d3x3_112x112x64"]},
         {"workload": {**POOL, "height": 112, "width": 112, "channels": 64, "kernel": 3, "stride": 2, "padding": 1}},
     )
-    found = items.items_of(config)
+    found = items.list_items(config)
     assert [item.programs for item in found] == [40, 40, 40, 24]
     assert found[0].name == "conv2d7x7_3x224x224_64_s2_add_relu"
     assert [item.networks for item in found] == [{"resnet18": 1}, {"resnet18": 1}, found[2].networks, {"resnet18": 1}]
@@ -339,7 +339,7 @@ def test_items_of_a_network_are_its_tasks(networks):
 )
 def test_sources_that_are_none_are_refused(source, message, networks):
     with pytest.raises(ConfigError, match=message), in_file("small.yaml"):
-        items.items_of(config_of(Path("unused"), source))
+        items.list_items(make_config(Path("unused"), source))
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_kernels_of_random_programs_compute_their_reference(seed):
     sketch = next(s for s in space.sketches if s.algorithm == "direct")
     rows = np.stack([rng.integers(len(g.table), size=512) for g in sketch.groups], axis=1).astype(np.int32)
     (choice, *_) = rows[sketch.legal(rows)]
-    kernel = target.load(target.build(program_of(workload, "direct", sketch.trace(choice))))
+    kernel = target.load(target.build(make_program(workload, "direct", sketch.trace(choice))))
     inputs = workload.make_inputs(seed)
     wanted = workload.reference(*inputs)
     rtol, atol = workload.tolerance
@@ -471,4 +471,4 @@ def test_rounds_need_a_machine_at_hand(tmp_path, pools, keys, message):
     source = {"operator": "conv2d_blocked", "height": 4, "width": 4, "in_channels": 32, "out_channels": 64}
     sources = {"workload": source if "target" in keys else MATMUL, "rounds": 2}
     with pytest.raises(ConfigError, match=f"small.yaml:collect.rounds: {message}"), in_file("small.yaml"):
-        collection.collect(config_of(tmp_path, sources, **keys))
+        collection.collect(make_config(tmp_path, sources, **keys))

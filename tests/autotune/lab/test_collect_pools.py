@@ -33,7 +33,7 @@ def registered(folder: Path) -> Path:
     return path
 
 
-def config_of(folder: Path, **keys):
+def make_config(folder: Path, **keys):
     given = {
         "name": "pools",
         "target": "cpu",
@@ -44,14 +44,14 @@ def config_of(folder: Path, **keys):
 
 
 def test_every_program_is_timed_alike_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    config, said = config_of(tmp_path), []
+    config, said = make_config(tmp_path), []
     monkeypatch.setattr(pooled, "GROUP", 4)
     first = collect_pools(config, 0.0, said.append)  # no group is begun
     assert (first.measured, first.dataset) == (0, None) and not first.complete
     whole, ended = pooled._groups, []
 
-    def two_groups(*given):
-        for number, group in enumerate(whole(*given)):
+    def two_groups(*arguments):
+        for number, group in enumerate(whole(*arguments)):
             if number == 2 and not ended:
                 ended.append(True)
                 return
@@ -78,7 +78,7 @@ def test_the_same_programs_are_drawn_whatever_was_interrupted(tmp_path):
     for name in ("a", "b"):
         folder = tmp_path / name
         folder.mkdir()
-        collect_pools(config_of(folder), None, lambda text: None)
+        collect_pools(make_config(folder), None, lambda text: None)
         with Database(folder / "run" / "records.jsonl") as database:
             keys.append({record.trace_key for record in database})
     assert keys[0] == keys[1]
@@ -89,7 +89,7 @@ def test_a_model_draws_of_the_tasks_to_learn_from(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         given = {"pools": str(registered(folder)), "pools_by": "model", **keys}
-        done = collect_pools(config_of(folder, collect=given), None, lambda text: None)
+        done = collect_pools(make_config(folder, collect=given), None, lambda text: None)
         return done, Dataset.open(folder / "run" / "dataset")
 
     done, dataset = collected("all")
@@ -114,18 +114,18 @@ def test_a_model_draws_of_the_tasks_to_learn_from(tmp_path):
 )
 def test_what_cannot_be_collected_is_said(tmp_path, keys, message):
     with pytest.raises((ConfigError, ValueError), match=message):
-        collect_pools(config_of(tmp_path, **keys), None, lambda text: None)
+        collect_pools(make_config(tmp_path, **keys), None, lambda text: None)
 
 
 def test_sources_and_pools_exclude_each_other(tmp_path):
     with pytest.raises(ConfigError, match="must have either sources or pools, but got 0 sources, pools=None"):
-        config_of(tmp_path, collect={"programs": 3})
+        make_config(tmp_path, collect={"programs": 3})
     with pytest.raises(ConfigError, match="`pools_by` must go with pools, but got pools_by=model alone"):
-        config_of(tmp_path, collect={"sources": [{"random_programs": 1}], "pools_by": "model"})
+        make_config(tmp_path, collect={"sources": [{"random_programs": 1}], "pools_by": "model"})
 
 
 def test_the_command_collects_pools(tmp_path):
-    (tmp_path / "c.yaml").write_text(json.dumps(config_of(tmp_path).model_dump(mode="json", exclude_defaults=True)))
+    (tmp_path / "c.yaml").write_text(json.dumps(make_config(tmp_path).model_dump(mode="json", exclude_defaults=True)))
     done = CliRunner().invoke(
         app, ["collect", str(tmp_path / "c.yaml"), "--minutes", "0", "--output", str(tmp_path / "run")]
     )

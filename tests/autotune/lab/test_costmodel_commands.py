@@ -12,15 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.lab.hyperparameters import folds_of, tune
-from costmodel.dataset import Part, split_by_network
+from autotune.lab.hyperparameters import make_folds, tune
+from costmodel.dataset import TaskPrograms, split_by_network
 from costmodel.models import folder as folders
 from costmodel.models import registry
 from tests.autotune.lab.shared_dataset import share
 from tests.costmodel.fixture import FIXTURE, opened
 
 pytestmark = pytest.mark.xdist_group("dataset")
-HELD = ("--hold-out", "squeezenet")
+HOLD_OUT = ("--hold-out", "squeezenet")
 ROW = {"name", "top1", "top5", "pairwise", "recall", "peak", "rmse", "rows_per_second"}
 MINE = "from costmodel.models.ridge import RidgeModel\n\n\nclass Mine(RidgeModel):\n    '''One of my own.'''\n"
 
@@ -43,12 +43,12 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_model_is_trained_and_evaluated_again(here, data):
-    done = call("train", FIXTURE, "--model", "ridge", "--set", "penalty=0.2", *HELD, "-o", "models/ridge")
+    done = call("train", FIXTURE, "--model", "ridge", "--set", "penalty=0.2", *HOLD_OUT, "-o", "models/ridge")
     assert done.exit_code == 0, done.output
     assert "evaluated on 3 tasks, held back by network: squeezenet" in done.output
     training = json.loads((here / "models/ridge/training.json").read_text())
     assert set(training) >= ROW and training["options"] == {"penalty": 0.2} and training["split"]["train_tasks"] == 3
-    again = call("eval", "models/ridge", FIXTURE, *HELD, "--json", "found.json")
+    again = call("eval", "models/ridge", FIXTURE, *HOLD_OUT, "--json", "found.json")
     assert again.exit_code == 0, again.output
     found = json.loads((here / "found.json").read_text())
     assert {k: found[k] for k in ("top1", "pairwise", "rmse")} == {k: training[k] for k in ("top1", "pairwise", "rmse")}
@@ -82,7 +82,7 @@ def test_models_are_compared_in_a_table(here):
 
 def test_a_model_of_ones_own_is_read_again_only_where_it_is_asked_for(here):
     (here / "own.py").write_text(MINE)
-    assert call("train", FIXTURE, "--model", "own.py:Mine", *HELD, "-o", "m").exit_code == 0
+    assert call("train", FIXTURE, "--model", "own.py:Mine", *HOLD_OUT, "-o", "m").exit_code == 0
     command = [sys.executable, "-m", "autotune", "costmodel", "eval", "m", str(FIXTURE)]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     refused = subprocess.run(command, capture_output=True, text=True, env=path)
@@ -107,7 +107,7 @@ def test_options_are_tuned_and_then_used(here):
 
 
 def test_tuning_repeats_itself_and_prunes_what_is_hopeless(data):
-    parts = [Part(task, np.arange(data.count(task))) for task in data.tasks]
+    parts = [TaskPrograms(task, np.arange(data.count(task))) for task in data.tasks]
     fixed = {"trees": 20, "tasks_trees": 12}
     trials = [tune(data, parts, "lightgbm", 9, "pairwise", 3, seed=2, fixed=fixed) for _ in range(2)]
     assert trials[0] == trials[1] and len(trials[0]) == 9
@@ -120,13 +120,13 @@ def test_tuning_repeats_itself_and_prunes_what_is_hopeless(data):
 
 
 def test_folds_judge_every_workload_once(data):
-    parts = [Part(task, np.arange(3)) for task in data.tasks]
-    found = folds_of(parts, 4, seed=1)
+    parts = [TaskPrograms(task, np.arange(3)) for task in data.tasks]
+    found = make_folds(parts, 4, seed=1)
     assert sorted(part.task.key for _, held in found for part in held) == sorted(task.key for task in data.tasks)
     for learned, held in found:
         assert held and not {p.task.workload.key for p in learned} & {p.task.workload.key for p in held}
     with pytest.raises(ValueError, match="`folds` must be from 2 to the number of workloads, 6, but got folds=7"):
-        folds_of(parts, 7, seed=1)
+        make_folds(parts, 7, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_folds_judge_every_workload_once(data):
         (("train", FIXTURE, "--hold-out", "resnet", "-o", "m"), "`networks` must be among resnet18, squeezenet"),
         (("train", FIXTURE, "--track", "paper", "-o", "m"), "`backend` must be one of none, mlflow"),
         (("compare", FIXTURE, "--models", "ridge,none.py:Mine"), "must name a file that exists"),
-        (("compare", FIXTURE, *HELD, "--split", "s.json"), "must not be given together"),
+        (("compare", FIXTURE, *HOLD_OUT, "--split", "s.json"), "must not be given together"),
         (("compare", FIXTURE, "--json", "no/where.json"), "`--json` must be a file in an existing folder"),
         (("eval", "nowhere", FIXTURE), "nowhere/kind.json: No such file"),
         (("tune", FIXTURE, "--model", "roofline"), "must have options to vary, but got model='roofline'"),

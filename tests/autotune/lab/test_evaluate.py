@@ -11,7 +11,7 @@ import pytest
 from autotune.lab.evaluate import compare, evaluate, evaluation, fitted, samples
 from autotune.lab.evaluate.evaluation import NO_NETWORK, predictions, statements_per_second
 from costmodel import metrics
-from costmodel.dataset import Block, Part, split_by_network, split_by_task
+from costmodel.dataset import Block, TaskPrograms, split_by_network, split_by_task
 from costmodel.features import NAMES, SECONDS
 from costmodel.models.base import CostModel
 from tests.costmodel.fixture import opened
@@ -53,7 +53,9 @@ class Data:
         return [Block(odd, features[odd]), Block(even, features[even])]
 
     def parts(self, rows=None):
-        return [Part(task, np.arange(self.count(task)) if rows is None else np.array(rows)) for task in self.tasks]
+        return [
+            TaskPrograms(task, np.arange(self.count(task)) if rows is None else np.array(rows)) for task in self.tasks
+        ]
 
 
 def evaluated(tasks, networks=(), rows=None):
@@ -139,7 +141,7 @@ def data():
 
 
 def test_samples_are_the_programs_of_the_parts_in_order(data):
-    parts = [Part(data.tasks[1], np.array([5, 3, 60])), Part(data.tasks[0], np.arange(10))]
+    parts = [TaskPrograms(data.tasks[1], np.array([5, 3, 60])), TaskPrograms(data.tasks[0], np.arange(10))]
     of = samples(data, parts)
     assert of.groups.tolist() == [0] * 3 + [1] * 10
     for number in (0, 1):

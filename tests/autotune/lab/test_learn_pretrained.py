@@ -11,7 +11,7 @@ from autotune.lab.learn_pretrained import learn, shipped_sources
 from autotune.lab.protocol import Pools
 from costmodel.dataset import Dataset
 from costmodel.features import NAMES
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 
 ROWS = np.random.default_rng(0).uniform(0, 8, (300, 2, len(NAMES))).astype(np.float32)
 
@@ -24,7 +24,7 @@ def test_learning_takes_every_task_of_every_source_apart() -> None:
     task = small.tasks[0]
     (block, *_) = small.features(task)
     assert np.corrcoef(once.predict(block.features), twice.predict(block.features))[0, 1] > 0.9
-    with pytest.raises(ModelError, match="must have measured programs to learn from"):
+    with pytest.raises(CostModelError, match="must have measured programs to learn from"):
         learn([])
 
 

@@ -61,7 +61,7 @@ def test_models_that_are_kept_are_registered_and_load_from_the_registry(mlflow_d
     np.testing.assert_array_equal(
         mlflow.pyfunc.load_model("models:/autotune-ridge/2").predict(features), model.predict(features)
     )
-    store = tracked.store_of("mlflow", uri)
+    store = tracked.open_store("mlflow", uri)
     version = client.get_model_version("autotune-ridge", "2")
     assert store.register_model(version.run_id, "autotune-ridge") == "autotune-ridge/2"  # once
     with pytest.raises(StoreError):
@@ -71,6 +71,6 @@ def test_models_that_are_kept_are_registered_and_load_from_the_registry(mlflow_d
 def test_names_and_places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert tracked.registered_name("models/mine.py:Mine") == "autotune-models-mine.py-Mine"
-    assert tracked.store_of("none", None) is None
+    assert tracked.open_store("none", None) is None
     with pytest.raises(ValueError, match="`uri` must be sqlite:///FILE"):
-        tracked.store_of("mlflow", "ftp://somewhere")
+        tracked.open_store("mlflow", "ftp://somewhere")

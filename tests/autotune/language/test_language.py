@@ -21,7 +21,7 @@ from torch.nn import functional
 import autotune
 from autotune import language
 from autotune.graph.evaluate import evaluate
-from autotune.language import GPT2, LanguageModel, Llama, Model, ModelError
+from autotune.language import GPT2, LanguageModel, LanguageModelError, Llama, Model
 from autotune.language.graphs import Decoder, state_names
 from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from targets.native_executable import NativeExecutable
@@ -34,7 +34,7 @@ SMALL_LLAMA = Llama(vocabulary=67, hidden=32, layers=2, heads=4, kv_heads=2, inn
 Oracle = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
-def made(name: str) -> tuple[Model, Oracle]:
+def make_model(name: str) -> tuple[Model, Oracle]:
     if name == "gpt2":
         weights = gpt2_weights(SMALL_GPT2)
         return language.gpt2(SMALL_GPT2, weights), lambda tokens: gpt2_logits(SMALL_GPT2, weights, tokens)
@@ -44,7 +44,7 @@ def made(name: str) -> tuple[Model, Oracle]:
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
 def compiled(request: pytest.FixtureRequest) -> tuple[LanguageModel, Oracle]:
-    model, oracle = made(request.param)
+    model, oracle = make_model(request.param)
     assert repr(model).startswith(f"Model {model.name}: ") and "array" not in repr(model)
     return language.compile(model, LONGEST, threads=1), oracle
 
@@ -62,8 +62,8 @@ def prompt(network: LanguageModel, count: int, seed: int = 1) -> NDArray[np.int6
     return np.random.default_rng(seed).integers(0, network.vocabulary, count)
 
 
-def close(found: NDArray[Any], wanted: NDArray[Any]) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * float(np.abs(wanted).max()))
+def close(computed: NDArray[Any], wanted: NDArray[Any]) -> None:
+    np.testing.assert_allclose(computed, wanted, rtol=1e-4, atol=1e-4 * float(np.abs(wanted).max()))
 
 
 # ------------------------------------------------------------------ what it computes
@@ -147,7 +147,7 @@ def test_an_entry_point_is_pickled_and_saved_by_itself(compiled: tuple[LanguageM
 
 
 def test_in_bfloat16_it_is_near() -> None:
-    model, oracle = made("llama")
+    model, oracle = make_model("llama")
     network = language.compile(model, LONGEST, threads=1, precision="bfloat16")
     tokens = prompt(network, 20)
     wanted = oracle(tokens)
@@ -164,7 +164,7 @@ def test_in_bfloat16_it_is_near() -> None:
 def test_with_weights_of_a_few_bits_it_is_near(
     name: str, quantise: str, activations: Literal["floats", "bytes"], most: float, tmp_path: Path
 ) -> None:
-    model, oracle = made(name)
+    model, oracle = make_model(name)
     network = language.compile(model, LONGEST, threads=1, quantise=quantise, group=16, activations=activations)
     tokens = prompt(network, 20)
     wanted = oracle(tokens)
@@ -177,7 +177,7 @@ def test_with_weights_of_a_few_bits_it_is_near(
 
 
 def test_weights_that_cannot_be_of_a_few_bits_are_refused() -> None:
-    model, _ = made("gpt2")
+    model, _ = make_model("gpt2")
     with pytest.raises(ValueError, match="must be one of weights8, weights4 or None, but got quantise='int8'"):
         language.compile(model, LONGEST, quantise="int8")
     with pytest.raises(ValueError, match="group"):
@@ -187,7 +187,7 @@ def test_weights_that_cannot_be_of_a_few_bits_are_refused() -> None:
 # ------------------------------------------------------------------ graphs
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_graphs_evaluated_in_numpy_agree_with_the_oracle(name: str) -> None:
-    model, oracle = made(name)
+    model, oracle = make_model(name)
     decoder = Decoder(model, LONGEST)
     tokens = np.random.default_rng(5).integers(0, model.sizes.vocabulary, 7)
     first = decoder.prefill(6)
@@ -271,53 +271,55 @@ def test_draws_follow_the_shares_of_the_softmax() -> None:
 
 @pytest.mark.parametrize(("options", "rule"), [({"count": 0}, "`count`"), ({"temperature": 0.0}, "`temperature`")])
 def test_a_sampler_that_cannot_be_is_refused(options: dict[str, Any], rule: str) -> None:
-    with pytest.raises(ModelError, match=rule):
+    with pytest.raises(LanguageModelError, match=rule):
         language.TopK(np.random.default_rng(0), **options)
 
 
 # ------------------------------------------------------------------ what is refused
 def test_tokens_that_are_none_are_refused(compiled: tuple[LanguageModel, Oracle]) -> None:
     network = compiled[0].another()
-    with pytest.raises(ModelError, match="must follow a prompt"):
+    with pytest.raises(LanguageModelError, match="must follow a prompt"):
         network.step(1)
     for tokens in ([], [0] * (LONGEST + 1), [0.5], [[1, 2]]):
-        with pytest.raises(ModelError, match=f"`tokens` must be 1 to {LONGEST} whole numbers"):
+        with pytest.raises(LanguageModelError, match=f"`tokens` must be 1 to {LONGEST} whole numbers"):
             network.prefill(np.array(tokens))
     for token in (-1, network.vocabulary):
-        with pytest.raises(ModelError, match=f"from 0 to {network.vocabulary - 1}, but got {token}"):
+        with pytest.raises(LanguageModelError, match=f"from 0 to {network.vocabulary - 1}, but got {token}"):
             network.prefill([0, token])
     network.prefill([0] * LONGEST)
-    with pytest.raises(ModelError, match=f"at most {LONGEST} tokens"):
+    with pytest.raises(LanguageModelError, match=f"at most {LONGEST} tokens"):
         network.step(1)
-    with pytest.raises(ModelError, match=f"at most {LONGEST} tokens"):
+    with pytest.raises(LanguageModelError, match=f"at most {LONGEST} tokens"):
         network.generate([1] * 30, 11)
-    with pytest.raises(ModelError, match="`count` must not be negative"):
+    with pytest.raises(LanguageModelError, match="`count` must not be negative"):
         network.generate([1], -1)
 
 
 @pytest.mark.parametrize("longest", [1, 7, 49])
 def test_a_length_that_the_model_does_not_take_is_refused(longest: int) -> None:
-    with pytest.raises(ModelError, match="`longest` must be at least 8 and at most 48"):
-        language.compile(made("gpt2")[0], longest)
+    with pytest.raises(LanguageModelError, match="`longest` must be at least 8 and at most 48"):
+        language.compile(make_model("gpt2")[0], longest)
 
 
 def test_weights_that_are_missing_are_named() -> None:
     weights = gpt2_weights(SMALL_GPT2)
     del weights["transformer.h.1.mlp.c_fc.weight"], weights["transformer.ln_f.bias"]
-    with pytest.raises(ModelError, match=r"lack h\.1\.mlp\.c_fc\.weight, ln_f\.bias"):
+    with pytest.raises(LanguageModelError, match=r"lack h\.1\.mlp\.c_fc\.weight, ln_f\.bias"):
         language.gpt2(SMALL_GPT2, weights)
-    with pytest.raises(ModelError, match="and 17 more"):
+    with pytest.raises(LanguageModelError, match="and 17 more"):
         language.llama(replace(SMALL_LLAMA, biases=False), {})
 
 
 def test_weights_of_other_shapes_or_types_are_refused() -> None:
     weights = llama_weights(SMALL_LLAMA)
     name = "model.layers.0.mlp.up_proj.weight"
-    with pytest.raises(ModelError, match=r"layers\.0\.mlp\.up_proj\.weight of shape \[48, 32\], but got \[32, 48\]"):
+    with pytest.raises(
+        LanguageModelError, match=r"layers\.0\.mlp\.up_proj\.weight of shape \[48, 32\], but got \[32, 48\]"
+    ):
         language.llama(SMALL_LLAMA, {**weights, name: weights[name].T})
-    with pytest.raises(ModelError, match="is of int32"):
+    with pytest.raises(LanguageModelError, match="is of int32"):
         language.llama(SMALL_LLAMA, {**weights, name: weights[name].astype(np.int32)})
-    with pytest.raises(ModelError, match="`rng` must be left out"):
+    with pytest.raises(LanguageModelError, match="`rng` must be left out"):
         language.llama(SMALL_LLAMA, weights, np.random.default_rng(0))
 
 
@@ -331,7 +333,7 @@ def test_weights_of_other_shapes_or_types_are_refused() -> None:
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused(sizes: GPT2 | Llama, rule: str) -> None:
-    with pytest.raises(ModelError, match=rule):
+    with pytest.raises(LanguageModelError, match=rule):
         sizes.sizes  # noqa: B018
 
 
@@ -384,10 +386,10 @@ def test_weights_are_read_from_a_safetensors_file(tmp_path: Path) -> None:
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ModelError, match="must be a safetensors file, but: bytes 24 to 28"):
+    with pytest.raises(LanguageModelError, match="must be a safetensors file, but: bytes 24 to 28"):
         language.read_safetensors(path)
     path.write_bytes(b"GGUF")
-    with pytest.raises(ModelError, match="must be a safetensors file"):
+    with pytest.raises(LanguageModelError, match="must be a safetensors file"):
         language.read_safetensors(path)
 
 

@@ -23,14 +23,14 @@ import torch
 from torch import nn
 
 from autotune.compiler.checking.process import RuntimeFailure
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.pytorch import backend as backends
 from autotune.pytorch import retuning
 from autotune.pytorch.backend import autotune_backend
 from autotune.pytorch.background import Background
 from autotune.pytorch.building import Loaded, Plan, Stop, Stopped
 from autotune.pytorch.kernels import compile_graph
-from autotune.pytorch.options import Options, options_of
+from autotune.pytorch.options import Options, read_options
 from autotune.schedule import Schedule
 from autotune.schedule_store import MemoryStore, ScheduledWorkload
 from autotune.tuner.task import Task
@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[3]
 
 def layer(weights: np.ndarray) -> Graph:
     """A product with weights, which stay in the memory of the array."""
-    b = Builder("layer", {"x": TensorType((4, 16))})
+    b = GraphBuilder("layer", {"x": TensorType((4, 16))})
     return b.finish([b.add("relu", [b.add("matmul", ["x", b.constant(weights)])])])
 
 
@@ -97,7 +97,7 @@ class Gate:
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retuning, "_FOUND", {})
+    monkeypatch.setattr(retuning, "_STORES", {})
 
 
 @pytest.fixture
@@ -110,12 +110,12 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 def test_the_option_is_checked() -> None:
-    assert not options_of(None, None).background
-    assert options_of("max-autotune", {"background": True}).background
+    assert not read_options(None, None).background
+    assert read_options("max-autotune", {"background": True}).background
     with pytest.raises(ValueError, match=r"`background` must be True or False, but got background=1"):
-        options_of(None, {"background": 1, "trials": 3})
+        read_options(None, {"background": 1, "trials": 3})
     with pytest.raises(ValueError, match="`trials` must be at least 1 where `background` is True, but got trials=0"):
-        options_of(None, {"background": True})
+        read_options(None, {"background": True})
 
 
 def test_a_search_by_trials_is_compared_in_turns(
@@ -224,8 +224,8 @@ def test_a_graph_is_searched_once_whatever_its_parameters(gate: Gate, monkeypatc
 def test_a_model_whose_parameters_change_is_right_throughout(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Loaded]] = []
 
-    def noted(graph: Graph, *given: Any) -> Loaded:
-        loaded = compile_graph(graph, *given)
+    def noted(graph: Graph, *arguments: Any) -> Loaded:
+        loaded = compile_graph(graph, *arguments)
         made.append(weakref.ref(loaded))
         return loaded
 

@@ -23,11 +23,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from autotune.graph.ir import Graph
 from autotune.pytorch.backend import autotune_backend
 from autotune.pytorch.building import Loaded
-from autotune.pytorch.calls import Call, call_of
+from autotune.pytorch.calls import Call, make_call
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options
 from autotune.pytorch.pieces import Piece, split
-from autotune.pytorch.program import Program, program_of
+from autotune.pytorch.program import Program, make_program
 from targets.manifest import ExecutableError
 
 
@@ -36,7 +36,7 @@ def compiled(model: Callable[..., Any], *inputs: torch.Tensor, threads: int = 1)
     with torch.no_grad():
         (piece,) = split(make_fx(model)(*inputs), {}).pieces
         loaded = compile_graph(piece.graph, Options(threads=threads))
-    return call_of(piece, loaded), loaded
+    return make_call(piece, loaded), loaded
 
 
 def scaled(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -179,8 +179,8 @@ def program(model: nn.Module, x: torch.Tensor) -> tuple[Program, list[Graph]]:
     made: list[Graph] = []
     parameters = dict(model.named_parameters())
 
-    def called(*given: torch.Tensor) -> tuple[torch.Tensor]:
-        return (torch.func.functional_call(model, dict(zip(parameters, given, strict=False)), given[-1]),)
+    def called(*inputs: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.func.functional_call(model, dict(zip(parameters, inputs, strict=False)), inputs[-1]),)
 
     def make(graph: Graph) -> Loaded:
         made.append(graph)
@@ -188,7 +188,7 @@ def program(model: nn.Module, x: torch.Tensor) -> tuple[Program, list[Graph]]:
 
     with torch.no_grad():
         traced = make_fx(called)(*parameters.values(), x)
-    return program_of(traced, range(len(parameters)), make), made
+    return make_program(traced, range(len(parameters)), make), made
 
 
 @pytest.fixture
@@ -237,10 +237,10 @@ def test_what_was_compiled_goes_with_its_constants(model: nn.Sequential) -> None
     run, made = program(model, x)
     with torch.no_grad():
         run(*model.parameters(), x)
-        executable = weakref.ref(run._made.run.args[0].autotune_piece_0._loaded.executable)
+        executable = weakref.ref(run._compiled.run.args[0].autotune_piece_0._loaded.executable)
         model[2] = nn.Linear(16, 4)
         gc.collect()
-        assert executable() is None and run._made is None
+        assert executable() is None and run._compiled is None
         torch.testing.assert_close(run(*model.parameters(), x)[0], model(x))
     assert len(made) == 2
 
@@ -275,7 +275,7 @@ def test_a_piece_may_be_computed_by_anything_that_takes_arrays() -> None:
     (piece,) = split(make_fx(scaled)(x, y), {}).pieces
     assert isinstance(piece, Piece)
     wanted = scaled(x, y)
-    found = call_of(
+    found = make_call(
         piece, lambda arrays: tuple(np.ascontiguousarray(t.numpy()) for t in scaled(*map(torch.from_numpy, arrays)))
     )(x.t().contiguous().t(), y)
     for mine, theirs in zip(found, wanted, strict=True):

@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 
 from autotune.pytorch import backend as backends  # noqa: E402
 from autotune.pytorch.backend import autotune_backend  # noqa: E402
-from autotune.pytorch.options import MOST_TRIALS, options_of  # noqa: E402
+from autotune.pytorch.options import MOST_TRIALS, read_options  # noqa: E402
 from tests.autotune.graph.torch_models import Counting  # noqa: E402
 
 ONE = {"threads": 1}
@@ -179,19 +179,19 @@ def test_trials_are_measured() -> None:
 
 
 def test_options() -> None:
-    assert options_of(None, None).trials == 0
-    assert options_of("max-autotune", {}).trials == MOST_TRIALS
-    assert options_of("max-autotune", {"trials": 7, "threads": 2}).trials == 7
+    assert read_options(None, None).trials == 0
+    assert read_options("max-autotune", {}).trials == MOST_TRIALS
+    assert read_options("max-autotune", {"trials": 7, "threads": 2}).trials == 7
     with pytest.raises(ValueError, match=r"`mode` must be one of default, max-autotune, but got mode='fast'"):
-        options_of("fast", None)
+        read_options("fast", None)
     with pytest.raises(ValueError, match=r"`options` must be among .*, but got 'trails'; did you mean 'trials'\?"):
-        options_of(None, {"trails": 3})
+        read_options(None, {"trails": 3})
     with pytest.raises(ValueError, match=r"`threads` must be a whole number of at least 1, but got threads=0"):
-        options_of(None, {"threads": 0})
+        read_options(None, {"threads": 0})
     with pytest.raises(ValueError, match=r"`shapes` must be a whole number of at least 1, but got shapes=0"):
-        options_of(None, {"shapes": 0})
+        read_options(None, {"shapes": 0})
     with pytest.raises(ValueError, match=r"`precision` must be one of float32, .*, but got precision='int8'"):
-        options_of(None, {"precision": "int8"})
+        read_options(None, {"precision": "int8"})
 
 
 def test_the_project_declares_the_backend() -> None:

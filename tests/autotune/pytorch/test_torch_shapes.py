@@ -36,7 +36,7 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Graphs that were compiled, in order."""
     return noted_graphs(monkeypatch)
 
@@ -77,12 +77,12 @@ class Sized(nn.Module):
         return torch.cat([x, x * length], 1), torch.arange(length) + 1, x.reshape(-1) * 2, length * 3 + 1
 
 
-def test_batch_and_length_are_of_any_size(made: list[Any]) -> None:
+def test_batch_and_length_are_of_any_size(compiled_graphs: list[Any]) -> None:
     model = Layer().eval()
     run = compiled(model)
     for batch, length in ((2, 5), (3, 7), (2, 5), (4, 2)):
         check(run, model, torch.randn(batch, length, 8))
-    assert len(made) == 3  # each shape once
+    assert len(compiled_graphs) == 3  # each shape once
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
@@ -100,12 +100,12 @@ def test_outputs_that_depend_on_a_size(sizes: int) -> None:
     assert run(torch.randn(2, 5))[3] == 16
 
 
-def test_a_second_shape_needs_neither_option_nor_warning(made: list[Any]) -> None:
+def test_a_second_shape_needs_neither_option_nor_warning(compiled_graphs: list[Any]) -> None:
     model = Layer().eval()
     run = compiled(model, dynamic=None)
     for batch in (2, 3, 4, 3):
         check(run, model, torch.randn(batch, 8))
-    assert [len(graph.inputs) for graph in made] == [1, 1, 1]
+    assert [len(graph.inputs) for graph in compiled_graphs] == [1, 1, 1]
 
 
 def test_a_dimension_that_is_marked() -> None:
@@ -174,12 +174,12 @@ def test_changed_parameters_are_compiled_anew_for_each_shape(sizes: int) -> None
         check(run, model, torch.randn(batch, 6))
 
 
-def test_shapes_are_kept_up_to_a_number(made: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_shapes_are_kept_up_to_a_number(compiled_graphs: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     run = compiled(nn.ReLU(), shapes=2)
     with caplog.at_level(logging.WARNING, logger="autotune.pytorch.shapes"):
         for batch in (2, 3, 2, 4, 2, 3):  # 4 takes the place of 3, which then takes that of 4
             check(run, nn.ReLU(), torch.randn(batch, 4))
-    assert [graph.type(graph.outputs[0]).shape[0] for graph in made] == [2, 3, 4, 3]
+    assert [graph.type(graph.outputs[0]).shape[0] for graph in compiled_graphs] == [2, 3, 4, 3]
     assert [record.getMessage() for record in caplog.records] == [
         "a graph of any shape has come in more than 2 shapes (option `shapes`): the one that was used least recently "
         "is dropped, and compiled anew where it comes again"
@@ -196,15 +196,15 @@ def test_what_is_asked_for_again_is_kept() -> None:
 
 
 def test_shapes_that_data_decide_are_left_to_pytorch() -> None:
-    def found(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def nonzero(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = torch.relu(x * 2)
         return torch.nonzero(x) * 3, x + 1
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        run = compiled(found)
+        run = compiled(nonzero)
         for rows in (2, 3):
-            check(run, found, torch.randn(rows, 4))
-        said = autotune.explain(found, torch.randn(2, 4), dynamic=True)
+            check(run, nonzero, torch.randn(rows, 4))
+        said = autotune.explain(nonzero, torch.randn(2, 4), dynamic=True)
     reasons = {left.operator: left.reason for left in said.left}
     assert reasons["nonzero.default"] == (
         "operators must have a conversion to kernels, but aten.nonzero.default of node 'nonzero' has none"

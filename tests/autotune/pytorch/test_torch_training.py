@@ -23,7 +23,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from autotune.pytorch import backend as backends
 from autotune.pytorch.backend import autotune_backend
-from autotune.pytorch.options import options_of
+from autotune.pytorch.options import read_options
 from tests.autotune.pytorch.noted_graphs import noted_graphs
 
 
@@ -49,9 +49,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     real = backends.compile_graph
 
-    def noted(graph: Any, *given: Any) -> Any:
+    def noted(graph: Any, *arguments: Any) -> Any:
         if not isinstance(graph, Graph):
-            return real(graph, *given)
+            return real(graph, *arguments)
         found.append(graph)
 
         def run(arrays: Any) -> Any:
@@ -80,11 +80,11 @@ def step(run: Any, model: Any, x: Any, seed: int = 0) -> tuple[torch.Tensor, tor
     return loss.detach(), out.detach()
 
 
-def close(found: Any, wanted: Any) -> None:
+def close(computed: Any, wanted: Any) -> None:
     """Equal but for 1e-4 of the largest element."""
-    assert (found is None) == (wanted is None)
+    assert (computed is None) == (wanted is None)
     if wanted is not None:
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()) + 1e-7)
+        torch.testing.assert_close(computed, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()) + 1e-7)
 
 
 def train(model: Any, *batches: Any, rate: float = 0.1) -> tuple[Any, Any]:
@@ -338,6 +338,6 @@ def test_autocast_to_bfloat16(graphs: list[Any]) -> None:
 
 
 def test_the_option_is_a_truth_value() -> None:
-    assert not options_of(None, None).training
+    assert not read_options(None, None).training
     with pytest.raises(ValueError, match="`training` must be True or False, but got training=1"):
-        options_of(None, {"training": 1})
+        read_options(None, {"training": 1})

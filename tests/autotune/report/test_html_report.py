@@ -26,7 +26,7 @@ from measure.pool import Trial
 from measure.provenance import Kind, Provenance
 from measure.record import Record
 from search_space import workloads
-from search_space.schedule.trace import key_of
+from search_space.schedule.trace import compute_key
 from search_space.workloads import Workload
 from tests.measure.helpers import changed
 
@@ -85,7 +85,9 @@ def record(workload: Workload, order: int, seconds: float = math.nan, **changes:
     """Trial number `order`, one second after the one before; a crash where it took no time."""
     failed = math.isnan(seconds)
     step = {"step": "pragma", "stage": "out", "axis": "i", "key": "number", "value": order}
-    trial = Trial(workload.to_json(), "direct", [step], "cpu", 2, workload_key=workload.key, trace_key=key_of([step]))
+    trial = Trial(
+        workload.to_json(), "direct", [step], "cpu", 2, workload_key=workload.key, trace_key=compute_key([step])
+    )
     outcome = Outcome(
         error=ErrorClass.crash if failed else ErrorClass.ok,
         message="the kernel <died>" if failed else "",
@@ -323,7 +325,7 @@ def test_failures_alone_make_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "sentence"),
+    ("files", "sentence"),
     [
         ({}, r"a run must be a run folder or a records file, but .*x does not exist"),
         ({"x/notes.txt": ""}, r"a run must be a folder with summary.json or records.jsonl, but .*x has neither"),
@@ -340,8 +342,8 @@ def test_failures_alone_make_a_page(tmp_path: Path) -> None:
         ({"x/summary.json": SUMMARY % "7"}, r"`tasks` must be those of autotune.summary/1"),
     ],
 )
-def test_what_is_no_run_is_one_sentence(tmp_path: Path, made: dict[str, str], sentence: str) -> None:
-    for name, text in made.items():
+def test_what_is_no_run_is_one_sentence(tmp_path: Path, files: dict[str, str], sentence: str) -> None:
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     done = call(tmp_path / "x")

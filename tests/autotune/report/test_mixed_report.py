@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from autotune.report.html.tradeoff import tradeoff_chart
-from autotune.report.mixed import Row, mixture_table, rows_of
+from autotune.report.mixed import Row, list_rows, mixture_table
 from tests.autotune.report.test_html_report import MATMUL, call, record, task, write
 
 MIXTURE = {
@@ -33,15 +33,15 @@ NETWORK = {
 
 
 def test_rows_are_the_front_the_choice_and_who_was_timed() -> None:
-    rows = rows_of(NETWORK)
+    rows = list_rows(NETWORK)
     assert [(row.name, row.timed) for row in rows[3:]] == [
         ("chosen", False),
         ("autotune mixed", True),
         ("ONNX Runtime float32", True),
     ]
     assert rows[4] == Row("autotune mixed", 2.6e-3, 54.0, 2, True)
-    assert rows_of({"mixture": None}) == rows_of({}) == []
-    assert len(rows_of({"mixture": MIXTURE, "seconds": None, "rounding": {}, "reference_seconds": None})) == 4
+    assert list_rows({"mixture": None}) == list_rows({}) == []
+    assert len(list_rows({"mixture": MIXTURE, "seconds": None, "rounding": {}, "reference_seconds": None})) == 4
 
 
 BENCHED = [
@@ -55,14 +55,14 @@ BENCHED = [
 
 
 def test_what_was_benched_stands_for_what_the_run_timed() -> None:
-    rows = {row.name: row for row in rows_of(NETWORK, BENCHED) if row.timed}
+    rows = {row.name: row for row in list_rows(NETWORK, BENCHED) if row.timed}
     assert list(rows) == [row["title"] for row in BENCHED[:5]], "nothing is known of the accuracy of the last"
     assert [row.narrow for row in rows.values()] == [2, 9, 0, None, None]
     assert rows["autotune mixed"].seconds == 2.7e-3
 
 
 def test_timed_points_have_their_names_beside_them() -> None:
-    text = tradeoff_chart("names", rows_of(NETWORK, BENCHED))
+    text = tradeoff_chart("names", list_rows(NETWORK, BENCHED))
     assert re.findall(r'class="name"[^>]*>([^<]+)<', text) == [
         "ONNX Runtime float32",
         "autotune float32",
@@ -86,7 +86,7 @@ def test_the_table_has_a_row_for_each() -> None:
 
 
 def test_the_chart_places_what_is_faster_lower_and_what_is_exact_at_the_right() -> None:
-    rows = rows_of(NETWORK)
+    rows = list_rows(NETWORK)
     text = tradeoff_chart("two <b>", rows)
     assert "<b>" not in text and text.count("<circle") == len(rows)
     places = [(float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', text)]

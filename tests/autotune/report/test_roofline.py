@@ -4,7 +4,7 @@ from pathlib import Path
 
 import autotune
 from autotune.config import Measure
-from autotune.report.roofline import draw, point_of, single_threaded, without_threads
+from autotune.report.roofline import draw, make_point, single_threaded, without_threads
 from search_space import workloads
 from search_space.schedule.steps import Annotate, Split
 from search_space.schedule.trace import Trace
@@ -22,7 +22,7 @@ def test_virtual_threads_are_taken_out_and_tiles_stay() -> None:
 
 def test_a_tuned_layer_stands_under_the_roof(tmp_path: Path) -> None:
     result = autotune.tune(WORKLOAD, target="vta", trials=8, seed=1, cost_model="roofline")
-    found = point_of(result)
+    found = make_point(result)
     assert found is not None and found.seconds == result.best_seconds
     hardware = result.hardware
     least = sum(int(spec.nbytes) for spec in (*WORKLOAD.make_inputs(0), WORKLOAD.reference(*WORKLOAD.make_inputs(0))))
@@ -36,4 +36,4 @@ def test_a_tuned_layer_stands_under_the_roof(tmp_path: Path) -> None:
 
 def test_a_processor_has_no_place_there() -> None:
     result = autotune.tune(workloads.matmul(8, 16, 8), trials=2, measure=Measure(threads=1), cost_model="roofline")
-    assert point_of(result) is None
+    assert make_point(result) is None

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from autotune.report.tables import Column, fitted
-from autotune.units import certainty, duration, forecast, latency, scale_of, share
+from autotune.units import certainty, duration, forecast, latency, select_unit, share
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -45,7 +45,7 @@ def test_four_digits_are_there_whatever_the_size(seconds):
     figure, unit = latency(seconds).split()
     assert float(figure) * UNITS[unit] == pytest.approx(seconds, rel=6e-4)
     assert 1 <= float(figure) < 1000 or unit == "s"
-    scale, same = scale_of(float(figure) * UNITS[unit])
+    scale, same = select_unit(float(figure) * UNITS[unit])
     assert same == unit and scale * UNITS[unit] == pytest.approx(1)
 
 

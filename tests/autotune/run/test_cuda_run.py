@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.compiler import deploy
+from autotune.compiler import finalize
 from autotune.compiler.checking.process import NetworkProcess
 from autotune.compiler.checking.runtimes import Server
 from autotune.config import load_config
@@ -21,7 +21,7 @@ from measure.child_main import Message
 from targets.cuda.target import CudaTarget
 from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import HashPool
-from tests.autotune.graph.onnx_models import model_of
+from tests.autotune.graph.onnx_models import make_model
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 ABSENT = "target cuda must run on a machine with a GPU"
@@ -46,7 +46,7 @@ def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatc
     """Writes the configuration of a small network, whose trials are answered in no time."""
     monkeypatch.setattr("autotune.run.run.make_pool", lambda *spec: HashPool())
     monkeypatch.setattr("autotune.compiler.checking.timing.NetworkProcess", InProcess)
-    monkeypatch.setattr(deploy, "TURNS", 1)
+    monkeypatch.setattr(finalize, "TURNS", 1)
     two_layers(tmp_path / "two.onnx", shape=(1, 16, 4, 4))
     path = tmp_path / "two.yaml"
     path.write_text(
@@ -79,7 +79,7 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
 def test_where_other_machines_measure_the_network_is_written(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network has one kernel."""
     given = {"x": np.zeros((4, 12), np.float32)}, {"w": np.ones((12, 16), np.float32)}
-    onnx.save(model_of("MatMul", *given), config.parent / "two.onnx")
+    onnx.save(make_model("MatMul", *given), config.parent / "two.onnx")
     monkeypatch.setattr(RecordingTarget, "unavailable", lambda self: ABSENT)
     result = CliRunner().invoke(app, ["run", str(config), "--pool", "rpc://board:9000?key=gpu"])
     assert result.exit_code == 0, result.output

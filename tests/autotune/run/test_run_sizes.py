@@ -9,7 +9,7 @@ import pytest
 
 from autotune.config import ConfigError, load_config
 from autotune.run.run import run
-from autotune.run.workloads import tasks_of
+from autotune.run.workloads import list_tasks
 from measure.database import Database
 from search_space import workloads
 from tests.autotune import fakes
@@ -38,7 +38,7 @@ def test_a_run_for_sizes_has_a_task_for_each(tmp_path: Path, monkeypatch: pytest
     for drawn in ("draw_curves", "draw_rooflines", "write_best"):  # which take seconds, and are those of any run
         monkeypatch.setattr(f"autotune.run.folder.{drawn}", lambda *_: "")
     config = load_config(written(tmp_path, DENSE + SIZES + REST))
-    assert [task.workload for task in tasks_of(config)] == [workloads.dense(n, 6, 16, bias=True) for n in (1, 4, 12)]
+    assert [task.workload for task in list_tasks(config)] == [workloads.dense(n, 6, 16, bias=True) for n in (1, 4, 12)]
     said: list[str] = []
     outcome = run(config, "layer.yaml", say=said.append)
     assert not outcome.problems and not outcome.interrupted

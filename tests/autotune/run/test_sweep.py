@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli.app import app
-from autotune.run.sweep import Point, front
+from autotune.run.sweep import SweepPoint, front
 
 CONFIG = """\
 name: small
@@ -72,5 +72,7 @@ def test_the_impossible_is_refused_before_anything_runs(folder: Path, arguments:
 
 
 def test_the_front_holds_what_nothing_beats() -> None:
-    points = [Point({}, "", m, s) for m, s in ((4, 1.0), (1, 3.0), (2, 3.0), (2, 2.0), (3, float("nan")), (8, 1.0))]
+    points = [
+        SweepPoint({}, "", m, s) for m, s in ((4, 1.0), (1, 3.0), (2, 3.0), (2, 2.0), (3, float("nan")), (8, 1.0))
+    ]
     assert [(p.memory_bytes, p.seconds) for p in front(points)] == [(1, 3.0), (2, 2.0), (4, 1.0)]

@@ -9,7 +9,7 @@ import pytest
 import autotune
 from autotune.config import ConfigError, Measure
 from autotune.graph.reference import onnxruntime_seconds
-from autotune.pytorch.options import options_of
+from autotune.pytorch.options import read_options
 from autotune.tuner.settings import Settings
 from search_space import workloads
 from targets.threads import host_cores
@@ -38,7 +38,7 @@ def test_a_call_has_no_more_threads_than_cores(tmp_path: Path) -> None:
     for call in (
         lambda: autotune.compile(small(), threads=many),
         lambda: autotune.load(folder, threads=many),
-        lambda: options_of(None, {"threads": many}),
+        lambda: read_options(None, {"threads": many}),
         lambda: onnxruntime_seconds([workloads.softmax(4, 4)], many),
     ):
         with pytest.raises(ValueError, match=said):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.tracking.store import Input, Point, Store, StoreError
+from autotune.tracking.store import Input, MetricPoint, StoreError, TrackingStore
 
 
 class World:
@@ -36,7 +36,7 @@ class World:
             raise StoreError(f"call {self.calls} fails")
 
 
-class FakeStore(Store):
+class FakeStore(TrackingStore):
     def __init__(self, uri: str, experiment: str, world: World) -> None:
         self.world, self.experiment = world, experiment
 
@@ -65,7 +65,7 @@ class FakeStore(Store):
 
         self.world.do(effect)
 
-    def log_metrics(self, run: str, points: Sequence[Point]) -> None:
+    def log_metrics(self, run: str, points: Sequence[MetricPoint]) -> None:
         self.world.do(lambda: self.world.runs[run]["points"].update(points))
 
     def log_tags(self, run: str, tags: Mapping[str, str]) -> None:

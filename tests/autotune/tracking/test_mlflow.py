@@ -21,7 +21,7 @@ from autotune.cli.app import app
 from autotune.tracking.browser import serve
 from autotune.tracking.launch import Uploads
 from autotune.tracking.spool import State, pending, read_state, spools, write_state
-from autotune.tracking.store import Input, Point, StoreError
+from autotune.tracking.store import Input, MetricPoint, StoreError
 from autotune.tracking.uploader import Upload
 from autotune.tracking.view import COLUMNS, links
 from benchmarks.browser import BROWSERS, find_browser
@@ -35,15 +35,15 @@ pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
 SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\nsearch: {batch: 6, finalists: 0}\n"
 
 
-def client_of(uri):
+def make_client(uri):
     from mlflow.tracking import MlflowClient
 
     return MlflowClient(uri, uri)
 
 
-def runs_of(uri, experiment):
+def read_runs(uri, experiment):
     """The run that tasks belong to, and the runs of the tasks by name."""
-    client = client_of(uri)
+    client = make_client(uri)
     found = client.search_runs([client.get_experiment_by_name(experiment).experiment_id])
     (parent,) = [run for run in found if "mlflow.parentRunId" not in run.data.tags]
     children = {run.info.run_name: run for run in found if run is not parent}
@@ -83,7 +83,7 @@ def test_the_store_keeps_everything_once(mlflow_database, tmp_path):
     for _ in range(2):  # the second time with no memory of the first
         Upload(spool).catch_up()
         assert not pending(spool)
-        client, parent, children = runs_of(uri, "e")
+        client, parent, children = read_runs(uri, "e")
         child = children["conv"]
         assert parent.info.status == child.info.status == "FINISHED" and parent.info.start_time == 1000
         assert parent.data.params == {"trials": "8"} and child.data.params["weight"] == "2"
@@ -108,7 +108,7 @@ def test_the_store_keeps_everything_once(mlflow_database, tmp_path):
     assert MLflowStore(uri, "e").open_run("k", "n", 0, {}, {}, None) == parent.info.run_id
     assert client.get_run(parent.info.run_id).info.lifecycle_stage == "active"
     with pytest.raises(StoreError, match=f"{re.escape(uri)}: .*nowhere"):
-        store.log_metrics("nowhere", [Point("a", 1.0, 0, 0)])
+        store.log_metrics("nowhere", [MetricPoint("a", 1.0, 0, 0)])
     with pytest.raises(StoreError):
         store.log_input("nowhere", Input("a", "b", "c", "d"))
 
@@ -125,7 +125,7 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
         finally:
             driver.kill()
     wait_for(lambda: read_state(spools(run)[0]).ended)  # the uploader outlived it, and says what became of it
-    client, parent, _ = runs_of(uri, "small")
+    client, parent, _ = read_runs(uri, "small")
     assert parent.info.status == "KILLED" and not pending(spools(run)[0])
     with Database(run / "records.jsonl", readonly=True) as database:
         known = len(database)
@@ -134,7 +134,7 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     again = call("run", "small.yaml", "--resume", "--quiet", "--trials", known + 6, "--track", "mlflow")
     assert again.exit_code == 0, again.output
     assert call("track", run).output == f"everything of {run} is in {uri}\n"
-    client, parent, children = runs_of(uri, "small")
+    client, parent, children = read_runs(uri, "small")
     assert parent.info.status == children["small"].info.status == "FINISHED" and len(children) == 1
     assert parent.data.tags["resumed.trials"] == str(known + 6)
     assert parent.data.metrics["trials"] == known + 6
@@ -225,7 +225,7 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
         )
         assert len(_family(server.pid)) == 3  # this command, MLflow's, and one that serves
         assert call("track", run).output == f"everything of {run} is in {address}\n"
-        client, parent, children = runs_of(address, "small")
+        client, parent, children = read_runs(address, "small")
         assert parent.info.status == "FINISHED" and parent.data.metrics["trials"] == 6
         assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {"records.jsonl", "summary.json"}
         place = client.download_artifacts(children["small"].info.run_id, "best/schedule.txt", str(tmp_path))

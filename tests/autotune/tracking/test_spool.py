@@ -25,7 +25,7 @@ from autotune.tracking.spool import (
     spools,
     write_state,
 )
-from autotune.tracking.store import Input, Point, StoreError
+from autotune.tracking.store import Input, MetricPoint, StoreError
 from autotune.tracking.uploader import Upload, only_uploader, run_folders
 from tests.autotune.tracking.fake_store import World
 
@@ -77,14 +77,14 @@ def test_everything_reaches_the_store(tmp_path):
     assert pending(spool) and uploaded(spool, world) == 1 and not pending(spool)
     parent, child = world.runs["id of k"], world.runs["id of k/conv"]
     assert parent["parameters"] == {"trials": "8"} and parent["tags"] == {"t": "1"} and parent["start"] == 1000
-    assert parent["points"] == {Point("best_seconds", 2.0, 2, 1004)}
+    assert parent["points"] == {MetricPoint("best_seconds", 2.0, 2, 1004)}
     assert parent["inputs"] == {Input("r", "d", "s", "replay")}
     assert child["parent"] == "id of k" and child["tags"] == {"algorithm": "direct"}
     assert child["points"] == {
-        Point("trial_seconds", 2.0, 0, 5),
-        Point("trial_seconds", 1.0, 1, 6),
-        Point("best_seconds", 1.0, 2, 1003),
-        Point("errors.crash", 1, 2, 1003),
+        MetricPoint("trial_seconds", 2.0, 0, 5),
+        MetricPoint("trial_seconds", 1.0, 1, 6),
+        MetricPoint("best_seconds", 1.0, 2, 1003),
+        MetricPoint("errors.crash", 1, 2, 1003),
     }
     assert child["files"] == {"best/schedule.txt": b"split", "model lightgbm/schedule.txt": b"split"}
     assert (parent["status"], child["status"], parent["end"]) == ("FINISHED", "FINISHED", 1010)

@@ -23,7 +23,7 @@ from autotune.run import run as runner
 from autotune.tracking import facts, spool
 from autotune.tracking.launch import Uploads
 from autotune.tracking.model import write_folder
-from autotune.tracking.tracker import SpoolTracker, Tracker, tracker_of
+from autotune.tracking.tracker import SpoolTracker, Tracker, make_tracker
 from autotune.tracking.uploader import Upload
 from autotune.tuner.callbacks import Callback, Progress
 from autotune.tuner.scorer import ModelScorer
@@ -56,7 +56,7 @@ def config_for(folder, pool="local", **keys):
     return check_config(given, "small.yaml")
 
 
-def world_of(folder):
+def make_world(folder):
     world = World()
     for place in spool.spools(folder):
         Upload(place, get_store=world.store).catch_up()
@@ -74,7 +74,7 @@ def local(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # ONNX Runtime is timed elsewhere
         patch.setattr(runner, "_references", lambda *given: ([1e-6], None))
         outcome = runner.run(config_for(folder), "small.yaml")
-    return folder, outcome, world_of(folder)
+    return folder, outcome, make_world(folder)
 
 
 def test_a_local_run_is_told_whole(local):
@@ -169,7 +169,7 @@ def test_failures_are_counts_and_a_replay_names_its_records(local, tmp_path):
     with Database(records, readonly=True) as database:
         errors = [str(record.error) for record in database if not record.ok]
     runner.run(config_for(out, f"replay:{records}", trials=9), "small.yaml")
-    parent, child = world_of(out).runs.values()
+    parent, child = make_world(out).runs.values()
     assert by_step(child, "errors.crash") == {9: errors[:9].count("crash")}
     assert by_step(parent, "errors.compile") == {9: errors[:9].count("compile")}
     assert by_step(child, "best_seconds") == {} == by_step(parent, "gflops")  # NaN is not told
@@ -218,14 +218,14 @@ def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp
     out, pool = tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}"
     runner.run(config_for(out, pool, trials=9), "small.yaml")
     runner.run(config_for(out, pool), "small.yaml", resume=True)
-    world = world_of(out)
+    world = make_world(out)
     parent, child = world.runs.values()
     assert parent["tags"]["resumed.trials"] == "18" and parent["parameters"]["trials"] == "9"
     assert set(by_step(child, "best_seconds")) == set(range(1, 19)) == set(by_step(parent, "best_seconds"))
     assert parent["status"] == "FINISHED"
     assert len(by_step(child, "trial_seconds")) == sum(point.name == "trial_seconds" for point in child["points"])
     runner.run(config_for(out, pool, trials=9), "small.yaml")
-    again = world_of(out)
+    again = make_world(out)
     assert len(again.runs) == 2 and not set(again.runs) & set(world.runs)
 
 
@@ -240,7 +240,7 @@ def test_a_run_that_is_stopped_and_resumed(local, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "make_pool", lambda *given: AnyPool({}))
     config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}")
     assert runner.run(config, "small.yaml", callbacks=[Impatient()]).interrupted
-    world = world_of(tmp_path / "run")
+    world = make_world(tmp_path / "run")
     assert {run["status"] for run in world.runs.values()} == {"KILLED"}
     assert not runner.run(config, "small.yaml", resume=True).interrupted
     (place,) = spool.spools(tmp_path / "run")
@@ -248,7 +248,7 @@ def test_a_run_that_is_stopped_and_resumed(local, tmp_path, monkeypatch):
     assert {run["status"] for run in world.runs.values()} == {"FINISHED"} and len(world.runs) == 2
     moved = config.model_copy(update={"tracking": config.tracking.model_copy(update={"uri": "http://other"})})
     runner.run(moved, "small.yaml", resume=True)  # another store knows nothing of the run
-    assert [spool.store_of(place)[1] for place in spool.spools(tmp_path / "run")][1:] == ["http://other"]
+    assert [spool.read_store(place)[1] for place in spool.spools(tmp_path / "run")][1:] == ["http://other"]
 
 
 def test_an_exception_is_told(local, tmp_path, monkeypatch):
@@ -258,7 +258,7 @@ def test_an_exception_is_told(local, tmp_path, monkeypatch):
     monkeypatch.setattr("autotune.run.folder.draw_curves", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         runner.run(config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9), "small.yaml")
-    parent, child = world_of(tmp_path / "run").runs.values()
+    parent, child = make_world(tmp_path / "run").runs.values()
     assert parent["status"] == child["status"] == "FAILED" and parent["tags"]["exception"] == "RuntimeError: no ink"
 
 
@@ -398,7 +398,7 @@ def test_rank_accuracy_is_that_of_the_scores_before_the_fit():
 
 def test_what_a_round_costs_the_driver(tmp_path):
     """A round of 32 trials takes a second or more; telling of it must take less than a hundredth of that."""
-    tracker = tracker_of(config_for(tmp_path / "run"), "small.yaml", lambda text: None)
+    tracker = make_tracker(config_for(tmp_path / "run"), "small.yaml", lambda text: None)
     assert isinstance(tracker, SpoolTracker) and isinstance(tracker, Tracker)
     tracker.begin(tmp_path, resume=False)
 
@@ -429,6 +429,6 @@ def test_a_run_without_trials_has_no_records_to_tell(tmp_path):
     given = {"model": str(tmp_path / "small.onnx"), "trials": 0, "output": str(tmp_path / "run"), "name": "small"}
     given |= {"measure": {"threads": 1}, "tracking": {"backend": "mlflow"}}
     runner.run(check_config(given, "small.yaml"), "small.yaml")
-    (parent,) = world_of(tmp_path / "run").runs.values()
+    (parent,) = make_world(tmp_path / "run").runs.values()
     assert parent["status"] == "FINISHED"
     assert "/summary.json" in parent["files"] and "/records.jsonl" not in parent["files"]

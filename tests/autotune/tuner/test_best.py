@@ -70,7 +70,7 @@ def said_by_all(folder, outcome, progress):
     parent, child = world.runs.values()
     (task,) = load(folder)[0].tasks
     (alone,) = load(folder / "records.jsonl")
-    last = {name: max(_latencies(r), key=_place) for name, r in (("parent", parent), ("child", child))}
+    last = {name: max(_latencies(r), key=_step_and_time) for name, r in (("parent", parent), ("child", child))}
     return {
         "result": result.best_seconds,
         "progress": progress.best_seconds,
@@ -89,7 +89,7 @@ def _latencies(run):
     return [point for point in run["points"] if point.name == "latency_ms"]
 
 
-def _place(point):
+def _step_and_time(point):
     return (point.step, point.time_ms)
 
 

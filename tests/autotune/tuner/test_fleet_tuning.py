@@ -49,16 +49,16 @@ class Frailties:
     """A provider that replaces each device that is lost."""
 
     def __init__(self) -> None:
-        self.made, self.lost = 0, set()
+        self.count, self.lost = 0, set()
 
     async def provide(self, fleet: Fleet) -> None:
         fleet.join(SimulatedBuilder("builder", CPU, 4, 0.0005))
         await asyncio.gather(*(self._board(fleet, place) for place in range(4)))
 
-    async def _board(self, fleet: Fleet, place: int) -> None:
+    async def _board(self, fleet: Fleet, index: int) -> None:
         while True:
-            self.made += 1
-            device = Frail(f"board {place}", CPU, latency, 0.0005)
+            self.count += 1
+            device = Frail(f"board {index}", CPU, latency, 0.0005)
             device.lost = self.lost
             fleet.join(device)
             await fleet.left(device)
@@ -73,7 +73,7 @@ def test_machines_that_come_and_go_change_no_result(tmp_path):
     provider = Frailties()
     with FleetPool([provider]) as pool, Database(tmp_path / "records.jsonl") as database:
         found = run_rounds(several(), pool, database)
-        assert provider.made > 10
+        assert provider.count > 10
         written = list(database)
     for one, other in zip(found, plain, strict=True):
         assert keys(one.records) == keys(other.records)

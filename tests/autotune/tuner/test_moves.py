@@ -51,7 +51,7 @@ def test_local_mutation_stays_near(frame, population, rng):
 
 def test_crossover_takes_each_group_from_one_of_two(frame, population, rng):
     places = np.arange(len(population))
-    mates = population.take(moves.mates_of(places, population, rng))
+    mates = population.take(moves.draw_mates(places, population, rng))
     assert np.array_equal(mates.sketches, population.sketches)
     child = moves.cross(population, mates, rng)
     assert ((child.rows == population.rows) | (child.rows == mates.rows)).all()

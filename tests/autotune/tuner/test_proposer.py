@@ -16,7 +16,7 @@ from tests.autotune import fakes
 EXAMPLE = Path(__file__).parents[3] / "examples" / "propose_neighbours.py"
 
 
-def made(space, seed=0, **options):
+def make_proposer(space, seed=0, **options):
     return get("proposer")(space, fakes.oracle(space), np.random.default_rng(seed), **options)
 
 
@@ -55,7 +55,7 @@ def test_what_a_program_proposes_is_measured_first_and_evolution_does_the_rest(t
         proposal(space, 1, [1] * len(space.sketches[1].lengths)),
     ]
     command = program(tmp_path, f"    answer = {{'proposals': {wanted!r} if not number else []}}")
-    strategy = made(space, command=command, first_epsilon=0.0, epsilon=0.0)
+    strategy = make_proposer(space, command=command, first_epsilon=0.0, epsilon=0.0)
     asked = strategy.ask(6)
     assert [c.sketch for c in asked[:2]] == [0, 1] and set(asked[0].choices) == {0} and set(asked[1].choices) == {1}
     assert len(set(asked)) == 6
@@ -101,7 +101,7 @@ def test_what_cannot_be_taken_is_said_in_the_next_request(tmp_path, answer, reas
                 one["sketch"] = sketch.name
                 if isinstance(one["values"], str) and one["values"] in filled:
                     one.update(proposal(space, 0, filled[one["values"]]))
-    strategy = made(space, command=program(tmp_path, f"    answer = {answer!r}"))
+    strategy = make_proposer(space, command=program(tmp_path, f"    answer = {answer!r}"))
     for _ in range(3):
         told(strategy, space, strategy.ask(4))
     (rejected,) = {json.dumps(r) for r in requests(tmp_path)[2]["rejected"]}
@@ -115,7 +115,7 @@ def test_what_cannot_be_taken_is_said_in_the_next_request(tmp_path, answer, reas
 )
 def test_a_program_that_is_gone_does_not_end_the_search(tmp_path, body):
     space = fakes.space()
-    strategy = made(space, command=program(tmp_path, body), timeout=0.5 if "sleep" in body else 20.0)
+    strategy = make_proposer(space, command=program(tmp_path, body), timeout=0.5 if "sleep" in body else 20.0)
     for _ in range(2):
         asked = strategy.ask(8)
         assert len(asked) == 8
@@ -128,7 +128,7 @@ def test_a_program_that_is_gone_does_not_end_the_search(tmp_path, body):
 )
 def test_a_program_that_reads_nothing_does_not_end_the_search_either(command):
     space = fakes.space()
-    strategy = made(space, command=command, timeout=0.5)
+    strategy = make_proposer(space, command=command, timeout=0.5)
     strategy._untold = [{"much": "x" * (1 << 20)}]  # more than a pipe holds
     for _ in range(2):
         asked = strategy.ask(8)
@@ -139,7 +139,7 @@ def test_a_program_that_reads_nothing_does_not_end_the_search_either(command):
 def test_answers_of_other_workloads_are_not_played(tmp_path):
     file = tmp_path / "answers.jsonl"
     file.write_text(json.dumps({"workload": "another", "answer": {"proposals": []}}) + "\n")
-    strategy = made(fakes.space(), replay=str(file))
+    strategy = make_proposer(fakes.space(), replay=str(file))
     strategy.ask(4)
     assert strategy._program is None
 
@@ -148,7 +148,7 @@ def test_a_search_is_played_again_from_its_answers(tmp_path):
     space, record = fakes.space(limit=60), tmp_path / "answers.jsonl"
 
     def searched(**options):
-        strategy, asked = made(space, 5, **options), []
+        strategy, asked = make_proposer(space, 5, **options), []
         for _ in range(4):
             batch = strategy.ask(8)
             told(strategy, space, batch)
@@ -173,4 +173,4 @@ def test_a_search_is_played_again_from_its_answers(tmp_path):
 )
 def test_options_that_cannot_be_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        made(fakes.space(), **options)
+        make_proposer(fakes.space(), **options)

@@ -62,7 +62,7 @@ def test_a_result_is_shown_in_a_few_lines_and_as_a_table_in_notebooks(results):
 
 def test_shares_of_peak_count_what_the_algorithm_computes(results):
     class Saving(fakes.FakeWorkload):
-        def flops_of(self, algorithm: str) -> float:
+        def count_flops(self, algorithm: str) -> float:
             return self.flops / 4
 
     plain, saving = results[0], replace(results[0], workload=Saving())

@@ -12,18 +12,18 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.config import Measure, Search
-from autotune.tuner.database import Entry, ScheduleDatabase, digest_of, open_schedules
-from autotune.tuner.database.entry import DatabaseError, kind_of, lanes_of, place_of
-from autotune.tuner.database.likeness import distance, signature
-from autotune.tuner.database.place import own_path, shipped_file
+from autotune.tuner.database import Entry, ScheduleDatabase, compute_digest, open_schedules
+from autotune.tuner.database.entry import DatabaseError, make_entry_key, schedule_lanes, target_kind
+from autotune.tuner.database.locations import own_path, shipped_file
 from autotune.tuner.database.projection import project
+from autotune.tuner.database.similarity import distance, signature
 from autotune.tuner.entry_store import EntryStore
 from autotune.tuner.preparation import prepare_task
 from autotune.tuner.search.population import Frame, Seen
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import without_trials
+from autotune.tuner.untimed import select_without_trials
 from search_space import workloads
 from search_space.space import generate
 from targets import registry
@@ -52,7 +52,7 @@ def entry(workload=MATMUL, seed=0, threads=1, **changes):
     given = Entry(
         workload.to_json(),
         "cpu",
-        lanes_of(hardware()),
+        schedule_lanes(hardware()),
         threads,
         "warm",
         sketch.name,
@@ -111,9 +111,9 @@ def test_of_a_place_and_a_machine_the_fastest_stays():
     slow, fast = entry(), entry(seed=1, seconds=5e-6)
     there = entry(seconds=9e-6, machine="there")
     merged = ScheduleDatabase([slow]).merged([ScheduleDatabase([fast, there]), ScheduleDatabase([slow])])
-    assert [e.seconds for e in merged.exact(fast.place, "here")] == [5e-6, 9e-6]
-    assert [e.seconds for e in merged.exact(fast.place, "there")] == [9e-6, 5e-6]
-    other = place_of(MATMUL, "cpu", fast.lanes, 7, "warm")
+    assert [e.seconds for e in merged.exact(fast.lookup_key, "here")] == [5e-6, 9e-6]
+    assert [e.seconds for e in merged.exact(fast.lookup_key, "there")] == [9e-6, 5e-6]
+    other = make_entry_key(MATMUL, "cpu", fast.lanes, 7, "warm")
     assert merged.exact(other) == []
 
 
@@ -122,7 +122,7 @@ def test_alike_are_workloads_of_one_operator_with_sizes_near_each_other():
     assert signature(one) == signature(like) != signature(workloads.softmax(24, 64).to_json())
     assert 0 == distance(one, one) < distance(one, like) < distance(one, far)
     database = ScheduleDatabase([entry(FAR), entry(LIKE), entry(MATMUL)])
-    near = database.nearest(MATMUL, "cpu", lanes_of(hardware()), 1, "warm", 5)
+    near = database.nearest(MATMUL, "cpu", schedule_lanes(hardware()), 1, "warm", 5)
     assert [e.workload for e in near] == [LIKE, FAR]
     assert database.nearest(MATMUL, "cpu", 3, 1, "warm", 5) == []
 
@@ -160,7 +160,7 @@ def test_a_search_of_what_is_not_known_begins_with_the_choice_without_trials(tmp
     ScheduleDatabase([entry(LIKE, seed=n) for n in range(6)]).write(path)
     how = settings(database=str(path), batch=4)
     tuning = prepare_task(Task("task", MATMUL), how)
-    chosen = without_trials(Task("task", MATMUL), how, [name for name in MATMUL.algorithms if name != "library"])
+    chosen = select_without_trials(Task("task", MATMUL), how, [name for name in MATMUL.algorithms if name != "library"])
     known = list(tuning.first)
     trials = tuning.propose()
     assert trials[0].trace_key == chosen.trace.key and len(trials) == 4
@@ -226,7 +226,7 @@ def test_what_cannot_be_opened_is_said(tmp_path):
 
 def test_what_comes_along_fits_the_spaces_of_today():
     database = open_schedules("shipped")
-    here = [e for e in database if e.lanes == lanes_of(hardware()) and e.target == "cpu"]
+    here = [e for e in database if e.lanes == schedule_lanes(hardware()) and e.target == "cpu"]
     for known in here[:: max(1, len(here) // 20)]:
         space = generate(known.workload, hardware(), [known.algorithm])
         assert project(known, space) is not None, f"{known.sketch} of {known.workload.key}"
@@ -237,14 +237,14 @@ def test_what_comes_along_is_whole_and_of_schedules_that_there_are():
     path = shipped_file("cpu")
     assert path.stat().st_size < 4e6
     database = ScheduleDatabase.read(path)  # every workload can be made
-    assert len(database) > 300 and len({entry.place for entry in database}) == len(database)
+    assert len(database) > 300 and len({entry.lookup_key for entry in database}) == len(database)
     assert list(database) == list(open_schedules("shipped"))
     assert path.read_text() == "".join(f"{entry.to_line()}\n" for entry in database)  # in order: a change is its lines
-    machines = {lanes_of(h): h for h in (registry.get(f"cpu:{name}").hardware for name in ("znver5", "haswell"))}
+    machines = {schedule_lanes(h): h for h in (registry.get(f"cpu:{name}").hardware for name in ("znver5", "haswell"))}
     wrong = []
     by_lanes = [[entry for entry in database if entry.lanes == lanes] for lanes in machines]
     for entry in [entry for of in by_lanes for entry in of[:: len(of) // 8]]:
-        assert (kind_of(entry.target), entry.cache) == ("cpu", "network")
+        assert (target_kind(entry.target), entry.cache) == ("cpu", "network")
         machine = machines[entry.lanes]
         space = generate(entry.workload, machine, [entry.algorithm])
         candidate = project(entry, space)
@@ -255,13 +255,13 @@ def test_what_comes_along_is_whole_and_of_schedules_that_there_are():
 
 def test_what_a_database_holds_has_a_digest_that_needs_no_entries(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    shipped, own = digest_of("shipped"), digest_of("own")
-    assert shipped == own != digest_of("none")
+    shipped, own = compute_digest("shipped"), compute_digest("own")
+    assert shipped == own != compute_digest("none")
     ScheduleDatabase([entry()]).write(own_path())
-    assert digest_of("own") != own and digest_of("shipped") == shipped
-    assert len({digest_of(str(own_path())), digest_of("own"), shipped}) == 3
+    assert compute_digest("own") != own and compute_digest("shipped") == shipped
+    assert len({compute_digest(str(own_path())), compute_digest("own"), shipped}) == 3
     with pytest.raises(DatabaseError, match="a database must be shipped, own, none or a file, but got 'nowhere'"):
-        digest_of("nowhere")
+        compute_digest("nowhere")
 
 
 def test_a_workload_that_is_not_known_is_told_when_it_is_asked_for(tmp_path):
@@ -281,9 +281,9 @@ def test_named_processors_and_this_one_share_what_lanes_do_not_keep_apart():
     other = entry(FAR, target="cuda:sm_90a", lanes=8)
     database = ScheduleDatabase([named, other])
     for target in ("cpu", "cpu:haswell", "cpu:skylake"):
-        assert database.exact(place_of(MATMUL, target, 8, 1, "warm")) == [named]
+        assert database.exact(make_entry_key(MATMUL, target, 8, 1, "warm")) == [named]
         assert database.nearest(LIKE, target, 8, 1, "warm", 4) == [named]
-        assert not database.exact(place_of(MATMUL, target, 16, 1, "warm"))
+        assert not database.exact(make_entry_key(MATMUL, target, 16, 1, "warm"))
         assert not database.nearest(LIKE, target, 16, 1, "warm", 4)
-    assert not database.exact(place_of(FAR, "cuda:sm_80", 8, 1, "warm"))
-    assert database.exact(place_of(FAR, "cuda:sm_90a", 8, 1, "warm")) == [other]
+    assert not database.exact(make_entry_key(FAR, "cuda:sm_80", 8, 1, "warm"))
+    assert database.exact(make_entry_key(FAR, "cuda:sm_90a", 8, 1, "warm")) == [other]

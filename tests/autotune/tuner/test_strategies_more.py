@@ -11,7 +11,7 @@ from autotune.tuner.search import Candidate, get
 from autotune.tuner.search.base import make_options
 from search_space import workloads
 from search_space.ir.stmt import Allocate, For, Seq, substitute_program
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets import registry
 from tests.autotune import fakes
 
@@ -132,7 +132,7 @@ def test_memory_is_what_the_cpu_allocates():
         choices = np.stack([rng.integers(len(g.table), size=400) for g in sketch.groups], axis=1).astype(np.int32)
         choices = choices[sketch.legal(choices)][:2]
         for choice, found in zip(choices, sketch.workspace(choices, 1), strict=True):
-            program = program_of(workload, sketch.algorithm, sketch.trace(choice))
+            program = make_program(workload, sketch.algorithm, sketch.trace(choice))
             packed = sum(int(p.buffers[p.outputs[0]].size.value) * 4 for p in program.prologues)
             kernel = target.load(target.build(program))
             allocated = kernel.workspace_bytes(1) + packed
@@ -146,7 +146,7 @@ def test_the_bandit_gives_most_to_what_gains():
     by_arm = np.zeros(2)
     for _ in range(6):
         batch = strategy.ask(16)
-        by_arm += np.bincount([strategy._given[c] for c in batch], minlength=2)
+        by_arm += np.bincount([strategy._asked[c] for c in batch], minlength=2)
         strategy.tell(batch, np.array([space.seconds(c.sketch, c.choices) for c in batch]))
     assert by_arm[1] > 1.5 * by_arm[0] > 0
 
@@ -155,9 +155,9 @@ def test_the_gain_of_an_arm_is_the_area_under_its_curve():
     strategy = get("bandit")(fakes.space(), blind, np.random.default_rng(0), arms="random, beam")
     strategy._window.extend([(0, False), (1, True), (0, True), (0, False)])
     np.testing.assert_allclose(strategy.gains(), [2 * 2 / (3 * 4), 1.0])
-    shares = strategy.shares_of(10, np.array([True, True]))
+    shares = strategy.divide_shares(10, np.array([True, True]))
     assert shares.sum() == 10 and shares[1] > shares[0]
-    assert strategy.shares_of(5, np.array([True, False])).tolist() == [5, 0]
+    assert strategy.divide_shares(5, np.array([True, False])).tolist() == [5, 0]
 
 
 def test_arms_of_a_bandit_propose_nothing_twice():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import autotune
 from autotune.config import ConfigError, Search, check_config, in_file
 from autotune.config import Transfer as TransferSection
-from autotune.run.workloads import settings_of
+from autotune.run.workloads import make_settings
 from autotune.tuner.loop import run_rounds
 from autotune.tuner.search.evolution import Evolution
 from autotune.tuner.task_tuning import TaskTuning
@@ -31,14 +31,14 @@ from tests.autotune.fakes import FakePool, space, tuning
 
 VTA = Path(__file__).parents[2] / "datasets" / "vta"
 TRIALS, BATCH = 96, 16
-KNOWN = cast(Any, SimpleNamespace(base=SimpleNamespace(tasks=3, programs=300)))
+PRIOR = cast(Any, SimpleNamespace(base=SimpleNamespace(tasks=3, programs=300)))
 
 
 class Oracle(Method):
     """Knows the landscape of the fakes; or says the contrary of it, or nothing."""
 
     def __init__(self, truth: float) -> None:
-        super().__init__(KNOWN)
+        super().__init__(PRIOR)
         self.truth = truth
 
     def fit(self, features: Any, throughput: Any) -> None:
@@ -144,7 +144,7 @@ def test_what_the_source_chooses_is_not_random() -> None:
     explored: list[int] = []
     explore = strategy.explore
     strategy.explore = lambda n: (explored.append(n), explore(n))[1]  # type: ignore[method-assign]
-    assert len(strategy.exploit(12)) == 12 and len(strategy.ask(12)) == 12
+    assert len(strategy.ask_greedy(12)) == 12 and len(strategy.ask(12)) == 12
     assert explored == [0, 2]
 
 
@@ -178,13 +178,13 @@ def config(**transfer: Any) -> Any:
 
 
 def test_configurations_name_a_source_and_a_method() -> None:
-    found = settings_of(check_config(config(method="joint", tasks=4, options={"share": 8}), "f")).cost_model.transfer
+    found = make_settings(check_config(config(method="joint", tasks=4, options={"share": 8}), "f")).cost_model.transfer
     assert found is not None and Options(**dict(found)) == Options("somewhere", "joint", {"share": 8}, tasks=4)
-    assert settings_of(check_config({**config(), "cost_model": {}}, "f")).cost_model.transfer is None
+    assert make_settings(check_config({**config(), "cost_model": {}}, "f")).cost_model.transfer is None
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"method": "residul"}, "f:cost_model.transfer: `method` must be one of .* did you mean 'residual'"),
         ({"align": "best"}, "f:cost_model.transfer: `align` must be one of none, machine, centred, quantile"),
@@ -194,9 +194,9 @@ def test_configurations_name_a_source_and_a_method() -> None:
         ({"sorce": "x"}, "f:cost_model.transfer.sorce: must be one of the known keys; did you mean 'source'"),
     ],
 )
-def test_configurations_that_cannot_be_run_are_refused(given: dict[str, Any], message: str) -> None:
+def test_configurations_that_cannot_be_run_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message), in_file("f"):
-        settings_of(check_config(config(**given), "f"))
+        make_settings(check_config(config(**options), "f"))
 
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:

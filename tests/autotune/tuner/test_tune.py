@@ -96,15 +96,15 @@ def test_progress_is_live_on_a_terminal():
     assert "trials" in text and "GFLOP/s" in text and "of peak" in text
 
 
-def keys_of(**given):
-    return [record.trace_key for record in autotune.tune(WORKLOAD, trials=6, **given).records]
+def tune_keys(**options):
+    return [record.trace_key for record in autotune.tune(WORKLOAD, trials=6, **options).records]
 
 
 def test_a_section_may_be_given_as_what_it_is_mostly_about(tmp_path):
     whole = {"search": Search(strategy="random"), "cost_model": Model(name="roofline")}
-    usual = keys_of(**whole, measure=Measure(pool=fakes.HashPool()))
-    assert keys_of(search="random", cost_model="roofline", measure=fakes.HashPool()) == usual
-    assert keys_of(search=RandomSearch, cost_model=RooflineModel, measure=fakes.HashPool()) == usual
+    usual = tune_keys(**whole, measure=Measure(pool=fakes.HashPool()))
+    assert tune_keys(search="random", cost_model="roofline", measure=fakes.HashPool()) == usual
+    assert tune_keys(search=RandomSearch, cost_model=RooflineModel, measure=fakes.HashPool()) == usual
     fields = {"source": str(tmp_path / "nothing")}
     for given in (
         {"transfer": tmp_path / "nothing"},
@@ -119,8 +119,8 @@ def test_a_section_may_be_given_as_what_it_is_mostly_about(tmp_path):
 
 def test_a_pool_that_is_given_open_is_left_open():
     with fakes.HashPool() as pool:
-        keys_of(measure=pool)
-        assert keys_of(measure=Measure(pool=pool, threads=1))
+        tune_keys(measure=pool)
+        assert tune_keys(measure=Measure(pool=pool, threads=1))
 
 
 def test_algorithms_and_templates_of_a_section_are_kept():

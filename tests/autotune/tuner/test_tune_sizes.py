@@ -39,12 +39,12 @@ def layer(n: Any) -> list[te.Tensor]:
     return [x, w, te.compute((n, 32), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="Y")]
 
 
-def tuned(sizes: Any, pool: HashPool | None = None, **given: Any) -> SizesResult:
+def tuned(sizes: Any, pool: HashPool | None = None, **options: Any) -> SizesResult:
     pool = pool or HashPool()
     return tune_for_sizes(
         layer,
         sizes,
-        **{"trials": 5, "seed": 3, "cost_model": "roofline", "measure": Measure(pool=pool, threads=1), **given},
+        **{"trials": 5, "seed": 3, "cost_model": "roofline", "measure": Measure(pool=pool, threads=1), **options},
     )
 
 
@@ -84,7 +84,7 @@ def test_the_summary_says_for_each_size_its_time_and_its_schedule() -> None:
     )
     for row in found["sizes"]:
         assert row["ratio"] == pytest.approx(row["seconds"] / row["best_seconds"]) and row["ratio"] >= 1
-        assert result.schedules[row["schedule"]].trace == result.part_of(row["at"]).trace
+        assert result.schedules[row["schedule"]].trace == result.find_range(row["at"]).trace
     assert len(found["traces"]) == len(result.schedules) and found["parts"][-1]["high"] == 30
     text = repr(result)
     assert text.startswith(
@@ -92,7 +92,7 @@ def test_the_summary_says_for_each_size_its_time_and_its_schedule() -> None:
     )
     assert all(f"\n  n={n}: " in text for n in (1, 4, 30))
     with pytest.raises(ValueError, match="`n` must be 1 to 30, but got 31"):
-        result.part_of(31)
+        result.find_range(31)
 
 
 def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkey
             assert min(times) <= first.best[n] <= first.seconds[n] in times  # a median of three
             assert len(records) - len(times) == len(first.tuned[n].records)
 
-    def never(*given: Any) -> None:
+    def never(*arguments: Any) -> None:
         raise AssertionError("timed again")
 
     monkeypatch.setattr(clock.TimingProcess, "ask", never)
@@ -146,7 +146,7 @@ def plus_one(n: Any) -> list[te.Tensor]:
 
 @pytest.mark.parametrize("fault", ["another", "nothing"])
 def test_a_kernel_that_is_wrong_ends_the_tuning_with_a_sentence(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = clock.code_of
+    code = clock.build_module
 
     def wrong(define: Any, opening: Any, target: str, size: str) -> Module:
         if fault == "another":
@@ -155,7 +155,7 @@ def test_a_kernel_that_is_wrong_ends_the_tuning_with_a_sentence(fault: str, monk
         module = code(define, opening, target, size)
         return Module.from_bytes(module.to_bytes()[:-200])  # no code that can be loaded
 
-    monkeypatch.setattr(clock, "code_of", wrong)
+    monkeypatch.setattr(clock, "build_module", wrong)
     with pytest.raises(RunError, match=r"a kernel must compute its definition, but at n = \d+ it does not: "):
         tuned([2, 7], carried=0)
 

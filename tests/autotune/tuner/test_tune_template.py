@@ -15,7 +15,7 @@ from costmodel.features.knobs import KnobFeatures
 from costmodel.models.lightgbm_model import LightGBMModel
 from costmodel.models.roofline import RooflineModel
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.template import get
 from targets import registry
 from tests.autotune import fakes
@@ -33,7 +33,7 @@ def check(result, workload):
     names = [spec.name for spec in workload.inputs]
     from search_space.schedule.trace import Trace
 
-    program = program_of(workload, best.algorithm, Trace.from_json(best.trial.trace))
+    program = make_program(workload, best.algorithm, Trace.from_json(best.trial.trace))
     found = interpret(program, dict(zip(names, inputs, strict=True)))[workload.output.name]
     rtol, atol = workload.tolerance
     np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)

@@ -14,7 +14,7 @@ from measure.replay import ReplayPool
 from measure.settings import LocalSettings
 from search_space import te
 from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from tests.autotune import fakes
 from tests.interpreter import interpret
@@ -57,7 +57,7 @@ def test_a_definition_is_tuned_recorded_resumed_and_replayed(tmp_path: Path) -> 
     assert best in records
     workload = Workload.from_json(best.trial.workload)  # from the file alone
     assert workload == Workload.of(branches()) and best.workload_key == workload.key
-    program = program_of(workload, best.algorithm, Trace.from_json(best.trial.trace))
+    program = make_program(workload, best.algorithm, Trace.from_json(best.trial.trace))
     assert str(program) == str(result.program)
     named = {spec.name: array for spec, array in zip(workload.inputs, arrays, strict=True)}
     np.testing.assert_allclose(interpret(program, named)["out"], expected(*arrays), rtol=1e-4, atol=1e-5)

@@ -297,7 +297,7 @@ def test_records_say_what_the_search_thought_of_their_trials():
     told = fakes.tuning(space, trials=48, batch=16)
     for number in range(3):
         part = records[16 * number : 16 * (number + 1)]
-        candidates = [told._candidate_of(record) for record in part]
+        candidates = [told._recorded_candidate(record) for record in part]
         scores = np.array([record.provenance.score for record in part])
         np.testing.assert_allclose(scores, told.scorer.score(candidates), rtol=1e-8)
         assert [seen[record.provenance.order] for record in part] == scores.tolist()

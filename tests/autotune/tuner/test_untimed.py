@@ -17,10 +17,10 @@ from autotune.tuner import untimed
 from autotune.tuner.database import Entry
 from autotune.tuner.database.projection import project
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import SECONDS, FeatureExtractor
 from costmodel.features.estimators.least import least_seconds
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from costmodel.models.roofline import RooflineModel
 from costmodel.pretrained import open_pretrained
 from search_space import te, workloads
@@ -102,12 +102,12 @@ def test_the_choice_is_the_same_where_nothing_is_passed_over(name: str, monkeypa
         return generated(workload, hardware, algorithms)
 
     monkeypatch.setattr(untimed, "generate", noted)
-    chosen = by_roofline(task, SETTINGS, hardware=HARDWARE)
+    chosen = select_by_roofline(task, SETTINGS, hardware=HARDWARE)
     some = list(asked)
     least = untimed.least_seconds
     # all are sampled, in the same order
     monkeypatch.setattr(untimed, "least_seconds", lambda *given: least(*given) * 1e-9)
-    assert by_roofline(task, SETTINGS, hardware=HARDWARE) == chosen
+    assert select_by_roofline(task, SETTINGS, hardware=HARDWARE) == chosen
     assert set(some) <= set(asked[len(some) :]) == set(task.workload.algorithms) - {LIBRARY}
     if name == "window":
         assert len(some) < len(asked) - len(some)  # Winograd's few products are not met by others
@@ -122,9 +122,9 @@ def test_an_algorithm_whose_every_candidate_spills_is_held_against_those_passed_
         return (100.0 if one.sketch.algorithm == spilling else 0.0), None
 
     monkeypatch.setattr(untimed, "_spilled", spills)
-    fast = by_roofline(task, SETTINGS, hardware=HARDWARE)
+    fast = select_by_roofline(task, SETTINGS, hardware=HARDWARE)
     spilling = fast.algorithm
-    found = by_roofline(task, SETTINGS, hardware=HARDWARE)
+    found = select_by_roofline(task, SETTINGS, hardware=HARDWARE)
     assert found.algorithm != fast.algorithm
     assert found.seconds > fast.seconds
 
@@ -135,7 +135,7 @@ def test_no_legal_candidate_of_any_algorithm_is_an_error(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("search_space.space.Sketch.legal", none)
     with pytest.raises(ConfigError, match="must have at least one legal schedule, but got none among"):
-        by_roofline(Task("kernel", WORKLOADS["matmul"]), SETTINGS)
+        select_by_roofline(Task("kernel", WORKLOADS["matmul"]), SETTINGS)
 
 
 class Pushing(RooflineModel):
@@ -147,8 +147,8 @@ class Pushing(RooflineModel):
 
 def test_a_model_chooses_among_those_that_the_roofline_puts_near_its_best() -> None:
     task = Task("kernel", WORKLOADS["window"])
-    least = by_roofline(task, SETTINGS, hardware=HARDWARE)
-    found = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())
+    least = select_by_roofline(task, SETTINGS, hardware=HARDWARE)
+    found = untimed.select_by_model(task, SETTINGS, hardware=HARDWARE, model=Pushing())
     assert least.seconds * 1.05 < found.seconds <= least.seconds * untimed.NEAR
 
 
@@ -164,14 +164,14 @@ def test_schedules_of_like_workloads_join_the_sample(monkeypatch: pytest.MonkeyP
     own = project(entry, generate(task.workload, HARDWARE, ["direct"]))
     assert own is not None
     wanted = generate(task.workload, HARDWARE, ["direct"]).sketches[own.sketch].trace(own.choices)
-    found = untimed.chosen(
+    found = untimed.select_by_model(
         task,
         SETTINGS,
         hardware=HARDWARE,
         model=Pushing(),
         like=[entry],
     )
-    without = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())
+    without = untimed.select_by_model(task, SETTINGS, hardware=HARDWARE, model=Pushing())
     assert found.seconds > without.seconds
     assert found.trace == wanted
 
@@ -179,13 +179,15 @@ def test_schedules_of_like_workloads_join_the_sample(monkeypatch: pytest.MonkeyP
 def test_without_trials_the_pretrained_model_of_the_settings_is_asked(tmp_path: Path) -> None:
     task = Task("kernel", WORKLOADS["strided"])
     plain = replace(SETTINGS, cost_model=Model(pretrained="none"))
-    assert untimed.without_trials(task, plain, hardware=HARDWARE) == by_roofline(task, plain, hardware=HARDWARE)
+    assert untimed.select_without_trials(task, plain, hardware=HARDWARE) == select_by_roofline(
+        task, plain, hardware=HARDWARE
+    )
     model = open_pretrained("shipped", "cpu")
-    expected = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=model)
+    expected = untimed.select_by_model(task, SETTINGS, hardware=HARDWARE, model=model)
     alone = SETTINGS.searching(database="none")
-    assert untimed.without_trials(task, alone, hardware=HARDWARE) == expected
-    with pytest.raises(ModelError, match="must be shipped, none or a file"):
-        untimed.without_trials(task, replace(SETTINGS, cost_model=Model(pretrained=str(tmp_path / "no.npz"))))
+    assert untimed.select_without_trials(task, alone, hardware=HARDWARE) == expected
+    with pytest.raises(CostModelError, match="must be shipped, none or a file"):
+        untimed.select_without_trials(task, replace(SETTINGS, cost_model=Model(pretrained=str(tmp_path / "no.npz"))))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -193,7 +195,7 @@ def test_estimates_go_by_the_threads_that_a_kernel_runs_on(threads: int) -> None
     settings, task = settings_with(threads=threads, cache="network", seed=5), Task("kernel", WORKLOADS["window"])
     cores = replace(HARDWARE, cores=threads, peak_flops=HARDWARE.peak_flops / HARDWARE.cores * threads)
     many = replace(cores, cores=8, peak_flops=cores.peak_flops / threads * 8, bandwidth=cores.bandwidth / threads * 8)
-    found = by_roofline(task, settings, hardware=many)
+    found = select_by_roofline(task, settings, hardware=many)
     assert found.seconds >= least_seconds(task.workload.tensors(found.algorithm), cores, False)
     assert many.on(threads) == replace(cores, bandwidth=many.bandwidth / 8 * threads)
     assert many.on(None) == many.on(8) == many.on(9) == many

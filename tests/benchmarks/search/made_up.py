@@ -9,7 +9,7 @@ from search_space.space import SearchSpace
 from tests.benchmarks.search.tiny import TINY
 
 
-def seconds_of(space: SearchSpace, count: int) -> np.ndarray:
+def make_seconds(space: SearchSpace, count: int) -> np.ndarray:
     """Distinct latencies with one best and a failure; the rest fall along the order of the table."""
     values = 1e-3 * (1 + np.abs(np.arange(count) - count // 3) / count)
     values[2] = np.nan
@@ -18,7 +18,7 @@ def seconds_of(space: SearchSpace, count: int) -> np.ndarray:
 
 def table(**changed) -> ReplayTable:
     """The table; `changed` are other fields."""
-    whole = TINY.whole()
+    whole = TINY.make_space()
     restriction = TINY.restriction(whole)
     count = 168
     fields = {
@@ -31,7 +31,7 @@ def table(**changed) -> ReplayTable:
         "cache": "warm",
         "hardware": whole.hardware,
         "restriction": restriction,
-        "seconds": seconds_of(whole, count),
+        "seconds": make_seconds(whole, count),
         "errors": {"crash": 1},
         "made": {"host": {}, "date": "2026-01-01", "command": "python -m benchmarks.search collect --task tiny"},
     }

@@ -131,7 +131,7 @@ def test_the_tasks_of_the_benchmark_have_names_of_their_own_and_can_be_restricte
     names = [task.name for task in tasks.TASKS]
     assert len(set(names)) == len(names)
     for task in tasks.TASKS[:2]:
-        whole = task.whole()
+        whole = task.make_space()
         assert json.loads(json.dumps(task.restriction(whole).to_json()))["pruned"] == task.pruned
     with pytest.raises(ValueError, match="`sketches` must be ends of .*, but got 'nowhere'"):
-        tasks.SearchTask("x", "x", "x", TINY.make, "vta", sketches=("nowhere",)).restriction(TINY.whole())
+        tasks.SearchTask("x", "x", "x", TINY.make, "vta", sketches=("nowhere",)).restriction(TINY.make_space())

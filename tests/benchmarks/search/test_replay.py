@@ -18,14 +18,14 @@ from measure.errors import ErrorClass
 from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.replay import ReplayError
-from search_space.space import program_of
+from search_space.space import make_program
 from targets import registry
 from targets.vta.isa import EncodingError
 from tests.benchmarks.search.tiny import TINY
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def collected(tmp_path_factory):
     """The tiny table, made in two sessions; the second one checks a sample by the ordinary pool."""
     folder = tmp_path_factory.mktemp("tables")
     assert collect(TINY, folder / "parts", folder, limit=70) is None
@@ -33,20 +33,20 @@ def made(tmp_path_factory):
     return collect(TINY, folder / "parts", folder), folder
 
 
-def test_every_candidate_has_what_the_simulator_says(made):
-    table, _ = made
+def test_every_candidate_has_what_the_simulator_says(collected):
+    table, _ = collected
     target = registry.get("vta")
     assert len(table.seconds) == sum(len(legal_rows(sketch)) for sketch in table.space.sketches) > 70
     candidates = table.frame.candidates(table.population)
     for place in range(0, len(candidates), 29):
         sketch = table.space.sketches[candidates[place].sketch]
         trace = sketch.trace(candidates[place].choices)
-        kernel = target.load(target.build(program_of(TINY.make(), sketch.algorithm, trace)))
+        kernel = target.load(target.build(make_program(TINY.make(), sketch.algorithm, trace)))
         assert table.seconds[place] == kernel.seconds
 
 
-def test_a_table_is_read_as_it_was_written(made):
-    table, folder = made
+def test_a_table_is_read_as_it_was_written(collected):
+    table, folder = collected
     again = ReplayTable.load(folder / "tiny.json")
     np.testing.assert_allclose(again.seconds, table.seconds, rtol=1e-9)
     assert (again.workload, again.hardware, again.restriction) == (table.workload, table.hardware, table.restriction)
@@ -55,15 +55,15 @@ def test_a_table_is_read_as_it_was_written(made):
     assert {"host", "date"} <= set(again.made)
 
 
-def test_look_up_finds_every_candidate_in_any_order(made):
-    table, _ = made
+def test_look_up_finds_every_candidate_in_any_order(collected):
+    table, _ = collected
     order = np.random.default_rng(0).permutation(len(table.seconds))
     asked = table.frame.candidates(table.population.take(order))
     np.testing.assert_array_equal(table.look_up(asked), order)
 
 
-def test_nothing_stands_in_for_a_candidate_outside(made):
-    table, _ = made
+def test_nothing_stands_in_for_a_candidate_outside(collected):
+    table, _ = collected
     (known,) = table.frame.candidates(table.population.take(np.array([5])))
     sketch = table.space.sketches[0]
     lengths = [len(group.table) for group in sketch.groups]
@@ -81,8 +81,8 @@ def test_nothing_stands_in_for_a_candidate_outside(made):
             table.look_up([known, Candidate(place, choices)])
 
 
-def test_a_changed_sketch_rule_is_one_clear_sentence(made, tmp_path):
-    _, folder = made
+def test_a_changed_sketch_rule_is_one_clear_sentence(collected, tmp_path):
+    _, folder = collected
     data = json.loads((folder / "tiny.json").read_text())
     changed = {
         "digest": {**data, "digest": "0" * 32},
@@ -99,8 +99,8 @@ def test_a_changed_sketch_rule_is_one_clear_sentence(made, tmp_path):
         ReplayTable.load(tmp_path / "old.json")
 
 
-def test_what_random_search_needs_on_average(made):
-    table, _ = made
+def test_what_random_search_needs_on_average(collected):
+    table, _ = collected
     size, good = len(table.seconds), table.good(0.9)
     rng = np.random.default_rng(0)
     marks = table.seconds <= table.best / 0.9
@@ -109,8 +109,8 @@ def test_what_random_search_needs_on_average(made):
     assert table.random_trials(0.9) == pytest.approx(np.mean(drawn), rel=0.1)
 
 
-def test_a_journal_of_another_space_is_refused(tmp_path, made):
-    _, folder = made
+def test_a_journal_of_another_space_is_refused(tmp_path, collected):
+    _, folder = collected
     path = folder / "parts" / "tiny.jsonl"
     lines = path.read_text().splitlines()
     (tmp_path / "tiny.jsonl").write_text("\n".join([json.dumps({"task": "tiny", "digest": "0"}), *lines[1:]]) + "\n")
@@ -118,15 +118,15 @@ def test_a_journal_of_another_space_is_refused(tmp_path, made):
         Collection(TINY, tmp_path)
 
 
-def test_a_torn_line_costs_one_measurement(tmp_path, made):
-    _, folder = made
+def test_a_torn_line_costs_one_measurement(tmp_path, collected):
+    _, folder = collected
     whole = (folder / "parts" / "tiny.jsonl").read_bytes()
     (tmp_path / "tiny.jsonl").write_bytes(whole[:-9])
     assert len(Collection(TINY, tmp_path).missing) == 1
 
 
-def test_processes_find_the_same_and_failures_are_kept(made, tmp_path):
-    table, _ = made
+def test_processes_find_the_same_and_failures_are_kept(collected, tmp_path):
+    table, _ = collected
     collection = Collection(TINY, tmp_path)
     collecting._simulate_all(collection, collection.missing[:24], 2)
     assert [collection.seconds[p][0] for p in collection.order[:24]] == [
@@ -180,10 +180,10 @@ class FakePool:
 
 
 def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
-    def seconds(place, turn):
-        if place == 3:
+    def seconds(index, turn):
+        if index == 3:
             return math.nan
-        return 1.0 + 1e-3 * place + (0.5 if turn in disturbed.get(place, ()) else 0.0)
+        return 1.0 + 1e-3 * index + (0.5 if turn in disturbed.get(index, ()) else 0.0)
 
     class Timer(FakePool):
         """A substitute for `InterleavedTimer` that answers from the pool's results so far."""
@@ -223,8 +223,8 @@ def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, m
     assert table.errors == {"crash": 1} and int(np.isnan(table.seconds).sum()) == 1
 
 
-def test_a_repeat_is_kept_and_what_is_best_goes_by_it(made, tmp_path):
-    table, _ = made
+def test_a_repeat_is_kept_and_what_is_best_goes_by_it(collected, tmp_path):
+    table, _ = collected
     repeat = np.where(np.arange(len(table.seconds)) == 5, 1e-9, 2 * table.seconds)
     twice = replace(table, name="twice", again=repeat)
     found = ReplayTable.load(twice.save(tmp_path))

@@ -19,7 +19,7 @@ from tests.benchmarks.search.tiny import TINY
 
 
 def test_thinning_keeps_the_ends_of_a_table_and_the_order():
-    whole = TINY.whole()
+    whole = TINY.make_space()
     space = TINY.restriction(whole).apply(whole)
     assert 1 < len(space.sketches) < len(whole.sketches)
     by_name = {sketch.name: sketch for sketch in whole.sketches}
@@ -34,13 +34,13 @@ def test_thinning_keeps_the_ends_of_a_table_and_the_order():
 
 
 def test_a_restriction_is_plain_data():
-    restriction = TINY.restriction(TINY.whole())
+    restriction = TINY.restriction(TINY.make_space())
     again = Restriction.from_json(json.loads(json.dumps(restriction.to_json())))
     assert again == restriction
 
 
 def test_legal_candidates_are_the_same_in_blocks(monkeypatch):
-    sketch = TINY.whole().sketches[0]
+    sketch = TINY.make_space().sketches[0]
     whole = legal_rows(sketch)
     assert sketch.legal(whole).all() and 0 < len(whole) < sketch.size
     monkeypatch.setattr(decisions, "BLOCK", 7)
@@ -48,7 +48,7 @@ def test_legal_candidates_are_the_same_in_blocks(monkeypatch):
 
 
 def test_a_restricted_candidate_is_one_of_the_whole_space():
-    whole = TINY.whole()
+    whole = TINY.make_space()
     space = TINY.restriction(whole).apply(whole)
     by_name = {sketch.name: sketch for sketch in whole.sketches}
     for cut in space.sketches:
@@ -70,7 +70,7 @@ def test_without_pruning_there_are_more_candidates_and_correct_ones_only():
 def test_too_large_a_sketch_is_refused(monkeypatch):
     monkeypatch.setattr(restrict, "MOST", 10)
     with pytest.raises(ValueError, match=r"`sketch` must have at most 10 candidates, but got direct:.* of \d+"):
-        legal_rows(TINY.whole().sketches[0])
+        legal_rows(TINY.make_space().sketches[0])
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_too_large_a_sketch_is_refused(monkeypatch):
 )
 def test_what_the_space_does_not_have_is_refused(sketches, message):
     with pytest.raises(ValueError, match=message):
-        Restriction(sketches).apply(TINY.whole())
+        Restriction(sketches).apply(TINY.make_space())
 
 
 def test_a_group_that_is_not_there_is_not_thinned():
     with pytest.raises(ValueError, match=r"`most` must be of the groups out.k, .*, but got 'out.z'"):
-        thin(TINY.whole(), most={"out.z": 3})
+        thin(TINY.make_space(), most={"out.z": 3})
 
 
 def test_the_digest_tells_schedules_tables_and_limits_apart():
-    whole = TINY.whole()
+    whole = TINY.make_space()
     first = digest(whole)
-    assert digest(TINY.whole()) == first
+    assert digest(TINY.make_space()) == first
     sketch = whole.sketches[0]
     others = [
         replace(sketch, steps=type(sketch.steps)(sketch.steps.steps[:-1])),
@@ -109,7 +109,7 @@ def test_the_digest_tells_schedules_tables_and_limits_apart():
 @settings(max_examples=20, deadline=None)
 @given(most=st.dictionaries(st.sampled_from(["out.k", "out.h", "out.w", "out.rc"]), st.integers(1, 6)))
 def test_no_more_rows_are_kept_than_wanted(most):
-    whole = TINY.whole()
+    whole = TINY.make_space()
     space = thin(whole, most=most).apply(whole)
     for cut, sketch in zip(space.sketches, whole.sketches, strict=True):
         for group, full in zip(cut.groups, sketch.groups, strict=True):

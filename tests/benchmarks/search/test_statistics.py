@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.search.statistics import Estimate, counted, curve, mean_of, speedup, trials_to
+from benchmarks.search.statistics import Estimate, bootstrap_mean, counted, curve, speedup, trials_to
 
 NAN = float("nan")
 
@@ -68,7 +68,7 @@ def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
 
 def test_a_mean_has_its_interval():
     values = np.random.default_rng(0).normal(10, 2, 100)
-    found = mean_of(values, np.random.default_rng(0))
+    found = bootstrap_mean(values, np.random.default_rng(0))
     assert found.value == pytest.approx(values.mean())
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 10, rel=0.1)
     assert Estimate(1.0, 0.5, 2.0).to_json() == [1.0, 0.5, 2.0]

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from costmodel.transfer.tasks import SourceTask, rows_of
+from costmodel.transfer.tasks import SourceTask, concatenate_rows
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.workloads import Workload
@@ -33,7 +33,7 @@ class FakeTask:
 
     @property
     def sample_rows(self) -> np.ndarray:
-        return rows_of(self.features)
+        return concatenate_rows(self.features)
 
     @property
     def key(self) -> str:

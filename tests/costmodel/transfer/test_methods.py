@@ -14,10 +14,10 @@ from costmodel.metrics import spearman
 from costmodel.models.boosted import summed
 from costmodel.models.forest import Forest
 from costmodel.transfer import methods
-from costmodel.transfer.base import Base, Known
+from costmodel.transfer.base import Base, PriorKnowledge
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.methods import Calibration, Method
-from costmodel.transfer.trees import Growth, by_length, kriged, leaves_of, refitted
+from costmodel.transfer.trees import Growth, by_length, find_leaves, kriged, refitted
 from tests.costmodel.data import population
 from tests.costmodel.transfer.fakes import task
 
@@ -30,16 +30,16 @@ OTHER = LIKE / LIKE.max()
 """A truth that is like the source's, and has a part of its own."""
 
 
-def made(name: str, base: str = "lightgbm", reversed_scores: bool = False) -> Method:
-    known = Known(BASES[base], NEW, SOURCE)
+def make_method(name: str, base: str = "lightgbm", reversed_scores: bool = False) -> Method:
+    known = PriorKnowledge(BASES[base], NEW, SOURCE)
     return methods.get(name)(Reversed(known) if reversed_scores else known, 1)
 
 
-class Reversed(Known):
+class Reversed(PriorKnowledge):
     """A source that says the contrary."""
 
-    def __init__(self, known: Known) -> None:
-        super().__init__(known.base, NEW, known.source)
+    def __init__(self, prior: PriorKnowledge) -> None:
+        super().__init__(prior.base, NEW, prior.source)
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         return -super().__call__(features)
@@ -51,14 +51,14 @@ class TestEveryMethod:
     """The contract of methods, whatever the source's model."""
 
     def test_it_knows_the_task_before_it_is_measured(self, name: str, base: str) -> None:
-        method, features = made(name, base), np.stack(NEW.features)
-        np.testing.assert_array_equal(method.predict(features), Known(BASES[base], NEW)(features))
+        method, features = make_method(name, base), np.stack(NEW.features)
+        np.testing.assert_array_equal(method.predict(features), PriorKnowledge(BASES[base], NEW)(features))
         assert spearman(method.predict(features), NEW.throughput) > 0.5
         assert method.weight == 1.0
 
     def test_records_make_it_better(self, name: str, base: str) -> None:
         """New programs are predicted better, too, but by methods whose trees cannot split what the source never did."""
-        method, features = made(name, base), np.stack(NEW.features)
+        method, features = make_method(name, base), np.stack(NEW.features)
         before = method.predict(features)
         method.fit(list(features[:100]), OTHER[:100])
         after = method.predict(features)
@@ -69,14 +69,14 @@ class TestEveryMethod:
     def test_the_same_records_teach_the_same(self, name: str, base: str) -> None:
         found = []
         for _ in range(2):
-            method = made(name, base)
+            method = make_method(name, base)
             method.fit(list(NEW.features[:10]), NEW.throughput[:10])
             method.fit(list(NEW.features[:50]), NEW.throughput[:50])
             found.append(method.predict(np.stack(NEW.features)))
         np.testing.assert_array_equal(*found)
 
     def test_programs_may_differ_in_statements_and_may_all_fail(self, name: str, base: str) -> None:
-        method = made(name, base)
+        method = make_method(name, base)
         mixed = [*population(12, statements=1)[0], *population(12, statements=4)[0]]
         method.fit(mixed, np.zeros(24))
         found = method.predict(population(9, statements=3)[0])
@@ -85,10 +85,10 @@ class TestEveryMethod:
 
 
 def test_the_weight_of_a_residual_halves_with_the_records() -> None:
-    method = methods.Residual(Known(BASES["lightgbm"], NEW), half_life=50)
+    method = methods.Residual(PriorKnowledge(BASES["lightgbm"], NEW), half_life=50)
     method.fit(list(NEW.features[:100]), NEW.throughput[:100])
     assert method.weight == 0.25
-    never = methods.Continued(Known(BASES["lightgbm"], NEW))
+    never = methods.Continued(PriorKnowledge(BASES["lightgbm"], NEW))
     never.fit(list(NEW.features[:100]), NEW.throughput[:100])
     assert never.weight == 1.0
 
@@ -96,7 +96,7 @@ def test_the_weight_of_a_residual_halves_with_the_records() -> None:
 @pytest.mark.parametrize("name", ["residual", "continued"])
 def test_records_overrule_a_source_that_says_the_contrary(name: str) -> None:
     """Its calibration has no slope then, and what is learned is the task's own."""
-    method, features = made(name, reversed_scores=True), np.stack(NEW.features)
+    method, features = make_method(name, reversed_scores=True), np.stack(NEW.features)
     assert spearman(method.predict(features), NEW.throughput) < -0.5
     method.fit(list(features[:60]), NEW.throughput[:60])
     assert spearman(method.predict(features[60:]), NEW.throughput[60:]) > 0.3
@@ -122,7 +122,7 @@ def grown() -> tuple[Forest, list[np.ndarray], np.ndarray]:
 def test_leaves_of_rows_are_those_that_the_forest_adds_up() -> None:
     forest, features, _ = grown()
     rows = np.concatenate(features)
-    places = leaves_of(forest, rows)
+    places = find_leaves(forest, rows)
     found = sum(forest.leaves[tree, of] for tree, of in enumerate(places))
     np.testing.assert_allclose(found, forest.predict(np.ascontiguousarray(rows.T)), rtol=1e-12)
 
@@ -140,7 +140,7 @@ def test_refitted_leaves_fit_better_and_those_without_rows_stay() -> None:
         after = refitted(forest, rows, program, throughput, np.ones(30), 1.0, passes)
         errors.append(error(after))
         untouched = np.ones(forest.leaves.shape, np.bool_)
-        for tree, of in enumerate(leaves_of(forest, rows)):
+        for tree, of in enumerate(find_leaves(forest, rows)):
             untouched[tree, of] = False
         np.testing.assert_array_equal(after.leaves[untouched], forest.leaves[untouched])
     assert errors == sorted(errors, reverse=True) and errors[-1] < 0.5 * errors[0]
@@ -160,7 +160,9 @@ def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
 
     def kernel(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         alike = np.zeros((len(one), len(other)))
-        places = [leaves_of(forest, np.concatenate(list(of))).reshape(len(shares), len(of), -1) for of in (one, other)]
+        places = [
+            find_leaves(forest, np.concatenate(list(of))).reshape(len(shares), len(of), -1) for of in (one, other)
+        ]
         for share, a, b in zip(shares, *places, strict=True):
             alike += share * (a[:, None, :, None] == b[None, :, None, :]).sum(axis=(2, 3))
         return alike
@@ -169,7 +171,7 @@ def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
     posterior = kernel(asked, learned) @ np.linalg.solve(kernel(learned, learned) + spread, missing)
     np.testing.assert_allclose(summed(after, asked) - summed(forest, asked), posterior, rtol=1e-6, atol=1e-9)
     untouched = np.ones(forest.leaves.shape, np.bool_)
-    for tree, of in enumerate(leaves_of(forest, rows)):
+    for tree, of in enumerate(find_leaves(forest, rows)):
         untouched[tree, of] = False
     np.testing.assert_array_equal(after.leaves[untouched], forest.leaves[untouched])
 
@@ -194,7 +196,7 @@ def test_the_method_suits_the_source_s_model() -> None:
 
 
 def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
-    known = Known(BASES["lightgbm"], NEW, SOURCE)
+    known = PriorKnowledge(BASES["lightgbm"], NEW, SOURCE)
     with pytest.raises(TransferError, match="`method` must be one of residual, .* but got method='jiont'; did you"):
         methods.get("jiont")
     with pytest.raises(ValueError, match="`half_life` must not be negative, but got half_life=-1"):
@@ -204,10 +206,10 @@ def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be positive, but got half_life=64"):
         methods.Joint(known, share=0)
     with pytest.raises(TransferError, match="`source` must hold programs for the method joint"):
-        methods.Joint(Known(BASES["lightgbm"], NEW))
+        methods.Joint(PriorKnowledge(BASES["lightgbm"], NEW))
     roofline = Base.learn(SOURCE, "roofline")
     with pytest.raises(TransferError, match="must be made of boosted trees for the methods fine_tune"):
-        methods.FineTuned(Known(roofline, NEW))
+        methods.FineTuned(PriorKnowledge(roofline, NEW))
 
 
 @pytest.mark.parametrize("name", ["lightgbm", "lightgbm_pairwise", "roofline"])
@@ -216,7 +218,7 @@ def test_saved_bases_say_the_same(name: str, align: str, tmp_path: Path) -> None
     base = Base.learn(SOURCE, name, OPTIONS if name != "roofline" else {}, align)
     base.save(tmp_path / "base.json")
     again, features = Base.load(tmp_path / "base.json"), np.stack(NEW.features)
-    np.testing.assert_array_equal(Known(again, NEW)(features), Known(base, NEW)(features))
+    np.testing.assert_array_equal(PriorKnowledge(again, NEW)(features), PriorKnowledge(base, NEW)(features))
     assert (again.tasks, again.programs) == (3, 180)
     again.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "base.json").read_bytes()

@@ -105,7 +105,7 @@ class FakeDevice(FakeEndpoint):
         return Answer({**header, "latencies": (seconds,), "seconds": seconds, "spread": 0.0, "max_error": 0.0})
 
 
-class Given:
+class FixedProvider:
     """A provider of endpoints that are there from the beginning; it stays, unless told to return."""
 
     def __init__(self, *endpoints: Any, stays: bool = True) -> None:

@@ -15,7 +15,7 @@ from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
 from measure.host import machine_name
 from measure.supervisor import Answer
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script, lost, overlaps, unfit
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, Script, lost, overlaps, unfit
 from tests.measure.helpers import trial
 
 QUICK = FleetSettings(start_timeout=0.2, close_timeout=5.0)
@@ -39,7 +39,7 @@ def test_builds_and_timings_on_a_host_never_overlap_and_take_turns_in_batches():
     notes = []
     builder = FakeBuilder("builder", slots=2, seconds=0.001, notes=notes)
     device = FakeDevice("device", seconds=0.001, notes=notes)
-    with FleetPool([Given(builder, device)], FleetSettings(batch=8)) as pool:
+    with FleetPool([FixedProvider(builder, device)], FleetSettings(batch=8)) as pool:
         results = pool.run(trials(40))
     assert [result.index for result in results] == list(range(40)) and all(result.ok for result in results)
     assert overlaps(notes, "here") == []
@@ -53,7 +53,7 @@ def test_builds_and_timings_on_a_host_never_overlap_and_take_turns_in_batches():
 def test_timings_of_two_exclusive_devices_on_a_host_never_overlap():
     notes = []
     devices = [FakeDevice(f"device{place}", seconds=0.002, notes=notes) for place in range(2)]
-    with FleetPool([Given(FakeBuilder("builder", notes=notes), *devices)], FleetSettings(batch=4)) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("builder", notes=notes), *devices)], FleetSettings(batch=4)) as pool:
         assert all(result.ok for result in pool.run(trials(20)))
     assert overlaps(notes, "here") == []
     assert {note.name for note in notes} == {"builder", "device0", "device1"}
@@ -64,7 +64,7 @@ def test_builds_go_on_elsewhere_while_a_host_times():
     here = FakeBuilder("here", notes=notes, seconds=0.002)
     there = FakeBuilder("there", host="there", notes=notes, seconds=0.002)
     device = FakeDevice("device", notes=notes, seconds=0.002)
-    with FleetPool([Given(here, there, device)], FleetSettings(batch=6)) as pool:
+    with FleetPool([FixedProvider(here, there, device)], FleetSettings(batch=6)) as pool:
         assert all(result.ok for result in pool.run(trials(60)))
     assert overlaps(notes, "here") == []
     timings = [note for note in notes if note.deed == "run"]
@@ -80,7 +80,7 @@ def test_simulators_share_a_host_with_builds_but_not_with_timings():
         FakeDevice("simulator", notes=notes, seconds=0.003, exclusive=False, **on_target("vta")),
         FakeDevice("device", notes=notes, seconds=0.001, **on_target("cpu")),
     ]
-    with FleetPool([Given(*endpoints)], FleetSettings(batch=5)) as pool:
+    with FleetPool([FixedProvider(*endpoints)], FleetSettings(batch=5)) as pool:
         pool.submit(trials(30))
         pool.submit(trials(30, "vta:variant"))
         results = []
@@ -100,7 +100,7 @@ def test_no_kind_of_work_starves_where_others_keep_a_host_busy():
         FakeDevice("device", notes=notes, seconds=0.0005),
         *(FakeDevice(f"other{place}", host=f"other{place}", notes=notes, seconds=0.0005) for place in range(4)),
     ]
-    with FleetPool([Given(*endpoints)], FleetSettings(batch=4)) as pool:
+    with FleetPool([FixedProvider(*endpoints)], FleetSettings(batch=4)) as pool:
         pool.run(trials(200))
     runs = Counter(note.name for note in notes)
     assert runs["device"] >= 10
@@ -148,7 +148,7 @@ def test_a_machine_that_leaves_gives_its_trial_to_another_one():
 def test_a_lost_machine_costs_no_trial(kind):
     weak = kind("weak", host="weak", faults=once(lost()))
     others = [FakeBuilder("builder", seconds=0.001), FakeDevice("device", host="device", seconds=0.001)]
-    with FleetPool([Given(weak, *others)]) as pool:
+    with FleetPool([FixedProvider(weak, *others)]) as pool:
         results = pool.run(trials(20))
     assert all(result.ok for result in results) and len(results) == 20
     assert [note.ended for note in weak.notes] == ["EndpointLost"] and weak.closed
@@ -174,12 +174,12 @@ class Fragile:
     """A provider whose devices are ended by one trial."""
 
     def __init__(self, fatal) -> None:
-        self.fatal, self.made = fatal, 0
+        self.fatal, self.count = fatal, 0
 
     async def provide(self, fleet: Fleet) -> None:
         fleet.join(FakeBuilder("builder"))
         while True:
-            self.made += 1
+            self.count += 1
             board = FakeDevice("board", host="board", faults=lambda t: lost("board") if t == self.fatal else None)
             fleet.join(board)
             await fleet.left(board)
@@ -193,7 +193,7 @@ def test_a_trial_that_ends_machines_is_given_up():
     assert [result.error for result in results] == [ErrorClass.ok] * 2 + [ErrorClass.lost] + [ErrorClass.ok] * 3
     said = r"3 machines were lost with this trial; the last one: device board (cpu): board does not answer any more"
     assert results[2].message == said and math.isnan(results[2].seconds)
-    assert results[2].host["device"] == "board" and provider.made == LOSSES + 1
+    assert results[2].host["device"] == "board" and provider.count == LOSSES + 1
 
 
 def test_the_latency_to_beat_follows_what_was_measured():
@@ -201,7 +201,7 @@ def test_the_latency_to_beat_follows_what_was_measured():
     steps = [trial(seconds=seconds) for seconds in (3e-3, 1e-3, 2e-3)]
     given = trial(options={"best_seconds": 5e-4}, seconds=4e-3)
     other = trial({"other": 1}, seconds=0.1)
-    with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("builder"), device)]) as pool:
         for one in (*steps, given, other):
             pool.run([one])
     assert device.asked == [None, 3e-3, 1e-3, 5e-4, None]
@@ -209,7 +209,7 @@ def test_the_latency_to_beat_follows_what_was_measured():
 
 def test_results_say_where_they_were_made():
     device = FakeDevice("board-a", host="board", description={"cpu": "Cortex-A72"})
-    with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("builder"), device)]) as pool:
         fine, unbuilt = pool.run([trial(), trial(build="compile")])
     assert fine.host == {"cpu": "Cortex-A72", "device": "board-a"} and unbuilt.host == {}
     assert unbuilt.error is ErrorClass.compile and unbuilt.outcome.build_seconds >= 0
@@ -220,7 +220,7 @@ def test_results_say_where_they_were_made():
 def test_cancel_while_busy_stops_the_machines_and_leaves_them_fit():
     builder = FakeBuilder("builder", slots=2, seconds=0.001)
     device = FakeDevice("device", host="board", seconds=60.0)
-    with FleetPool([Given(builder, device)]) as pool:
+    with FleetPool([FixedProvider(builder, device)]) as pool:
         pool.submit(trials(10))
         while not device.busy:
             time.sleep(0.005)
@@ -234,7 +234,7 @@ def test_cancel_while_busy_stops_the_machines_and_leaves_them_fit():
 
 def test_finished_results_outlive_a_cancel():
     device = FakeDevice("device", host="board", faults=lambda t: None)
-    with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("builder"), device)]) as pool:
         pool.submit(trials(3))
         while len(device.notes) < 3:
             time.sleep(0.005)
@@ -245,7 +245,7 @@ def test_finished_results_outlive_a_cancel():
 
 def test_close_while_busy_ends_machines_and_whoever_waits():
     builder, device = FakeBuilder("builder"), FakeDevice("device", host="board", seconds=60.0)
-    pool = FleetPool([Given(builder, device)])
+    pool = FleetPool([FixedProvider(builder, device)])
     pool.submit(trials(4))
     waiting = threading.Thread(target=pool.results)
     waiting.start()
@@ -263,7 +263,7 @@ def test_close_does_not_wait_for_ever_for_a_machine_that_does_not_end(caplog):
         async def close(self) -> None:
             await asyncio.sleep(60.0)
 
-    pool = FleetPool([Given(FakeBuilder("builder"), Stubborn("device"))], FleetSettings(close_timeout=0.1))
+    pool = FleetPool([FixedProvider(FakeBuilder("builder"), Stubborn("device"))], FleetSettings(close_timeout=0.1))
     pool.run(trials(1))
     start = time.monotonic()
     pool.close()
@@ -287,7 +287,7 @@ def test_a_missing_machine_ends_the_run_and_is_named(endpoints, message, stays):
         "device": lambda: FakeDevice("d", **on_target("vta")),
     }
     when = "within 0.2 s" if stays else "now that no provider is left to bring one"
-    with FleetPool([Given(*(makers[kind]() for kind in endpoints), stays=stays)], QUICK) as pool:
+    with FleetPool([FixedProvider(*(makers[kind]() for kind in endpoints), stays=stays)], QUICK) as pool:
         pool.submit(trials(2))
         with pytest.raises(PoolError) as caught:
             pool.results()
@@ -298,7 +298,7 @@ def test_a_missing_machine_ends_the_run_and_is_named(endpoints, message, stays):
 
 def test_a_missing_machine_is_told_before_the_run_ends(monkeypatch, caplog):
     monkeypatch.setattr("measure.fleet.scheduler.NOTICE_SECONDS", 0.05)
-    with FleetPool([Given(FakeBuilder("b", **on_target("cpu", "vta")), stays=True)], QUICK) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("b", **on_target("cpu", "vta")), stays=True)], QUICK) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match="within 0.2 s"):
             pool.results()
@@ -308,7 +308,7 @@ def test_a_missing_machine_is_told_before_the_run_ends(monkeypatch, caplog):
 
 def test_a_machine_that_is_lost_for_good_is_named():
     device = FakeDevice("d", faults=lambda _: lost("d"))
-    with FleetPool([Given(FakeBuilder("b"), device)], QUICK) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("b"), device)], QUICK) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match=r"but got builder b \(cpu\); device d \(cpu\) was lost: d does not answer"):
             pool.results()
@@ -336,11 +336,11 @@ def test_a_missing_machine_is_waited_for_while_others_work():
 def test_a_machine_that_cannot_work_ends_the_run_if_it_is_the_last(kind):
     weak = kind("weak", host="weak", faults=lambda _: unfit())
     others = [FakeBuilder("builder"), FakeDevice("device", host="device")]
-    with FleetPool([Given(weak, *others)]) as pool:
+    with FleetPool([FixedProvider(weak, *others)]) as pool:
         assert all(result.ok for result in pool.run(trials(10)))
         assert weak.closed
     left = [other for other in others if not isinstance(other, kind)]
-    with FleetPool([Given(kind("weak", faults=lambda _: unfit()), *left)]) as pool:
+    with FleetPool([FixedProvider(kind("weak", faults=lambda _: unfit()), *left)]) as pool:
         for other in left:
             other.closed = 0
         pool.submit(trials(1))
@@ -370,7 +370,7 @@ async def _twice(fleet: Fleet) -> None:
     ],
 )
 def test_a_provider_that_fails_ends_whoever_waits(script, message):
-    with FleetPool([Given(), Script(script)]) as pool:
+    with FleetPool([FixedProvider(), Script(script)]) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match=message) as caught:
             pool.results()
@@ -398,7 +398,7 @@ def test_results_that_are_there_come_before_the_failure():
 def test_an_endpoint_with_a_bug_ends_the_run_and_is_named(kind):
     faulty = kind("x", faults=lambda _: KeyError("span"))
     others = [other for other in (FakeBuilder("b"), FakeDevice("d")) if not isinstance(other, kind)]
-    with FleetPool([Given(faulty, *others)]) as pool:
+    with FleetPool([FixedProvider(faulty, *others)]) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match=r" x \(cpu\) must answer or be lost, but raised KeyError: 'span'"):
             pool.results()
@@ -409,7 +409,7 @@ def test_an_answer_that_is_none_ends_the_run():
         async def build(self, trial):
             return None
 
-    with FleetPool([Given(Mute("mute"), FakeDevice("d"))]) as pool:
+    with FleetPool([FixedProvider(Mute("mute"), FakeDevice("d"))]) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match=r"builder mute \(cpu\) must answer or be lost, but raised AttributeError"):
             pool.results()
@@ -420,7 +420,7 @@ def test_an_endpoint_that_is_no_coroutine_ends_the_run():
         def build(self, trial):
             return Answer({}, b"")
 
-    with FleetPool([Given(Blocking("b"), FakeDevice("d"))]) as pool:
+    with FleetPool([FixedProvider(Blocking("b"), FakeDevice("d"))]) as pool:
         pool.submit(trials(1))
         with pytest.raises(
             PoolError, match="an endpoint must be a builder or a device, but raised TypeError: a corout"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from measure.errors import ErrorClass
 from measure.fleet.members import Work
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, lost, overlaps, unfit
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, lost, overlaps, unfit
 from tests.measure.helpers import trial
 
 HOSTS = ("north", "south")
@@ -109,7 +109,7 @@ async def play(script, notes):
     results, failures, endpoints, submitted = [], [], [], []
     unwanted = set()
     fleet = Fleet(FleetSettings(batch=3), results.append, failures.append)
-    fleet.start([Given()])
+    fleet.start([FixedProvider()])
     everything = TARGETS[-1]
     staying = [  # so that none that is unfit is the last one
         FakeBuilder("quick builder", "haven", everything, notes=notes, slots=2),

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from measure.errors import OutcomeError, PoolError
-from measure.fleet.members import Host, Work, member_of
+from measure.fleet.members import Host, Work, make_member
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet
 from measure.fleet.validation import validated
 from measure.provenance import Provenance
 from measure.record import Record
 from measure.supervisor import Answer
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, Script
 from tests.measure.helpers import trial
 
 TRUE = {"latencies": [1e-3], "seconds": 1e-3, "spread": 0.0, "max_error": 0.0, "span": [0.0, 0.1]}
@@ -51,7 +51,7 @@ def test_any_answer_is_a_result_that_can_be_written_or_is_refused(header, role):
     endpoint = FakeBuilder("it") if role == "builder" else FakeDevice("it")
     work = Work(0, trial())
     try:
-        result = validated(member_of(endpoint, Host()), work, Answer(json.loads(json.dumps(header)), b"module"), 1.0)
+        result = validated(make_member(endpoint, Host()), work, Answer(json.loads(json.dumps(header)), b"module"), 1.0)
     except OutcomeError as error:
         assert str(error).isprintable() and "must" in str(error)
         return
@@ -83,7 +83,7 @@ def told(name, lie):
 def test_a_trial_that_meets_many_liars_is_not_lost():
     liars = [told(f"liar{number}", {"seconds": -1.0}) for number in range(6)]
     honest = FakeDevice("honest", host="honest", seconds=0.02)
-    with FleetPool([Given(FakeBuilder("builder"), *liars, honest)]) as pool:
+    with FleetPool([FixedProvider(FakeBuilder("builder"), *liars, honest)]) as pool:
         results = pool.run([trial(place=place) for place in range(8)])
     assert all(result.ok and result.host["device"] == "honest" for result in results)
     assert all(liar.closed for liar in liars)
@@ -114,5 +114,5 @@ def test_a_builder_whose_answer_is_none_ends_the_run_with_a_sentence():
             return Answer({"span": "soon"})
 
     sentence = "builder odd .* must be possible, but `span` must be a start and an end"
-    with FleetPool([Given(Odd("odd"), FakeDevice("device"))]) as pool, pytest.raises(PoolError, match=sentence):
+    with FleetPool([FixedProvider(Odd("odd"), FakeDevice("device"))]) as pool, pytest.raises(PoolError, match=sentence):
         pool.run([trial()])

@@ -12,8 +12,8 @@ from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.ray.endpoints import ProxiedDevice, RayBuilder, RayDevice
 from measure.ray.pool import RayPool
-from measure.ray.provider import posts_of
-from measure.ray.resources import RPC, demand_of, local_resources, resource_of
+from measure.ray.provider import list_posts
+from measure.ray.resources import RPC, local_resources, ray_demand, resource_name
 from measure.wire import pack, unpack
 from targets.registry import TARGETS
 from tests.measure.helpers import trial
@@ -91,15 +91,17 @@ def test_a_node_has_what_its_resources_say():
     }
 
     def kinds(wanted, **changes):
-        return sorted((post.kind, post.number, post.slots) for post in posts_of({**node, **changes}, frozenset(wanted)))
+        return sorted(
+            (post.kind, post.number, post.slots) for post in list_posts({**node, **changes}, frozenset(wanted))
+        )
 
     assert kinds({"vta"}) == [("builder", 0, 3), ("vta", 0, 1), ("vta", 1, 1)]
     assert kinds({"cpu"}, Resources={"autotune_cpu": 1.0}) == [("cpu", 0, 1)]  # --num-cpus 0: no builder
     assert kinds({"cpu", "vta"}, Alive=False) == [] and kinds(()) == [("builder", 0, 3)]
     assert kinds({"cuda"}, Resources={"GPU": 2.0}) == [("cuda", 0, 1), ("cuda", 1, 1)]
-    assert {resource_of(name) for name in TARGETS} - {"GPU"} | {RPC} == set(local_resources())
+    assert {resource_name(name) for name in TARGETS} - {"GPU"} | {RPC} == set(local_resources())
 
 
 def test_actors_ask_for_what_their_kind_is_counted_by():
-    assert demand_of("vta") == {"resources": {"autotune_vta": 1}}
-    assert demand_of("cuda") == {"num_gpus": 1}
+    assert ray_demand("vta") == {"resources": {"autotune_vta": 1}}
+    assert ray_demand("cuda") == {"num_gpus": 1}

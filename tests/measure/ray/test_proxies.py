@@ -23,18 +23,18 @@ from tests.measure.rpc.processes import QUICK, TOKEN, worker
 pytestmark = pytest.mark.xdist_group("ray")
 
 
-def proxied(place, folder, **changes):
+def proxied(address, folder, **changes):
     """A pool on the session's Ray whose devices are those of an RPC worker."""
     session.start()
     settings = {"token": TOKEN, "executor": EXECUTOR, **QUICK, **changes}
     workplace = LocalSettings(executor=EXECUTOR, host_lock=str(folder / "host.lock"))
-    proxy = ProxySettings(f"rpc://{place}?key=board", settings)
+    proxy = ProxySettings(f"rpc://{address}?key=board", settings)
     return RayPool(settings=RaySettings(workplace, poll=0.2), proxy=proxy)
 
 
 def test_a_worker_is_used_and_lost_and_used_again(tmp_path):
     with worker(tmp_path, "--key", "board") as first:
-        place = first.place
+        place = first.address
         with proxied(place, tmp_path) as pool:
             good, bad, crash = pool.run([trial(seconds=2e-3), trial(build="compile"), trial(run="segfault")])
             assert good.ok and good.host["device"] == f"board at {place} by ray"
@@ -52,7 +52,7 @@ def test_a_worker_is_used_and_lost_and_used_again(tmp_path):
 
 
 def test_a_wrong_token_is_one_sentence(tmp_path):
-    with worker(tmp_path, "--key", "board") as served, proxied(served.place, tmp_path, token="another") as pool:
+    with worker(tmp_path, "--key", "board") as served, proxied(served.address, tmp_path, token="another") as pool:
         pool.submit([trial()])
         with pytest.raises(PoolError, match="token"):
             pool.results()
@@ -82,7 +82,7 @@ def test_a_residual_network_is_tuned_on_two_simulated_and_real_devices_behind_ra
             "model": str(model),
             "trials": 24,
             "output": str(tmp_path / "run"),
-            "measure.pool": f"ray+rpc://{vta.place},rpc://{cpu.place}",
+            "measure.pool": f"ray+rpc://{vta.address},rpc://{cpu.address}",
             "measure.token_file": str(tmp_path / "token"),
         }
         outcome = run(load_config("configs/vta_resnet18.yaml", changes), "configs/vta_resnet18.yaml")
@@ -90,6 +90,6 @@ def test_a_residual_network_is_tuned_on_two_simulated_and_real_devices_behind_ra
     with Database(tmp_path / "run" / "records.jsonl", readonly=True) as database:
         records = list(database)
     assert len(records) >= 24 and all(record.ok for record in records)
-    for target, place in (("vta", vta.place), ("cpu", cpu.place)):
+    for target, place in (("vta", vta.address), ("cpu", cpu.address)):
         devices = {record.host["device"] for record in records if record.target.partition(":")[0] == target}
         assert len(devices) == 1 and f"at {place} by ray" in devices.pop()

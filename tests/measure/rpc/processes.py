@@ -39,7 +39,7 @@ class Process:
     """`autotune COMMAND ...` that serves: started, and at the end killed by its id.
 
     Attributes:
-        place: `HOST:PORT` that it said.
+        address: `HOST:PORT` that it said.
     """
 
     def __init__(self, folder: Path, command: str, *options: str) -> None:
@@ -56,8 +56,8 @@ class Process:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             line = self.process.stdout.readline() if selector.select(30) else ""
         self.line = line.strip()
-        self.place = self.line.rpartition(" on ")[2]
-        if not self.place:
+        self.address = self.line.rpartition(" on ")[2]
+        if not self.address:
             self.end()
             raise RuntimeError(f"{command} must say where it listens, but got {line!r}: {self.log.read_text()}")
 
@@ -106,15 +106,15 @@ class Wire:
     """A TCP connection between client and server that can be cut, with or without telling the two ends.
 
     Attributes:
-        place: `HOST:PORT` for the client.
+        address: `HOST:PORT` for the client.
         sent: bytes from the client to the server.
     """
 
-    def __init__(self, place: str) -> None:
-        host, _, port = place.rpartition(":")
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
         self._server = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.place = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.sent = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()

@@ -34,7 +34,7 @@ def python():
 
 
 @pytest.fixture(scope="module")
-def place(python, tmp_path_factory):
+def address(python, tmp_path_factory):
     """`HOST:PORT` of the device, on which the packages of this repository were installed."""
     device = tmp_path_factory.mktemp("device")
     for package in ("search_space", "targets", "measure", "autotune"):
@@ -68,13 +68,13 @@ def place(python, tmp_path_factory):
 
 
 @pytest.mark.parametrize("check", ["device", "client"])
-def test_random_schedules_compute_what_the_reference_does(place, check):
+def test_random_schedules_compute_what_the_reference_does(address, check):
     """The reference is NumPy's on the device, or NumPy's here."""
     products = candidates(workloads.matmul(33, 48, 40), 3, **OPTIONS)
     convolution = workloads.conv2d(height=14, width=14, in_channels=16, out_channels=24, kernel=3, padding=1)
     images = candidates(convolution, 3, seed=1, **OPTIONS)
     int8 = candidates(workloads.matmul(16, 32, 24, dtype="int8"), 1, **OPTIONS)
-    with RpcPool.of(f"rpc://{place[0]}?key=board&check={check}", place[1]) as pool:
+    with RpcPool.of(f"rpc://{address[0]}?key=board&check={check}", address[1]) as pool:
         results = pool.run([*products, *images, *int8])
     assert len(results) == 7  # a slow one may be cut short, which its message says
     assert [result.message for result in results if result.error is not ErrorClass.ok] == []
@@ -82,10 +82,10 @@ def test_random_schedules_compute_what_the_reference_does(place, check):
     assert {result.host["machine"] for result in results} == {"aarch64"}
 
 
-def test_an_object_for_this_host_is_refused_by_the_device(place):
+def test_an_object_for_this_host_is_refused_by_the_device(address):
     if os.uname().machine == "aarch64":
         pytest.skip("on aarch64 it may run")
     (trial,) = candidates(workloads.matmul(8, 8, 8), 1)
-    with RpcPool.of(f"rpc://{place[0]}?key=board", place[1]) as pool:
+    with RpcPool.of(f"rpc://{address[0]}?key=board", address[1]) as pool:
         (result,) = pool.run([trial])
     assert result.error is ErrorClass.crash and "a module must be for aarch64 to run here" in result.message

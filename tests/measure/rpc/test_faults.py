@@ -30,11 +30,11 @@ def board(folder):
         yield process
 
 
-def run(place, *trials, check="device", **changes):
+def run(address, *trials, check="device", **changes):
     """Answers of a device to trials, one after the other."""
 
     async def scenario():
-        device = await RpcDevice.connect(place, settings(**changes), check)
+        device = await RpcDevice.connect(address, settings(**changes), check)
         try:
             return [await device.run(tried, module(tried), None) for tried in trials]
         finally:
@@ -56,7 +56,7 @@ def run(place, *trials, check="device", **changes):
 )
 def test_a_bad_kernel_gets_its_class_and_the_device_goes_on(board, check, step, error, message):
     bad = trial(options={"run_timeout": 0.3} if "hang" in step.values() else {}, **step)
-    answers = run(board.place, trial(seconds=1e-3), bad, trial(seconds=2e-3), check=check)
+    answers = run(board.address, trial(seconds=1e-3), bad, trial(seconds=2e-3), check=check)
     assert [answer.error for answer in answers] == [ErrorClass.ok, error, ErrorClass.ok]
     assert message in answers[1].header["message"]
     assert answers[0].header["seconds"] == pytest.approx(1e-3) and answers[2].header["max_error"] == 0
@@ -64,13 +64,13 @@ def test_a_bad_kernel_gets_its_class_and_the_device_goes_on(board, check, step, 
 
 @pytest.mark.parametrize("check", ["device", "client"])
 def test_a_kernel_that_spoils_the_inputs_is_not_blamed_on_the_next(board, check):
-    first, late, last = run(board.place, trial(), trial(run="spoil_late"), trial(seconds=2e-3), check=check)
+    first, late, last = run(board.address, trial(), trial(run="spoil_late"), trial(seconds=2e-3), check=check)
     assert [first.error, late.error, last.error] == [ErrorClass.ok] * 3
 
 
 def test_the_child_killed_in_a_trial_costs_nothing_but_time(board, tmp_path):
     async def scenario():
-        device = await RpcDevice.connect(board.place, settings())
+        device = await RpcDevice.connect(board.address, settings())
         try:
             await device.run(trial(), module(trial()), None)
             hangs = trial(run="hang_once", mark=str(tmp_path / "begun"))
@@ -92,17 +92,17 @@ def test_a_killed_worker_is_lost_and_one_in_its_place_gets_the_trial(folder):
 
     async def scenario():
         with worker(folder) as first:
-            port = first.place.rpartition(":")[2]
-            patient = await RpcDevice.connect(first.place, settings(patience=20.0))
+            port = first.address.rpartition(":")[2]
+            patient = await RpcDevice.connect(first.address, settings(patience=20.0))
             under_way = asyncio.create_task(patient.run(slow, module(slow), None))
             await asyncio.sleep(0.3)
             children = first.children
             first.terminate(signal.SIGKILL)
         with worker(folder, "--listen", f"127.0.0.1:{port}") as second:
-            assert second.place == patient.place
+            assert second.address == patient.address
             assert (await under_way).header["seconds"] == pytest.approx(0.2)
             await asyncio.to_thread(eventually, lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children))
-            hasty = await RpcDevice.connect(second.place, settings(patience=0.3))
+            hasty = await RpcDevice.connect(second.address, settings(patience=0.3))
             under_way = asyncio.create_task(hasty.run(slow, module(slow), None))
             await asyncio.sleep(0.3)
             second.terminate(signal.SIGKILL)
@@ -120,8 +120,8 @@ def test_a_connection_that_is_cut_loses_nothing(board, how, seconds, tmp_path):
     slow = trial({"log": str(log)}, sleep=True, seconds=0.3)
 
     async def scenario():
-        with Wire(board.place) as wire:
-            device = await RpcDevice.connect(wire.place, settings(lease=9.0, patience=9.0))
+        with Wire(board.address) as wire:
+            device = await RpcDevice.connect(wire.address, settings(lease=9.0, patience=9.0))
             try:
                 under_way = asyncio.create_task(device.run(slow, module(slow), None))
                 await asyncio.sleep(0.3)
@@ -157,7 +157,9 @@ asyncio.run(main())
 
 
 def test_a_killed_clients_job_is_killed_and_the_device_is_free(board):
-    client = subprocess.Popen([sys.executable, "-c", CLIENT, board.place], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, board.address], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert client.stdout is not None
     with client.stdout:
         assert client.stdout.readline() == "running\n"
@@ -165,13 +167,13 @@ def test_a_killed_clients_job_is_killed_and_the_device_is_free(board):
         client.kill()
         client.wait()
     start = time.monotonic()
-    (answer,) = run(board.place, trial())
+    (answer,) = run(board.address, trial())
     assert answer.error is ErrorClass.ok and time.monotonic() - start < 10
 
 
 def test_clients_share_a_device_in_turns(board):
     async def scenario():
-        devices = [await RpcDevice.connect(board.place, settings()) for _ in range(3)]
+        devices = [await RpcDevice.connect(board.address, settings()) for _ in range(3)]
         slow = trial(sleep=True, seconds=0.02)
         try:
             answers = await asyncio.gather(*(device.run(slow, module(slow), None) for device in devices))
@@ -185,7 +187,7 @@ def test_clients_share_a_device_in_turns(board):
 
 def test_a_cancelled_trial_frees_the_device(board):
     async def scenario():
-        device = await RpcDevice.connect(board.place, settings())
+        device = await RpcDevice.connect(board.address, settings())
         hangs = trial(options={"run_timeout": 60.0}, run="hang")
         try:
             with pytest.raises(TimeoutError):
@@ -202,7 +204,7 @@ def test_a_cancelled_trial_frees_the_device(board):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_ends_when_it_is_told_to_and_leaves_no_process(folder, number):
     with worker(folder, "--key", "board-a") as process:
-        assert process.line == f"serving cpu as board-a on {process.place}"
+        assert process.line == f"serving cpu as board-a on {process.address}"
         children = process.children
         assert children and process.terminate(number) == 0
         assert not any(os.path.exists(f"/proc/{pid}") for pid in children)
@@ -212,6 +214,6 @@ def test_a_device_whose_child_cannot_start_says_so(folder):
     broken = EXECUTOR.replace("FakeExecutor", "BrokenExecutor")
     with worker(folder, "--executor", broken, fake=False) as process:
         with pytest.raises(EndpointLost, match="cannot work: a run process must start, but died"):
-            run(process.place, trial())
+            run(process.address, trial())
         assert process.process.poll() is None
     assert TOKEN not in process.log.read_text()

@@ -16,7 +16,7 @@ from measure.rpc.jobs import read_greeting
 from measure.rpc.provider import RpcProvider
 from measure.rpc.settings import RpcAddress
 from search_space import workloads
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider
 from tests.measure.helpers import record, trial
 from tests.measure.rpc.liar import GREETING, liar
 from tests.measure.rpc.processes import TOKEN, settings
@@ -49,15 +49,15 @@ def quiet(caplog):
 
 
 @pytest.fixture(scope="module")
-def place():
+def address():
     with liar(TOKEN) as found:
         yield found
 
 
-def pool_of(place, *endpoints, check="device"):
+def make_pool(address, *endpoints, check="device"):
     """A pool whose builder is quick and one of whose devices is the liar."""
-    provider = RpcProvider([RpcAddress(place, check=check)], settings())
-    return FleetPool([Given(FakeBuilder("builder"), *endpoints), provider])
+    provider = RpcProvider([RpcAddress(address, check=check)], settings())
+    return FleetPool([FixedProvider(FakeBuilder("builder"), *endpoints), provider])
 
 
 def said(header):
@@ -66,41 +66,46 @@ def said(header):
 
 
 @pytest.mark.parametrize(("lie", "sentence"), LIES)
-def test_a_lie_ends_a_run_that_has_no_other_device_with_a_sentence_and_its_records_stay(place, lie, sentence, tmp_path):
+def test_a_lie_ends_a_run_that_has_no_other_device_with_a_sentence_and_its_records_stay(
+    address, lie, sentence, tmp_path
+):
     path = tmp_path / "records.jsonl"
     with Database(path) as database:
         database.append(record())
     before = path.read_bytes()
-    with pool_of(place) as pool, Database(path) as database:
+    with make_pool(address) as pool, Database(path) as database:
         with pytest.raises(PoolError, match=f"what it says of a trial must be possible, but {sentence}") as caught:
             database.extend([Record.of(result, Provenance(time=0.0)) for result in pool.run([said({**TRUE, **lie})])])
-        assert place in str(caught.value) and "it is given nothing more in this run" in str(caught.value)
+        assert address in str(caught.value) and "it is given nothing more in this run" in str(caught.value)
     assert path.read_bytes() == before
     with Database(path, readonly=True) as database:
         assert len(database) == 1 and not database.notes
 
 
-def test_the_truth_is_believed(place, tmp_path):
-    with pool_of(place) as pool, Database(tmp_path / "r.jsonl") as database:
+def test_the_truth_is_believed(address, tmp_path):
+    with make_pool(address) as pool, Database(tmp_path / "r.jsonl") as database:
         (result,) = pool.run([said(TRUE)])
         database.append(Record.of(result, Provenance(time=0.0)))
         assert result.seconds == 0.02 and result.latencies == (0.01, 0.02, 0.03) and result.host["cpu"] == "fast"
 
 
-def test_no_machine_is_faster_than_any_machine_can_be(place):
+def test_no_machine_is_faster_than_any_machine_can_be(address):
     """A product of 2e12 operations in a microsecond: nobody has measured that."""
     workload = workloads.matmul(m=10_000, n=10_000, k=10_000)
     step = {"step": "fake", "answer": {"state": "done", "header": {**TRUE, "latencies": [1e-6], "seconds": 1e-6}}}
     tried = Trial(workload.to_json(), "direct", [step], workload_key=workload.key, trace_key="x")
-    with pool_of(place) as pool, pytest.raises(PoolError, match="`seconds` must be at least 0.02 for this workload"):
+    with (
+        make_pool(address) as pool,
+        pytest.raises(PoolError, match="`seconds` must be at least 0.02 for this workload"),
+    ):
         pool.run([tried])
 
 
-def test_beside_an_honest_device_a_liar_gets_one_trial_and_the_run_goes_on(place, caplog):
+def test_beside_an_honest_device_a_liar_gets_one_trial_and_the_run_goes_on(address, caplog):
     """The liar answers at once, so it would get most of the trials, and returns a moment after it was dismissed."""
     honest = FakeDevice("honest", host="board", seconds=0.05)
     lie = {"state": "done", "header": {**TRUE, "seconds": 9.0}}
-    with pool_of(place, honest) as pool:
+    with make_pool(address, honest) as pool:
         results = pool.run([trial(place=number, answer=lie) for number in range(30)])
     assert all(result.ok and result.host["device"] == "honest" for result in results)
     assert caplog.text.count("was lost") == 1 and "must be the median" in caplog.text
@@ -115,14 +120,14 @@ def test_beside_an_honest_device_a_liar_gets_one_trial_and_the_run_goes_on(place
         ("text", "must speak the protocol"),
     ],
 )
-def test_what_is_no_answer_at_all_is_refused_as_well(place, answer, sentence):
-    with pool_of(place) as pool, pytest.raises(PoolError, match=sentence):
+def test_what_is_no_answer_at_all_is_refused_as_well(address, answer, sentence):
+    with make_pool(address) as pool, pytest.raises(PoolError, match=sentence):
         pool.run([trial(answer=answer)])
 
 
-def test_an_output_that_does_not_come_is_refused_where_the_client_checks(place):
+def test_an_output_that_does_not_come_is_refused_where_the_client_checks(address):
     sentence = "an output must come with the times, but: an array must be described"
-    with pool_of(place, check="client") as pool, pytest.raises(PoolError, match=sentence):
+    with make_pool(address, check="client") as pool, pytest.raises(PoolError, match=sentence):
         pool.run([said(TRUE)])
 
 

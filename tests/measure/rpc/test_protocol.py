@@ -43,10 +43,10 @@ def test_bytes_that_are_no_frame_are_a_protocol_error(data):
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(), st.integers()), st.binary(max_size=20), st.integers(0, 200), st.binary(max_size=2))
-def test_a_frame_with_other_bytes_in_it_is_a_frame_or_a_protocol_error(header, blob, place, other):
+def test_a_frame_with_other_bytes_in_it_is_a_frame_or_a_protocol_error(header, blob, position, other):
     """Most of these are frames: what is changed is often the blob, a digit or a letter."""
     frame = pack(header, blob)
-    data = frame[: place % len(frame)] + other + frame[place % len(frame) + len(other) :]
+    data = frame[: position % len(frame)] + other + frame[position % len(frame) + len(other) :]
     try:
         found, rest = read(data)
     except ProtocolError:

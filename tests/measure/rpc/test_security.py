@@ -45,7 +45,7 @@ def board(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def connection(board):
-    line = Connection(board.place, settings(call_timeout=10.0))
+    line = Connection(board.address, settings(call_timeout=10.0))
     yield line
     line.close()
 
@@ -55,9 +55,9 @@ def session(connection):
     return connection.ask("Hello", {"client": "test", "lease": 100.0})[0]["session"]
 
 
-def raw(place, method, frame, metadata=RIGHT):
+def raw(address, method, frame, metadata=RIGHT):
     """Status of a call made without our client: no limits of its own."""
-    with grpc.insecure_channel(place, [("grpc.max_send_message_length", -1)]) as channel:
+    with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
         try:
             channel.unary_unary(f"/{SERVICE}/{method}")(frame, timeout=20, metadata=metadata)
         except grpc.RpcError as error:
@@ -65,9 +65,9 @@ def raw(place, method, frame, metadata=RIGHT):
     return grpc.StatusCode.OK
 
 
-def works(place):
+def works(address):
     async def scenario():
-        device = await RpcDevice.connect(place, settings(patience=10.0))
+        device = await RpcDevice.connect(address, settings(patience=10.0))
         try:
             tried = trial(options={"target": "vta"})
             return (await device.run(tried, module(tried), None)).error
@@ -83,20 +83,20 @@ def test_strangers_learn_nothing(board, method):
     for given_token in ("", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, "Bearer \N{BULLET}".encode()):
         name = "authorization-bin" if isinstance(given_token, bytes) else "authorization"
         metadata = ((name, given_token), ("autotune-protocol", str(VERSION)))
-        assert raw(board.place, method, frame, metadata) is grpc.StatusCode.UNAUTHENTICATED
-    assert raw(board.place, method, frame, ()) is grpc.StatusCode.UNAUTHENTICATED
+        assert raw(board.address, method, frame, metadata) is grpc.StatusCode.UNAUTHENTICATED
+    assert raw(board.address, method, frame, ()) is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_a_strangers_message_is_not_even_read(board):
-    with Wire(board.place) as wire:
-        assert raw(wire.place, "Upload", b"x" * (MAX_MESSAGE // 2), ()) is grpc.StatusCode.UNAUTHENTICATED
+    with Wire(board.address) as wire:
+        assert raw(wire.address, "Upload", b"x" * (MAX_MESSAGE // 2), ()) is grpc.StatusCode.UNAUTHENTICATED
         assert wire.sent < 8 << 20  # what fits the buffers on the way
 
 
 def test_the_client_says_who_refuses_it_and_never_shows_the_token(board):
     async def scenario():
         with pytest.raises(PoolError, match="the token must be that of the server") as caught:
-            await RpcDevice.connect(board.place, settings(token="another-token"))
+            await RpcDevice.connect(board.address, settings(token="another-token"))
         assert "another-token" not in str(caught.value)
 
     asyncio.run(scenario())
@@ -105,8 +105,8 @@ def test_the_client_says_who_refuses_it_and_never_shows_the_token(board):
 
 def test_another_version_is_told_so(board):
     metadata = (RIGHT[0], ("autotune-protocol", "99"))
-    assert raw(board.place, "Hello", b"", metadata) is grpc.StatusCode.FAILED_PRECONDITION
-    assert raw(board.place, "Hello", b"", RIGHT[:1]) is grpc.StatusCode.FAILED_PRECONDITION
+    assert raw(board.address, "Hello", b"", metadata) is grpc.StatusCode.FAILED_PRECONDITION
+    assert raw(board.address, "Hello", b"", RIGHT[:1]) is grpc.StatusCode.FAILED_PRECONDITION
 
 
 @pytest.mark.parametrize(
@@ -122,17 +122,17 @@ def test_another_version_is_told_so(board):
     ],
 )
 def test_garbage_on_the_wire_ends_that_connection_alone(board, garbage):
-    host, _, port = board.place.rpartition(":")
+    host, _, port = board.address.rpartition(":")
     with socket.create_connection((host, int(port)), 5) as line, suppress(OSError):  # it may hang up on us
         line.sendall(garbage)
-    assert works(board.place)
+    assert works(board.address)
 
 
 def test_what_is_too_large_is_refused(board):
-    assert raw(board.place, "Upload", bytes(MAX_MESSAGE + 1)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert raw(board.address, "Upload", bytes(MAX_MESSAGE + 1)) is grpc.StatusCode.RESOURCE_EXHAUSTED
     huge = (*RIGHT, ("x", "y" * (1 << 20)))
-    assert raw(board.place, "Hello", b"", huge) is not grpc.StatusCode.OK
-    assert works(board.place)
+    assert raw(board.address, "Hello", b"", huge) is not grpc.StatusCode.OK
+    assert works(board.address)
 
 
 def test_the_client_refuses_to_send_what_is_too_large(connection, session):
@@ -204,7 +204,7 @@ def test_requests_that_make_no_sense_are_told_why(connection, session, changes, 
 
 def test_a_trial_that_the_worker_does_not_take_is_a_result(board):
     async def scenario():
-        device = await RpcDevice.connect(board.place, settings())
+        device = await RpcDevice.connect(board.address, settings())
         try:
             answer = await device.run(trial(options={"target": "cpu"}), b"", None)
         finally:
@@ -228,7 +228,7 @@ def poll(line, session, job):
 
 
 def test_jobs_and_sessions_are_limited(board):
-    line = Connection(board.place, settings())
+    line = Connection(board.address, settings())
     greedy = {"client": "greedy", "lease": 60.0}  # far longer than this takes on the busiest machine
     sessions = [line.ask("Hello", greedy)[0]["session"]]
     slow, tried = (
@@ -252,7 +252,7 @@ def test_jobs_and_sessions_are_limited(board):
     for each in sessions:
         line.ask("Close", {"session": each})
     line.close()
-    assert works(board.place)
+    assert works(board.address)
 
 
 def test_no_host_keeps_all_others_out():
@@ -288,8 +288,8 @@ def test_a_connection_that_says_nothing_more_is_ended(monkeypatch, said):
     assert quick.keys() <= dict(service._OPTIONS).keys()
     monkeypatch.setattr(service, "_OPTIONS", tuple({**dict(service._OPTIONS), **quick}.items()))
 
-    def wait(place):
-        host, _, port = place.partition(":")
+    def wait(address):
+        host, _, port = address.partition(":")
         with socket.create_connection((host, int(port)), timeout=20) as line:
             line.sendall(said)
             while line.recv(4096):
@@ -336,22 +336,22 @@ def test_tls(tmp_path):
     (tmp_path / "other").mkdir()
     other = certificates(tmp_path / "other")[0]
 
-    async def scenario(place):
-        device = await RpcDevice.connect(place, settings(ca=certificate.read_bytes()))
+    async def scenario(address):
+        device = await RpcDevice.connect(address, settings(ca=certificate.read_bytes()))
         tried = trial(options={"target": "vta"})
         assert (await device.run(tried, module(tried), None)).error is ErrorClass.ok
         await device.close()
         for ca in (None, other.read_bytes()):  # plain text to a server that encrypts, and a server that we do not trust
-            line = Connection(place, settings(ca=ca))
+            line = Connection(address, settings(ca=ca))
             with pytest.raises(Unreachable):
                 await greet(line, settings(ca=ca))
             line.close()
         with pytest.raises(PoolError, match="the token must be"):
-            await RpcDevice.connect(place, settings(ca=certificate.read_bytes(), token="wrong"))
+            await RpcDevice.connect(address, settings(ca=certificate.read_bytes(), token="wrong"))
 
     with worker(tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key), target="vta") as process:
-        asyncio.run(scenario(process.place))
-        host, _, port = process.place.rpartition(":")
+        asyncio.run(scenario(process.address))
+        host, _, port = process.address.rpartition(":")
         context = ssl.create_default_context(cafile=str(certificate))
         context.set_alpn_protocols(["h2"])
         with (

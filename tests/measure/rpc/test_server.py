@@ -36,8 +36,8 @@ def test_bytes_held_for_clients_are_limited_and_freed_with_the_session(tmp_path,
     monkeypatch.setattr(served, "MAX_HELD", 1000)
     monkeypatch.setattr(served, "MAX_MODULES", 2)
 
-    async def scenario(place):
-        line = Connection(place, settings())
+    async def scenario(address):
+        line = Connection(address, settings())
 
         async def upload(session, data):
             await line.call("Upload", {"session": session, "digest": sha256(data).hexdigest()}, data)
@@ -62,8 +62,8 @@ def test_bytes_held_for_clients_are_limited_and_freed_with_the_session(tmp_path,
 def test_an_output_that_is_too_large_to_travel_is_an_error_of_that_trial(tmp_path, monkeypatch):
     monkeypatch.setattr(served, "MAX_MESSAGE", served._ROOM + 15)
 
-    async def scenario(place):
-        device = await RpcDevice.connect(place, settings(), "client")
+    async def scenario(address):
+        device = await RpcDevice.connect(address, settings(), "client")
         tried = trial(options={"target": "vta"})  # 16 bytes
         answer = await device.run(tried, module(tried), None)
         assert answer.error is ErrorClass.unknown
@@ -74,8 +74,8 @@ def test_an_output_that_is_too_large_to_travel_is_an_error_of_that_trial(tmp_pat
 
 
 def test_a_session_ends_with_its_lease_and_lives_by_its_calls(tmp_path):
-    async def scenario(place):
-        line = Connection(place, settings())
+    async def scenario(address):
+        line = Connection(address, settings())
         session = (await line.call("Hello", {"client": "x", "lease": 0.4}))[0]["session"]
         for _ in range(4):
             await asyncio.sleep(0.2)
@@ -88,9 +88,9 @@ def test_a_session_ends_with_its_lease_and_lives_by_its_calls(tmp_path):
 
 
 def test_two_servers_do_not_share_a_port(tmp_path):
-    async def scenario(place):
+    async def scenario(address):
         local = LocalSettings(executor=EXECUTOR, host_lock=str(tmp_path / "other.lock"))
-        second = RpcServer(LocalDevice("vta", local), Listen(place, TOKEN))
+        second = RpcServer(LocalDevice("vta", local), Listen(address, TOKEN))
         with pytest.raises(PoolError, match="`listen` must be an address to be had, but got 127.0.0.1"):
             await second.start()
         await second.close()

@@ -8,7 +8,7 @@ import pytest
 from measure.errors import ErrorClass, PoolError, TrialFailure
 from measure.rpc.session import RpcSession
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets import registry
 from tests.measure.rpc.processes import TOKEN, Process, settings, worker
 from tests.targets.vta.candidates import draw
@@ -21,7 +21,7 @@ def built(workload, target):
     machine = registry.get(target)
     sketch = generate(workload, machine.hardware).sketches[0]
     choices = draw(sketch, np.random.default_rng(0))
-    return machine.build(program_of(workload, sketch.algorithm, sketch.trace(choices)))
+    return machine.build(make_program(workload, sketch.algorithm, sketch.trace(choices)))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def board(folder):
 
 @pytest.fixture(scope="module")
 def session(board, folder):
-    with RpcSession.open(f"rpc://{board.place}", folder / "token") as session:
+    with RpcSession.open(f"rpc://{board.address}", folder / "token") as session:
         yield session
 
 
@@ -89,10 +89,10 @@ def test_a_module_that_is_none_fails_and_harms_nothing(session, matmul):
 def test_the_simulator_is_programmed_the_same_way_and_outlives_a_restart(folder):
     inputs = CONV.make_inputs(1)
     with worker(folder, target="vta", fake=False) as first:
-        session = RpcSession(first.place, settings(patience=20.0))
+        session = RpcSession(first.address, settings(patience=20.0))
         kernel = session.upload(built(CONV, "vta"))
         np.testing.assert_array_equal(kernel.run(*inputs), CONV.reference(*inputs))
-    with worker(folder, "--listen", first.place, target="vta", fake=False):
+    with worker(folder, "--listen", first.address, target="vta", fake=False):
         np.testing.assert_array_equal(kernel.run(*inputs), CONV.reference(*inputs))
         seconds = kernel.time(*inputs, iterations=2)
         assert seconds[0] == seconds[1] > 0
@@ -106,7 +106,7 @@ def test_a_tracker_is_no_device(folder):
     process = Process(folder, "tracker")
     try:
         with pytest.raises(PoolError, match="`place` must be that of a worker, but .* is a tracker"):
-            RpcSession.open(f"rpc://{process.place}", folder / "token")
+            RpcSession.open(f"rpc://{process.address}", folder / "token")
     finally:
         process.end()
 

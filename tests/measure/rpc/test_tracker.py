@@ -31,8 +31,8 @@ async def tracker(lease=LEASE):
 class Client:
     """Speaks to a tracker as workers and clients do."""
 
-    def __init__(self, place):
-        self.line = Connection(place, settings())
+    def __init__(self, address):
+        self.line = Connection(address, settings())
 
     async def register(self, *names, key="board"):
         """Devices at ports 1, 2, ... that stay for a lease; their instances are their names."""
@@ -56,7 +56,7 @@ class Client:
         return (await self.line.call(method, header))[0]
 
 
-def place(name):
+def address(name):
     return f"10.0.0.1:{name}"
 
 
@@ -67,11 +67,11 @@ def test_devices_are_given_out_by_key_once():
             await client.register("2", key="board")
             assert (await client.ask("a", "tablet")) == (None, None)
             lease, found = await client.ask("a", "board")
-            assert found == place(2)
+            assert found == address(2)
             assert (await client.ask("b", "board", request="b")) == (None, None)
-            assert (await client.ask("b", ""))[1] == place(1)  # any
+            assert (await client.ask("b", ""))[1] == address(1)  # any
             await client.release(lease)
-            assert (await client.ask("b", "board", request="b"))[1] == place(2)
+            assert (await client.ask("b", "board", request="b"))[1] == address(2)
 
     asyncio.run(scenario())
 
@@ -96,7 +96,7 @@ def test_asking_twice_is_asking_once():
             await client.register("1", "2")
             first = await client.ask("a", request="same")
             assert await client.ask("a", request="same") == first
-            assert (await client.ask("a", request="other"))[1] == place(2)
+            assert (await client.ask("a", request="other"))[1] == address(2)
 
     asyncio.run(scenario())
 
@@ -159,7 +159,7 @@ def test_a_dead_clients_devices_are_free_again():
             lease = (await client.ask("dead"))[0]
             heart = asyncio.create_task(beat(client, "1"))
             assert await client.ask("alive", request="w") == (None, None)
-            assert (await client.ask("alive", request="w", wait=3 * LEASE))[1] == place(1)
+            assert (await client.ask("alive", request="w", wait=3 * LEASE))[1] == address(1)
             assert await client.renew(lease) == ([], [lease])
             heart.cancel()
 
@@ -205,7 +205,7 @@ def test_a_device_that_a_client_found_broken_is_given_out_again_when_it_says_tha
             await client.release((await client.ask("a"))[0], broken=True)
             assert await client.ask("b", request="b") == (None, None)
             await client.register("1")
-            assert (await client.ask("b", request="b"))[1] == place(1)
+            assert (await client.ask("b", request="b"))[1] == address(1)
 
     asyncio.run(scenario())
 
@@ -217,7 +217,7 @@ def test_a_worker_started_anew_takes_the_place_of_its_former_self():
             lease = (await client.ask("a"))[0]
             await client._ask("Register", instance="new", key="board", host="10.0.0.1", port=1)
             assert await client.renew(lease) == ([], [lease])
-            assert (await client.ask("b"))[1] == place(1)
+            assert (await client.ask("b"))[1] == address(1)
 
     asyncio.run(scenario())
 
@@ -225,7 +225,7 @@ def test_a_worker_started_anew_takes_the_place_of_its_former_self():
 def test_a_worker_behind_a_wildcard_is_found_by_where_it_calls_from_and_withdraws_at_its_end():
     async def scenario():
         async with tracker() as client:
-            line = Connection(client.line.place, settings())
+            line = Connection(client.line.address, settings())
             duty = asyncio.create_task(_register(line, "w", "board", "0.0.0.0:4711"))
             lease, found = await client.ask("a", wait=2.0)
             assert found == "127.0.0.1:4711"
@@ -262,7 +262,7 @@ def test_requests_that_make_no_sense_are_told_why(method, header, sentence):
 def test_the_process_says_where_it_listens_and_ends_when_it_is_told_to(tmp_path):
     process = Process(tmp_path, "tracker")
     try:
-        assert process.line == f"tracking devices on {process.place}"
+        assert process.line == f"tracking devices on {process.address}"
         assert process.terminate(signal.SIGTERM) == 0
     finally:
         process.end()

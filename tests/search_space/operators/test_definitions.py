@@ -25,12 +25,12 @@ def default_program(workload: Workload, algorithm: str) -> LoopProgram:
     return cleanup(lower(initial_state(workload.tensors(algorithm)[-1:])))
 
 
-def check(workload: Workload, found: Array, inputs: list[Array], algorithm: str = "direct") -> None:
-    rtol, atol = workload.tolerance_of(algorithm)
+def check(workload: Workload, computed: Array, inputs: list[Array], algorithm: str = "direct") -> None:
+    rtol, atol = workload.get_tolerance(algorithm)
     expected = workload.reference(*inputs)
-    assert found.shape == expected.shape and found.dtype == expected.dtype
+    assert computed.shape == expected.shape and computed.dtype == expected.dtype
     wide = np.float64 if rtol else np.int64
-    np.testing.assert_allclose(found.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(computed.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
 
 
 def interpreted(workload: Workload, algorithm: str, inputs: list[Array]) -> Array:

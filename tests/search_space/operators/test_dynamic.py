@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from autotune.config import Measure
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space import workloads
-from search_space.operators.dynamic import BY_BYTES, block_of, rounded
+from search_space.operators.dynamic import BY_BYTES, block_size, rounded
 from search_space.operators.evaluation import evaluate
 from targets import registry
 from tests.search_space.operators.few_bits import WEIGHTS, drawn
@@ -31,7 +31,7 @@ def test_a_block_is_rounded_by_its_largest() -> None:
 
 @pytest.mark.parametrize(("group", "block"), [(8, 8), (24, 8), (48, 16), (64, 32), (96, 32)])
 def test_blocks_divide_groups(group: int, block: int) -> None:
-    assert block_of(group) == block
+    assert block_size(group) == block
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,7 +62,7 @@ def test_data_of_zeros_give_zeros_and_no_number_gives_none() -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_bytes_are_chosen_where_an_instruction_multiplies_them(rows: int, bits: int) -> None:
     workload = workloads.dynamic_matmul(rows, 768, 768, bits)
-    chosen = by_roofline(
+    chosen = select_by_roofline(
         Task("product", workload), Settings(registry.get("cpu:znver4"), 0, measure=Measure(cache="network"))
     )
     assert chosen.algorithm == BY_BYTES

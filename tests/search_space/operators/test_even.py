@@ -12,7 +12,7 @@ from search_space import workloads
 from search_space.intrinsics import BF16_DOT
 from search_space.ir.stmt import Intrinsic, walk_stmt
 from search_space.operators.even import PAIRS
-from search_space.space import algorithms_on, generate, program_of
+from search_space.space import algorithms_on, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -26,21 +26,21 @@ ZEN = registry.get("cpu:znver4").hardware
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def conv(channels: int, made: int = 20, **more: Any) -> Workload:
+def conv(channels: int, out_channels: int = 20, **more: Any) -> Workload:
     window = {"height": 4, "width": 5, "kernel": 3, "padding": 1, "bias": True, "dtype": "bfloat16"}
-    return workloads.conv2d(**{**window, "in_channels": channels, "out_channels": made, **more})
+    return workloads.conv2d(**{**window, "in_channels": channels, "out_channels": out_channels, **more})
 
 
 @given(st.sampled_from((3, 5, 7, 25)), st.integers(1, 40), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1))
 @settings(max_examples=examples(4), **OPTIONS)
 def test_any_odd_number_of_channels_computes_the_reference(
-    channels: int, made: int, kernel: int, stride: int, padding: int
+    channels: int, out_channels: int, kernel: int, stride: int, padding: int
 ) -> None:
-    workload = conv(channels, made, kernel=kernel, stride=stride, padding=padding)
-    on, inputs = registry.get("cpu"), workload.make_inputs(made)
+    workload = conv(channels, out_channels, kernel=kernel, stride=stride, padding=padding)
+    on, inputs = registry.get("cpu"), workload.make_inputs(out_channels)
     sketches = generate(workload, ZEN, [PAIRS]).sketches
-    sketch = sketches[made % len(sketches)]
-    program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, made)[0]))
+    sketch = sketches[out_channels % len(sketches)]
+    program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, out_channels)[0]))
     assert any(isinstance(s, Intrinsic) and s.name == BF16_DOT.name for s in walk_stmt(program.body))
     if BF16_DOT.feature in on.hardware.features:
         check(workload, run_program(on, program, inputs)[0], inputs)
@@ -51,7 +51,7 @@ def test_the_interpreter_computes_the_same() -> None:
     inputs = workload.make_inputs(0)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     for sketch in generate(workload, ZEN, [PAIRS]).sketches[::3]:
-        program = program_of(workload, PAIRS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
+        program = make_program(workload, PAIRS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
         check(workload, interpret(program, named)[program.outputs[0]], inputs)
 
 

@@ -84,11 +84,11 @@ def test_a_transposition_is_in_the_key_and_none_is_not() -> None:
 
 
 def front(
-    shape: tuple[int, ...] = (1, 6, 7, 8), made: tuple[int, ...] | None = None, least: int = 0
+    shape: tuple[int, ...] = (1, 6, 7, 8), out_shape: tuple[int, ...] | None = None, least: int = 0
 ) -> dict[str, object]:
-    """Times a gate of each channel, no less than `least`; of what has another shape where one is `made`."""
+    """Times a gate of each channel, no less than `least`; of what has another shape where one is `out_shape`."""
     x, gate = te.placeholder(shape, name="x0"), te.placeholder(shape[-1:], name="y0")
-    out = te.compute(made or shape, lambda *i: te.maximum(x[tuple(i)] * gate[i[-1]], least), name="gated")
+    out = te.compute(out_shape or shape, lambda *i: te.maximum(x[tuple(i)] * gate[i[-1]], least), name="gated")
     return te_json.to_json([x, gate, out])
 
 

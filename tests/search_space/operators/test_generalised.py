@@ -16,14 +16,14 @@ from search_space.generalised import Generalised, NotGeneral, common, generalise
 from search_space.ir.stmt import substitute_program
 from search_space.lower import cleanup, lower
 from search_space.schedule.state import initial_state
-from search_space.terms import NoTerm, Point, Term, points_of, term_of
+from search_space.terms import NoTerm, SizePoint, Term, choose_points, fit_term
 from search_space.workloads import Workload
 from targets.extents import extent_at
 from tests.interpreter import interpret
 
-Made = Callable[..., Workload]
+MakeWorkload = Callable[..., Workload]
 
-LAYERS: dict[str, Made] = {
+LAYERS: dict[str, MakeWorkload] = {
     "matmul": lambda n: workloads.matmul(n, 6, 5),
     "dense of several rows": lambda n: workloads.dense(3 * n, 4, 6),
     "softmax over the size": lambda n: workloads.softmax(2 * n, n),
@@ -34,8 +34,8 @@ LAYERS: dict[str, Made] = {
 }
 
 
-def opened(make: Made, sizes: dict[str, tuple[int, int]]) -> Generalised:
-    points = points_of(sizes)
+def opened(make: MakeWorkload, sizes: dict[str, tuple[int, int]]) -> Generalised:
+    points = choose_points(sizes)
     return generalised([te_json.to_json(make(*point).tensors()) for point in points], points)
 
 
@@ -85,14 +85,14 @@ def mean(n: int) -> Workload:
 @pytest.mark.parametrize("name", [*LAYERS, "mean"])
 def test_a_workload_at_any_size_follows_from_some(name: str) -> None:
     make = mean if name == "mean" else LAYERS[name]
-    points = points_of({"n": (2, 200)})
+    points = choose_points({"n": (2, 200)})
     found = common([make(*point).to_json() for point in points], points)
     for n in (2, 5, 64, 131):
         assert Workload.from_json(known_at(found, (n,))) == make(n)
 
 
 def test_workloads_that_differ_otherwise_have_nothing_in_common() -> None:
-    points = points_of({"n": (2, 64)})
+    points = choose_points({"n": (2, 64)})
     with pytest.raises(NotGeneral, match="a number must be a factor times sizes"):
         common([workloads.softmax(-(-n // 2), 8).to_json() for (n,) in points], points)
     with pytest.raises(NotGeneral, match="differ in numbers alone"):
@@ -116,7 +116,7 @@ def test_a_mean_divides_by_the_size() -> None:
         (lambda n: workloads.reduce((n, 2), (0,) if n > 2 else (1,), "sum"), "differ in numbers alone"),
     ],
 )
-def test_what_is_not_one_definition_is_refused(make: Made, why: str) -> None:
+def test_what_is_not_one_definition_is_refused(make: MakeWorkload, why: str) -> None:
     with pytest.raises(NotGeneral, match=why):
         opened(make, {"n": (2, 64)})
 
@@ -126,17 +126,17 @@ def test_what_is_not_one_definition_is_refused(make: Made, why: str) -> None:
 def test_terms_are_found_from_what_they_are_at_some_points(
     low: int, factor: int, powers: tuple[int, int], offset: int
 ) -> None:
-    points = points_of({"a": (low, low + 37), "b": (2, 300)})
+    points = choose_points({"a": (low, low + 37), "b": (2, 300)})
     term = Term(factor if any(powers) else 0, powers, offset)
-    found = term_of([term.at(point) for point in points], points)
+    found = fit_term([term.at(point) for point in points], points)
     for a in (low, low + 11):
-        point: Point = (a, 57)
+        point: SizePoint = (a, 57)
         assert found.at(point) == term.at(point) == extent_at(found.plain(["a", "b"]), {"a": a, "b": 57})
 
 
 def test_numbers_that_are_no_term_are_shown() -> None:
     with pytest.raises(NoTerm, match="but got 1 at 2, 2 at 3, 2 at 4"):
-        term_of([1, 2, 2], [(2,), (3,), (4,)])
+        fit_term([1, 2, 2], [(2,), (3,), (4,)])
 
 
 @pytest.mark.parametrize("bad", [["size", "n", 0, 4], ["size", "n", 2], ["size", 3, 1, 4], ["add", "i", 1], 0, True])

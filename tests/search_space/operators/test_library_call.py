@@ -15,7 +15,7 @@ from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import get_intrinsic
 from search_space.schedule.steps import Tensorize
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError
@@ -38,7 +38,7 @@ def test_the_call_means_what_the_loops_do(workload: Workload) -> None:
     assert sketches
     for sketch in sketches:
         choices = np.zeros((1, len(sketch.groups)), np.int32)
-        program = program_of(workload, "library", sketch.trace(choices[0]))
+        program = make_program(workload, "library", sketch.trace(choices[0]))
         assert "sgemm:" in str(program)
         named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
         check(workload, interpret(program, named)[program.outputs[0]], inputs)

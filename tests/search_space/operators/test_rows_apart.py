@@ -18,7 +18,7 @@ from search_space import workloads
 from search_space.operators.algorithms import BY_NAME, check_names, within
 from search_space.operators.base import LIBRARY
 from search_space.operators.strassen import STRASSEN
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.search_space.operators.test_winograd import random_candidates
@@ -52,7 +52,7 @@ def test_no_default_algorithm_lets_a_row_change_another(workload: Workload) -> N
             continue
         for sketch in generate(workload, target.hardware, [algorithm]).sketches:
             for choices in random_candidates(sketch, np.random.default_rng(0), 1):
-                kernel = target.load(target.build(program_of(workload, algorithm, sketch.trace(choices))))
+                kernel = target.load(target.build(make_program(workload, algorithm, sketch.trace(choices))))
                 plain, hostile = (kernel.bind([x, *others]).run().copy() for x in (data, poisoned))
                 apart = [at for at in range(rows) if at != row]
                 message = f"{algorithm} {sketch.name} {choices.tolist()}"

@@ -8,7 +8,7 @@ import pytest
 from search_space import te, te_json
 from search_space.ir.expr import const, var
 from search_space.operators import evaluation
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.interpreter import interpret
@@ -46,7 +46,7 @@ def test_numpy_the_interpreter_and_the_machine_agree_with_long_integers() -> Non
     np.testing.assert_array_equal(evaluation.evaluate(shifted(), arrays), wanted)
     target = registry.get("cpu")
     for sketch in generate(workload, target.hardware).sketches:
-        program = program_of(workload, "direct", sketch.trace([0] * len(sketch.groups)))
+        program = make_program(workload, "direct", sketch.trace([0] * len(sketch.groups)))
         found = interpret(program, dict(zip(("x", "amount"), arrays, strict=True)))
         np.testing.assert_array_equal(found["out"], wanted)
         np.testing.assert_array_equal(target.load(target.build(program)).bind(arrays).run(1), wanted)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from search_space.machines.cpu.panels import FEWEST_ROWS
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -31,7 +31,7 @@ def test_sketches_mean_the_reference(workload: Workload) -> None:
     absent |= set() if "avx512bf16" in target.hardware.features else {"pairs"}
     assert {s.algorithm for s in space.sketches} == set(workload.algorithms) - absent
     for sketch, row in (found for a in workload.algorithms for found in some(space.sketches, a, rng)):
-        kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+        kernel = target.load(target.build(make_program(workload, sketch.algorithm, sketch.trace(row))))
         check(workload, kernel.bind(inputs).run(), inputs)
 
 

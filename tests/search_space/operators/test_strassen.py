@@ -16,7 +16,7 @@ from search_space import te, te_json, workloads
 from search_space.operators import strassen
 from search_space.operators.algorithms import RELATIVE_ERROR, products
 from search_space.operators.strassen import STRASSEN
-from search_space.space import concrete, generate, program_of
+from search_space.space import concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.golden.cases import HARDWARE
@@ -128,7 +128,7 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
     inputs = workload.make_inputs(data.draw(st.integers(0, 9), "seed"))
     sketch = data.draw(st.sampled_from(generate(workload, target.hardware, [STRASSEN]).sketches), "sketch")
     for row in random_candidates(sketch, np.random.default_rng(data.draw(st.integers(0, 99), "row")), 1):
-        program = program_of(workload, STRASSEN, sketch.trace(row))
+        program = make_program(workload, STRASSEN, sketch.trace(row))
         check(workload, run_program(target, program, inputs, 2)[0], inputs)
 
 
@@ -138,7 +138,7 @@ def test_interpreter_agrees_and_both_ways_to_lower_do() -> None:
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     for sketch in generate(workload, HARDWARE, [STRASSEN]).sketches:
         (row,) = random_candidates(sketch, rng, 1)
-        own = program_of(workload, STRASSEN, sketch.trace(row))
+        own = make_program(workload, STRASSEN, sketch.trace(row))
         lines = [
             [x for x in str(p).splitlines() if not x.startswith("  require ")]
             for p in (own, concrete(sketch, sketch.values(row)))
@@ -175,11 +175,11 @@ def test_errors_are_what_is_documented(m: int, n: int, k: int) -> None:
     a, b = inputs = workload.make_inputs(k)
     sketch = generate(workload, target.hardware, [STRASSEN]).sketches[0]
     (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
-    program = program_of(workload, STRASSEN, sketch.trace(row))
+    program = make_program(workload, STRASSEN, sketch.trace(row))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = np.abs(run_program(target, program, inputs)[0] - exact)
     assert error.max() <= RELATIVE_ERROR[STRASSEN] * np.abs(exact).max()
-    rtol, atol = workload.tolerance_of(STRASSEN)
+    rtol, atol = workload.get_tolerance(STRASSEN)
     assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
 
 
@@ -201,7 +201,7 @@ def test_the_documented_bound_holds_on_badly_scaled_rows_and_channels(span: floa
     hostile[7, 3] = np.inf
     for sketch in generate(workload, target.hardware, [STRASSEN]).sketches:
         for row in random_candidates(sketch, rng, 2):
-            kernel = target.load(target.build(program_of(workload, STRASSEN, sketch.trace(row))))
+            kernel = target.load(target.build(make_program(workload, STRASSEN, sketch.trace(row))))
             error = np.abs(kernel.bind([a, b]).run() - exact)
             assert (error <= room).all()
             assert (error > 1e-5 * np.abs(exact)).any()  # no bound of an output's own row and column would hold

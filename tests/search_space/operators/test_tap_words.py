@@ -13,7 +13,7 @@ from search_space import workloads
 from search_space.intrinsics import VNNI_LANE_DOT
 from search_space.ir.stmt import Intrinsic, LoopProgram, walk_stmt
 from search_space.operators.tap_words import TAP_WORDS
-from search_space.space import algorithms_on, generate, program_of
+from search_space.space import algorithms_on, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -54,7 +54,7 @@ def test_any_window_computes_the_reference(
     on = registry.get(("cpu", "cpu:cascadelake")[seed % 2])  # which permutes no bytes across a register
     sketches = generate(workload, ZEN, [TAP_WORDS]).sketches
     sketch = sketches[seed % len(sketches)]
-    program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
+    program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
     assert dots(program) == {VNNI_LANE_DOT.name}
     if VNNI_LANE_DOT.feature in host.features:
         check(workload, run_program(on, program, inputs, fenced=True)[0], inputs)
@@ -65,7 +65,7 @@ def test_the_interpreter_computes_the_same() -> None:
     inputs = workload.make_inputs(0)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     for sketch in generate(workload, ZEN, [TAP_WORDS]).sketches[::3]:
-        program = program_of(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
+        program = make_program(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
         check(workload, interpret(program, named)[program.outputs[0]], inputs)
 
 
@@ -76,7 +76,7 @@ def test_the_greatest_bytes_and_weights_do_not_saturate() -> None:
         inputs = [np.full_like(data, 255), np.full_like(weight, sign), bias]
         if VNNI_LANE_DOT.feature in on.hardware.features:
             sketch = generate(workload, on.hardware, [TAP_WORDS]).sketches[0]
-            program = program_of(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
+            program = make_program(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
             check(workload, run_program(on, program, inputs)[0], inputs)
         assert np.abs(workload.reference(*inputs) - bias).max() == 25 * 255 * 127
 
@@ -99,6 +99,6 @@ def test_words_are_made_by_one_permutation_where_the_processor_has_it() -> None:
     """The permutation is of a register of 64 bytes; it replaces three that take two registers each."""
     workload, target = depthwise(64), registry.get("cpu:znver4")
     sketch = generate(workload, target.hardware, [TAP_WORDS]).sketches[0]
-    program = program_of(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
+    program = make_program(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
     text = target.assembly(target.build(program))
     assert "vpermb" in text and "vpermt2b" not in text and "vpermi2b" not in text and "gather" not in text

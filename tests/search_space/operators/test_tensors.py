@@ -10,7 +10,7 @@ import pytest
 
 from search_space import te, workloads
 from search_space.schedule.state import operations
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.properties.programs import PROGRAMS
@@ -56,11 +56,11 @@ def test_inputs_are_within_the_domain() -> None:
     assert 0 < drawn.sum() < 40
 
 
-def within(workload: Workload, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def within(workload: Workload, computed: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Tells which elements a worker would take for right."""
     rtol, atol = workload.tolerance
-    assert found.dtype == expected.dtype and found.shape == expected.shape
-    wide, right = found.astype(float), expected.astype(float)
+    assert computed.dtype == expected.dtype and computed.shape == expected.shape
+    wide, right = computed.astype(float), expected.astype(float)
     return np.abs(wide - right) <= atol + rtol * np.abs(right)
 
 
@@ -70,7 +70,7 @@ def test_kernels_of_every_dtype_are_within_the_estimated_tolerance_and_errors_ar
     workload = Workload.of([te.Tensor(op) for op in operations(output) if op.body is None] + output)
     target, arrays = registry.get("cpu"), workload.make_inputs(2)
     sketch = generate(workload, target.hardware).sketches[0]
-    program = program_of(workload, sketch.algorithm, sketch.trace([0] * len(sketch.groups)))
+    program = make_program(workload, sketch.algorithm, sketch.trace([0] * len(sketch.groups)))
     expected = workload.reference(*arrays)
     found = np.zeros_like(expected)
     target.load(target.build(program))(*arrays, found)
@@ -86,10 +86,10 @@ def test_products_of_many_are_not_all_but_zero() -> None:
     assert np.abs(workload.reference(*workload.make_inputs(0))).max() > 1e-6 and workload.tolerance[1] < 1e-3
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_kernels_take_their_inputs_in_the_order_given(place: int) -> None:
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_kernels_take_their_inputs_in_the_order_given(index: int) -> None:
     *inputs, output = gated()
-    inputs = inputs[place:] + inputs[:place]
+    inputs = inputs[index:] + inputs[:index]
     workload = workloads.from_tensors([*inputs, output])
     assert [spec.name for spec in workload.inputs] == [t.name for t in inputs]
     target, rng, arrays = registry.get("cpu"), np.random.default_rng(0), workload.make_inputs(1)
@@ -98,7 +98,7 @@ def test_kernels_take_their_inputs_in_the_order_given(place: int) -> None:
         choice = np.array([rng.integers(len(group.table)) for group in sketch.groups], np.int32)
         if not sketch.legal(choice[None])[0]:
             choice[:] = 0
-        program = program_of(workload, sketch.algorithm, sketch.trace(choice))
+        program = make_program(workload, sketch.algorithm, sketch.trace(choice))
         found = np.full(workload.output.shape, np.nan, np.float32)
         target.load(target.build(program))(*arrays, found)
         assert within(workload, found, workload.reference(*arrays)).all()

@@ -13,7 +13,7 @@ from search_space import te, workloads
 from search_space.dtypes import round_tfloat32
 from search_space.lower import lower
 from search_space.schedule.state import initial_state
-from search_space.space import initial_of
+from search_space.space import unscheduled_state
 from search_space.workloads import Workload
 from targets.cuda.kernels import device_program
 from targets.registry import get
@@ -90,7 +90,7 @@ def test_a_cpu_computes_it_too() -> None:
     for workload in of_every_operator("tfloat32"):
         inputs = workload.make_inputs(1)
         named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
-        out = compiled(get("cpu"), lower(initial_of(workload, "direct")), named)[workload.output.name]
+        out = compiled(get("cpu"), lower(unscheduled_state(workload, "direct")), named)[workload.output.name]
         rtol, atol = workload.tolerance
         np.testing.assert_allclose(out, workload.reference(*inputs), rtol=rtol, atol=atol)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_space import workloads
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 from search_space.workloads import Workload
 
 
@@ -26,8 +26,8 @@ from search_space.workloads import Workload
     ],
 )
 def test_one_form(given_padding: Any, form: tuple[Any, ...]) -> None:
-    assert padding_of(2, given_padding) == form
-    assert padding_of(2, form) == form
+    assert normalise_padding(2, given_padding) == form
+    assert normalise_padding(2, form) == form
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_one_form(given_padding: Any, form: tuple[Any, ...]) -> None:
 )
 def test_wrong_padding(wrong: Any) -> None:
     with pytest.raises(ValueError, match="`padding` must be"):
-        padding_of(2, wrong)
+        normalise_padding(2, wrong)
 
 
 def test_keys_of_symmetric_padding_are_unchanged_and_others_survive_json() -> None:
@@ -60,7 +60,7 @@ def test_uneven_padding_is_padding_written_out(sides: Any, stride: int, kernel: 
     sizes: dict[str, Any] = {"in_channels": 2, "out_channels": 3, "kernel": kernel, "stride": stride}
     padded = workloads.conv2d(height=4, width=5, padding=sides, **sizes)
     data, weight = padded.make_inputs(0)
-    wide = np.pad(data, [(0, 0), *both_sides(padding_of(2, sides)), (0, 0)])
+    wide = np.pad(data, [(0, 0), *both_sides(normalise_padding(2, sides)), (0, 0)])
     plain = workloads.conv2d(height=wide.shape[1], width=wide.shape[2], **sizes)
     assert padded.output.shape == plain.output.shape
     np.testing.assert_allclose(padded.reference(data, weight), plain.reference(wide, weight), rtol=1e-6)

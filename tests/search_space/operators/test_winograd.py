@@ -15,7 +15,7 @@ from measure.pool import Trial
 from search_space import te, te_json, workloads
 from search_space.operators import winograd
 from search_space.operators.algorithms import within
-from search_space.space import Sketch, algorithms_on, concrete, generate, program_of
+from search_space.space import Sketch, algorithms_on, concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.golden.cases import HARDWARE
@@ -73,16 +73,16 @@ def test_share_of_products() -> None:
 
 def test_operations_of_an_algorithm_count_its_products() -> None:
     workload = conv(8, 8, (16, 32), bias=True)
-    assert [workload.flops_of(name) / workload.flops for name in ("direct", "im2col", *WINOGRAD)] == pytest.approx(
+    assert [workload.count_flops(name) / workload.flops for name in ("direct", "im2col", *WINOGRAD)] == pytest.approx(
         [1, 1, 16 / 36, 36 / 144]
     )
     x = te.placeholder(tuple(workload.output.shape), name="x")
     doubled = te.compute(x.shape, lambda *i: x[i] * 2.0, name="y")
     fused = Workload("fused", {"anchor": workload.to_json(), "epilogue": te_json.to_json([x, doubled])})
-    assert fused.flops_of("direct") == fused.flops
-    assert fused.flops - fused.flops_of("winograd4") == pytest.approx(0.75 * workload.flops)
+    assert fused.count_flops("direct") == fused.flops
+    assert fused.flops - fused.count_flops("winograd4") == pytest.approx(0.75 * workload.flops)
     product = workloads.matmul(m=64, n=128, k=128)
-    assert product.flops_of("strassen") == 7 / 8 * product.flops
+    assert product.count_flops("strassen") == 7 / 8 * product.flops
 
 
 def test_tiles_are_rounded_where_channels_come_in_pairs_of_bfloat16() -> None:
@@ -106,13 +106,13 @@ def test_tiles_are_rounded_for_an_instruction_alone() -> None:
 def test_a_tolerance_of_their_own_leaves_that_of_the_others() -> None:
     """Also where an ending follows that rounds to 16 bits."""
     plain, lowered = conv(), conv(dtype="bfloat16")
-    assert lowered.tolerance == plain.tolerance == lowered.tolerance_of("direct") == lowered.tolerance_of("winograd4")
-    small, large = (lowered.tolerance_of(algorithm)[1] for algorithm in DOT)
+    assert lowered.tolerance == plain.tolerance == lowered.get_tolerance("direct") == lowered.get_tolerance("winograd4")
+    small, large = (lowered.get_tolerance(algorithm)[1] for algorithm in DOT)
     assert lowered.tolerance[1] < small < large
     x = te.placeholder(lowered.output.shape, name="x")
     epilogue = te_json.to_json([x, te.compute(x.shape, lambda n, h, w, k: x[n, h, w, k].astype("bfloat16"), name="y")])
     fused = Workload("fused", {"anchor": lowered.to_json(), "epilogue": epilogue})
-    assert fused.tolerance_of("winograd2_dot")[1] - fused.tolerance[1] == pytest.approx(small - lowered.tolerance[1])
+    assert fused.get_tolerance("winograd2_dot")[1] - fused.tolerance[1] == pytest.approx(small - lowered.tolerance[1])
 
 
 def trial(algorithm: str) -> Trial:
@@ -163,7 +163,7 @@ def test_kernels_round_where_numpy_does(data: st.DataObject) -> None:
     wanted = in_numpy(algorithm, image[0], weight)
     sketch = data.draw(st.sampled_from(generate(workload, target.hardware, [algorithm]).sketches), "sketch")
     (row,) = random_candidates(sketch, np.random.default_rng(data.draw(st.integers(0, 99), "row")), 1)
-    program = program_of(workload, algorithm, sketch.trace(row))
+    program = make_program(workload, algorithm, sketch.trace(row))
     error = np.abs(run_program(target, program, inputs, 2)[0][0] - wanted)
     assert error.max() < 0.2 * winograd.RELATIVE_ERROR[algorithm] * np.abs(wanted).max()
 
@@ -179,7 +179,7 @@ def test_definitions_mean_the_reference(algorithm: str, height: int, width: int,
     dtype = "bfloat16" if algorithm in DOT else "float32"
     workload = conv(height, width, (2, 3), padding=padding, batch=2, bias=True, activation="relu", dtype=dtype)
     inputs = workload.make_inputs(0)
-    rtol, atol = workload.tolerance_of(algorithm)
+    rtol, atol = workload.get_tolerance(algorithm)
     found = interpreted(workload, algorithm, inputs)
     np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
 
@@ -190,7 +190,7 @@ def test_definitions_along_one_axis_mean_the_reference(kernel: tuple[int, int], 
     workload = conv(height, width, (2, 3), kernel=kernel, padding=[k // 2 for k in kernel], bias=True)
     inputs = workload.make_inputs(0)
     for algorithm in set(workload.algorithms) & set(WINOGRAD):
-        rtol, atol = workload.tolerance_of(algorithm)
+        rtol, atol = workload.get_tolerance(algorithm)
         found = interpreted(workload, algorithm, inputs)
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
 
@@ -240,7 +240,7 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
     space = generate(workload, target.hardware, [data.draw(st.sampled_from(known), "algorithm")])
     sketch = data.draw(st.sampled_from(space.sketches), "sketch")
     for row in random_candidates(sketch, rng, 1):
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         check(workload, run_program(target, program, inputs, 2)[0], inputs)
 
 
@@ -252,7 +252,7 @@ def test_interpreter_agrees_and_both_ways_to_lower_do(algorithm: str) -> None:
     rng = np.random.default_rng(0)
     for number, sketch in enumerate(generate(workload, HARDWARE, [algorithm]).sketches):
         for row in random_candidates(sketch, rng, 1):
-            own = program_of(workload, algorithm, sketch.trace(row))
+            own = make_program(workload, algorithm, sketch.trace(row))
             lines = [
                 [x for x in str(p).splitlines() if not x.startswith("  require ")]
                 for p in (own, concrete(sketch, sketch.values(row)))
@@ -296,11 +296,11 @@ def test_errors_are_what_is_documented(algorithm: str, channels: int) -> None:
     target, inputs = registry.get("cpu"), workload.make_inputs(channels)
     sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
     (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
-    program = program_of(workload, algorithm, sketch.trace(row))
+    program = make_program(workload, algorithm, sketch.trace(row))
     exact = workload._operator.reference(workload.args, *(a.astype(np.float64) for a in inputs))
     error = np.abs(run_program(target, program, inputs)[0] - exact)
     assert error.max() <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max()
-    rtol, atol = workload.tolerance_of(algorithm)
+    rtol, atol = workload.get_tolerance(algorithm)
     assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
 
 
@@ -315,7 +315,7 @@ def test_errors_along_one_axis_are_what_is_documented(kernel: tuple[int, int], c
     for algorithm in set(workload.algorithms) & set(WINOGRAD):
         sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
         (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
-        program = program_of(workload, algorithm, sketch.trace(row))
+        program = make_program(workload, algorithm, sketch.trace(row))
         error = np.abs(run_program(target, program, inputs)[0] - exact)
         assert error.max() <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max()
         assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
@@ -333,7 +333,7 @@ def test_errors_are_within_each_filter_s_own_scale(algorithm: str) -> None:
     target = registry.get("cpu")
     sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
     (row,) = random_candidates(sketch, rng, 1)
-    kernel = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
+    kernel = target.load(target.build(make_program(workload, algorithm, sketch.trace(row))))
     error = np.abs(kernel.bind([data, weight]).run() - exact)
     axes = tuple(range(exact.ndim - 1))
     assert (error.max(axes) <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max(axes)).all()
@@ -346,7 +346,7 @@ def test_the_wider_tolerance_still_refuses_what_is_wrong(algorithm: str, channel
     data, weight = workload.make_inputs(0)
     wrong = weight.copy()
     wrong[{"tap": (1, 2), "channels": (slice(None), slice(None), slice(channels - 2, None), 3), "row": 0}[part]] = 0
-    rtol, atol = workload.tolerance_of(algorithm)
+    rtol, atol = workload.get_tolerance(algorithm)
     exact = workload.reference(data, weight)
     assert (np.abs(workload.reference(data, wrong) - exact) > atol + rtol * np.abs(exact)).any()
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from search_space import te
-from search_space.schedule.builder import Builder
+from search_space.schedule.builder import ScheduleBuilder
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 
 
 @pytest.fixture
-def start() -> Builder:
+def start() -> ScheduleBuilder:
     a, b = te.placeholder((12, 8), name="a"), te.placeholder((8, 20), name="b", constant=True)
     r = te.reduce_axis((0, 8), "r")
     c = te.compute((12, 20), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
-    return Builder(initial_state([c]))
+    return ScheduleBuilder(initial_state([c]))
 
 
-def replayed(done: Builder, start: Builder) -> State:
+def replayed(done: ScheduleBuilder, start: ScheduleBuilder) -> State:
     return Trace.from_json(done.trace.to_json()).apply(start.state)
 
 
-def test_loops_are_those_that_the_steps_made(start: Builder) -> None:
+def test_loops_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
     (i, j), (r,) = start.stage("c").spatial, start.stage("c").reduced
     done, (i0, i1) = start.split("c", i, (4,))
     done, (j0, j1, lanes) = done.split("c", j, (2, 4), "guard")
@@ -36,7 +36,7 @@ def test_loops_are_those_that_the_steps_made(start: Builder) -> None:
     assert replayed(done, start) == done.state and start.trace == Trace()
 
 
-def test_loops_and_factors_are_given_one_by_one_or_in_a_list(start: Builder) -> None:
+def test_loops_and_factors_are_given_one_by_one_or_in_a_list(start: ScheduleBuilder) -> None:
     one, _ = start.split("c", "i", 4)
     several, _ = start.split("c", "i", [4])
     assert one.state == several.state
@@ -54,13 +54,13 @@ def test_loops_and_factors_are_given_one_by_one_or_in_a_list(start: Builder) -> 
     assert views[0].state == views[1].state
 
 
-def test_one_loop_alone_is_fused_by_no_step(start: Builder) -> None:
+def test_one_loop_alone_is_fused_by_no_step(start: ScheduleBuilder) -> None:
     done, loop = start.fuse("c", ("i",))
     assert loop == "i" and done is start
     assert start.compute_inline() == start
 
 
-def test_stages_are_those_that_the_steps_made(start: Builder) -> None:
+def test_stages_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
     done, sums = start.cache_write("c", "local")
     done, copy = done.cache_read("a", "shared", sums)
     assert {s.name for s in done.state.stages} == {"c", sums, copy}
@@ -73,15 +73,15 @@ def test_stages_are_those_that_the_steps_made(start: Builder) -> None:
     assert replayed(done, start) == done.state
 
 
-def test_a_subclass_keeps_what_it_adds(start: Builder) -> None:
-    class Named(Builder):
+def test_a_subclass_keeps_what_it_adds(start: ScheduleBuilder) -> None:
+    class Named(ScheduleBuilder):
         pass
 
     done, _ = Named(start.state).split("c", "i", (3,))
     assert isinstance(done, Named)
 
 
-def test_what_is_illegal_changes_nothing(start: Builder) -> None:
+def test_what_is_illegal_changes_nothing(start: ScheduleBuilder) -> None:
     with pytest.raises(ScheduleError, match="`factor` must divide extent, but got factor=5, extent=12"):
         start.split("c", "i", (5,))
     with pytest.raises(ScheduleError, match="`axes` must be adjacent"):

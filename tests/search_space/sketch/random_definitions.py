@@ -45,7 +45,7 @@ class Random:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.inputs: list[te.Tensor] = []
-        self.made: list[te.Tensor] = []
+        self.tensors: list[te.Tensor] = []
 
     def pick(self, options: Sequence[Any]) -> Any:
         return options[int(self.rng.integers(len(options)))]
@@ -57,12 +57,12 @@ class Random:
         """Inputs that are read, then the output."""
         rank = self.pick((1, 2, 2, 3))
         shape = tuple(self.pick(EXTENTS) for _ in range(rank))
-        self.made.append(self.product(shape) if self.chance(0.5) and rank > 1 else self.placeholder(shape))
+        self.tensors.append(self.product(shape) if self.chance(0.5) and rank > 1 else self.placeholder(shape))
         for _ in range(self.pick((1, 2, 3, 4))):
-            self.made.append(self.pick((self.unary, self.binary, self.binary, self.reduced, self.window))())
-        if self.made[-1] in self.inputs:
-            self.made.append(self.unary())
-        return [*self._read(self.made[-1]), self.made[-1]]
+            self.tensors.append(self.pick((self.unary, self.binary, self.binary, self.reduced, self.window))())
+        if self.tensors[-1] in self.inputs:
+            self.tensors.append(self.unary())
+        return [*self._read(self.tensors[-1]), self.tensors[-1]]
 
     def _read(self, output: te.Tensor) -> list[te.Tensor]:
         seen: list[te.Tensor] = []
@@ -81,7 +81,7 @@ class Random:
         return self.inputs[-1]
 
     def name(self) -> str:
-        return f"t{len(self.made)}"
+        return f"t{len(self.tensors)}"
 
     # ------------------------------------------------------------------ stages
     def product(self, shape: tuple[int, ...]) -> te.Tensor:
@@ -105,13 +105,13 @@ class Random:
         return te.compute(shape, lambda *i: sums[i].astype("float32") * 0.001, name="scaled")
 
     def unary(self) -> te.Tensor:
-        source, function = self.made[-1], self.pick(UNARY)
+        source, function = self.tensors[-1], self.pick(UNARY)
         return te.compute(source.shape, lambda *i: function(self.read(source, i)), name=self.name())
 
     def binary(self) -> te.Tensor:
         """The last tensor with another one, or with itself, in the shape that both are broadcast to."""
-        left = self.made[-1]
-        fitting = [t for t in self.made if _broadcast(left.shape, t.shape) is not None]
+        left = self.tensors[-1]
+        fitting = [t for t in self.tensors if _broadcast(left.shape, t.shape) is not None]
         right = self.pick((*fitting, None))
         if right is None:
             right = self.placeholder([self.pick((1, e)) for e in left.shape], constant=self.chance(0.5))
@@ -121,7 +121,7 @@ class Random:
 
     def reduced(self) -> te.Tensor:
         """Reduces one axis, which stays as one of one element or goes."""
-        source = self.made[-1]
+        source = self.tensors[-1]
         if not source.shape:
             return self.unary()
         axis, kept = int(self.rng.integers(len(source.shape))), self.chance(0.5)
@@ -133,7 +133,7 @@ class Random:
 
     def window(self) -> te.Tensor:
         """Sums of three neighbours along one axis, zeros beyond its ends."""
-        source = self.made[-1]
+        source = self.tensors[-1]
         if not source.shape:
             return self.unary()
         axis = int(self.rng.integers(len(source.shape)))

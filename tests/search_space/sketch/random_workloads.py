@@ -18,7 +18,7 @@ DTYPES = ("float32", "float16", "bfloat16", "int8")
 Draw = Callable[..., Any]
 
 
-def any_of(operator: str, seed: int) -> Workload:
+def make_random_workload(operator: str, seed: int) -> Workload:
     """A workload of an operator, the same for the same seed."""
     rng = np.random.default_rng([seed, *operator.encode()])
 

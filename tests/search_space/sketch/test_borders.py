@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.features.borders import made
+from costmodel.features.borders import executed_share
 from costmodel.features.nest import Nest
 from costmodel.features.statement import statements
 from search_space import workloads
@@ -21,7 +21,7 @@ from search_space.ir.expr import const, variables
 from search_space.ir.stmt import For, Intrinsic, LoopProgram, Stmt, children
 from search_space.ir.tape import Tape
 from search_space.lower.borders import borders, present, trimmed
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.interpreter import evaluate, interpret
@@ -42,7 +42,7 @@ def programs(workload: Workload, count: int, seed: int = 0, hardware: Hardware =
     for sketch in generate(workload, hardware, ["direct"]).sketches:
         choices = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
         legal = choices[sketch.legal(choices)][:count]
-        found += [program_of(workload, "direct", sketch.trace(row)) for row in legal]
+        found += [make_program(workload, "direct", sketch.trace(row)) for row in legal]
     return [program for program in found if borders(program)]
 
 
@@ -124,7 +124,7 @@ def test_estimates_count_what_is_made(stride: int, kernel: int) -> None:
                 assert not statement.inside
                 continue
             nest = Nest(statement, Columns(Tape(), (), loops=True))
-            share = made(nest).number
+            share = executed_share(nest).number
             assert share is not None
             shares.add(round(share, 3))
             if all(loop.extent.is_const for loop in statement.loops) and _divides(program):

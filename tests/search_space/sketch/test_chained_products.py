@@ -14,7 +14,7 @@ from autotune.graph.ops import find
 from search_space import te
 from search_space.ir.stmt import For, Intrinsic, walk_stmt
 from search_space.schedule.steps import Relayout
-from search_space.space import SearchSpace, Sketch, concrete, generate, program_of
+from search_space.space import SearchSpace, Sketch, concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -36,7 +36,7 @@ def attention(*extents: int, added: tuple[int, ...] | None = None, dtype: str = 
     return Workload.of([*inputs, find("attention").expression({"weights": dtype}, inputs)])
 
 
-def chain_of(workload: Workload, target: str = "cpu") -> Sketch:
+def find_chain(workload: Workload, target: str = "cpu") -> Sketch:
     space: SearchSpace = generate(workload, registry.get(target).hardware)
     assert not space.refused
     (sketch,) = space.sketches
@@ -51,9 +51,9 @@ def test_any_extents_have_a_chain_that_computes_the_reference(
     dtype: str, m: int, n: int, k: int, d: int, batch: int, added: bool, seed: int
 ) -> None:
     workload = attention(batch, m, n, k, d, added=(m, n) if added else None, dtype=dtype)
-    sketch = chain_of(workload)
+    sketch = find_chain(workload)
     row = candidates.legal(sketch, 1, seed)[0]
-    program = program_of(workload, sketch.algorithm, sketch.trace(row))
+    program = make_program(workload, sketch.algorithm, sketch.trace(row))
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
     check(workload, run_program(on, program, inputs)[0], inputs)
     loops = [s for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "parallel"]
@@ -63,22 +63,22 @@ def test_any_extents_have_a_chain_that_computes_the_reference(
 @pytest.mark.parametrize("target", ["cpu:haswell", "cpu:znver4"])
 def test_a_candidate_is_the_same_lowered_either_way(target: str) -> None:
     workload = attention(2, 7, 19, 3, 5)
-    sketch = chain_of(workload, target)
+    sketch = find_chain(workload, target)
     inputs = workload.make_inputs(1)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     (row,) = candidates.legal(sketch, 1, 3)
-    for program in (program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))):
+    for program in (make_program(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))):
         check(workload, interpret(program, named)[workload.output.name], inputs)
 
 
 @pytest.mark.parametrize("keys", [18, 19, 32])
 def test_products_in_bfloat16_are_instructions(keys: int) -> None:
     workload = attention(2, 7, keys, 4, 5, dtype="bfloat16")
-    sketch = chain_of(workload, "cpu:znver4")
+    sketch = find_chain(workload, "cpu:znver4")
     inputs = workload.make_inputs(1)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     (row,) = candidates.legal(sketch, 1, 3)
-    for program in (program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))):
+    for program in (make_program(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))):
         dots = [s for s in walk_stmt(program.body) if isinstance(s, Intrinsic)]
         assert {s.output.buffer for s in dots} == {"scores.local", "weighted"}
         check(workload, interpret(program, named)[workload.output.name], inputs)
@@ -86,7 +86,7 @@ def test_products_in_bfloat16_are_instructions(keys: int) -> None:
 
 def test_rows_of_scores_that_crowd_lie_apart() -> None:
     def spread(keys: int) -> set[str]:
-        return {s.stage for s in chain_of(attention(1, 64, keys, 8, 16)).steps.steps if isinstance(s, Relayout)}
+        return {s.stage for s in find_chain(attention(1, 64, keys, 8, 16)).steps.steps if isinstance(s, Relayout)}
 
     assert spread(4096) == {"scores", "exponent"}
     assert spread(1500) == set()
@@ -117,6 +117,6 @@ def test_chains_are_of_activations_and_by_rows(workload: Callable[[], Workload],
     space = generate(made, registry.get("cpu").hardware)
     assert all(s.name.endswith("chain") is chained for s in space.sketches)
     sketch = space.sketches[0]
-    program = program_of(made, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1)[0]))
+    program = make_program(made, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1)[0]))
     on, inputs = registry.get("cpu"), [np.asarray(x) for x in made.make_inputs(0)]
     check(made, run_program(on, program, inputs)[0], inputs)

@@ -16,13 +16,13 @@ from search_space import te, te_json, workloads
 from search_space.hardware import Hardware
 from search_space.ir.verify import verify
 from search_space.machines.cpu.elementwise import Elementwise
-from search_space.machines.registry import register_rule, rules_of
+from search_space.machines.registry import get_rules, register_rule
 from search_space.operators import OPERATORS
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Tensorize
 from search_space.sketch.base import Draft, SketchRule
-from search_space.space import SearchSpace, algorithms_on, generate, program_of
+from search_space.space import SearchSpace, algorithms_on, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -30,7 +30,7 @@ from tests.native import run_program
 from tests.properties.running import examples
 from tests.search_space.operators.test_definitions import check
 from tests.search_space.sketch.random_definitions import PRODUCTS, Random
-from tests.search_space.sketch.random_workloads import DRAWN, any_of
+from tests.search_space.sketch.random_workloads import DRAWN, make_random_workload
 
 TARGETS = ("cpu:haswell", "cpu:znver4", "cpu:sapphirerapids", "cuda:sm_80", "cuda:sm_90a")
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -44,7 +44,7 @@ def schedulable(workload: Workload, target: str) -> SearchSpace:
     require_legal(space)
     rng = np.random.default_rng(list(workload.key.encode()))
     sketch = space.sketches[rng.integers(len(space.sketches))]
-    verify(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1)[0])))
+    verify(make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1)[0])))
     return space
 
 
@@ -57,7 +57,7 @@ def compute(workload: Workload, target: str, seed: int) -> None:
     sketch = space.sketches[seed % len(space.sketches)]
     row = candidates.legal(sketch, 1, seed)[0]
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
-    program = program_of(workload, sketch.algorithm, sketch.trace(row))
+    program = make_program(workload, sketch.algorithm, sketch.trace(row))
     program = program if space.hardware.gpu is None else candidates.plain(program)
     check(workload, run_program(on, program, inputs)[0], inputs, sketch.algorithm)
 
@@ -178,7 +178,7 @@ def test_every_operator_is_drawn() -> None:
 @given(seed=SEEDS)
 def test_every_workload_of_an_operator_has_schedules(operator: str, seed: int) -> None:
     targets = (*TARGETS, *(["vta"] if operator.endswith("_blocked") else []))
-    schedulable(any_of(operator, seed), targets[seed % len(targets)])
+    schedulable(make_random_workload(operator, seed), targets[seed % len(targets)])
 
 
 @settings(max_examples=examples(30), **OPTIONS)
@@ -192,7 +192,7 @@ def test_every_definition_has_schedules(target: str, seed: int) -> None:
 @given(seed=SEEDS, operator=st.sampled_from(sorted(DRAWN)))
 @example(seed=298, operator="conv2d")  # an algorithm that rounds what it multiplies
 def test_schedules_of_random_workloads_compute_the_reference(target: str, seed: int, operator: str) -> None:
-    compute(any_of(operator, seed), target, seed)
+    compute(make_random_workload(operator, seed), target, seed)
 
 
 # ---------------------------------------------------------------------- where there is none
@@ -216,10 +216,10 @@ class Broken(SketchRule):
 
 @pytest.fixture
 def broken(request: pytest.FixtureRequest) -> Any:
-    before = list(rules_of("cpu"))
+    before = list(get_rules("cpu"))
     register_rule(Broken(request.param))
     yield request.param
-    rules_of("cpu")[:] = before
+    get_rules("cpu")[:] = before
 
 
 @pytest.mark.parametrize("broken", [False], indirect=True)

@@ -13,7 +13,7 @@ from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, walk_stm
 from search_space.lower.memories import is_nest
 from search_space.machines.accelerator.tiling import tile_sizes
 from search_space.sketch.tables import MAX_WASTE, ceildiv
-from search_space.space import Sketch, concrete, generate, program_of
+from search_space.space import Sketch, concrete, generate, make_program
 from search_space.workloads import Workload
 from tests.interpreter import interpret
 
@@ -56,7 +56,7 @@ def drawn(sketch: Sketch, count: int, seed: int = 0) -> np.ndarray:
     return np.stack([rng.integers(len(group.table), size=count) for group in sketch.groups], 1).astype(np.int32)
 
 
-def held(program: LoopProgram) -> dict[str, int]:
+def memory_bytes(program: LoopProgram) -> dict[str, int]:
     """Bytes of each memory that a concrete program takes: every buffer, once for each virtual thread around it."""
     bytes_: dict[str, int] = {}
 
@@ -96,7 +96,7 @@ def test_candidates_mean_the_reference_and_are_lowered_either_way(workload: Work
     for sketch in found:
         rows = drawn(sketch, 300)
         row = rows[sketch.legal(rows)][0]
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         assert str(program) == str(replace(concrete(sketch, sketch.values(row)), constraints=()))
         assert any(isinstance(node, Intrinsic) for node in walk_stmt(program.body))
         np.testing.assert_array_equal(interpret(program, named)[workload.output.name], workload.reference(*inputs))
@@ -109,8 +109,8 @@ def test_limits_are_what_programs_take() -> None:
     for sketch in generate(workload, hardware).sketches:
         rows = drawn(sketch, 20)
         for row, legal in zip(rows, sketch.legal(rows), strict=True):
-            program = program_of(workload, sketch.algorithm, sketch.trace(row))
-            taken = held(program)
+            program = make_program(workload, sketch.algorithm, sketch.trace(row))
+            taken = memory_bytes(program)
             over = {f"{scope} memory" for scope, size in taken.items() if size > CAPACITIES[scope]}
             over |= {"instructions"} if nests(program.body) > NESTS else set()
             named = set(sketch.violations(row[None]))
@@ -146,7 +146,7 @@ def test_few_numbers_stay_for_all_tiles() -> None:
     workload, hardware = CASES[0]
     sketch = generate(workload, hardware).sketches[0]
     rows = drawn(sketch, 300)
-    lines = str(program_of(workload, "direct", sketch.trace(rows[sketch.legal(rows)][0]))).splitlines()
+    lines = str(make_program(workload, "direct", sketch.trace(rows[sketch.legal(rows)][0]))).splitlines()
     bias = next(i for i, line in enumerate(lines) if "alloc bias.accumulator" in line)
     threads = [i for i, line in enumerate(lines) if line.strip().startswith("vthread")]
     assert all(bias < i for i in threads)

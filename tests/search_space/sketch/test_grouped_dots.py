@@ -13,7 +13,7 @@ from search_space import te, workloads
 from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, VNNI_DOT, VNNI_LANE_DOT
 from search_space.ir.stmt import Intrinsic, LoopProgram, walk_stmt
 from search_space.lower import lower
-from search_space.space import concrete, generate, program_of
+from search_space.space import concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError
@@ -29,9 +29,9 @@ ZEN = registry.get("cpu:znver4").hardware
 CPU = registry.get("cpu")
 
 
-def grouped(groups: int, depth: int, made: int, dtype: str = "bfloat16", **more: Any) -> Workload:
-    """A small convolution in groups that make `made` channels of `depth` each."""
-    channels = {"in_channels": groups * depth, "out_channels": groups * made, "groups": groups}
+def grouped(groups: int, depth: int, out_channels: int, dtype: str = "bfloat16", **more: Any) -> Workload:
+    """A small convolution in groups that make `out_channels` channels of `depth` each."""
+    channels = {"in_channels": groups * depth, "out_channels": groups * out_channels, "groups": groups}
     window = {"height": 4, "width": 5, "kernel": 3, "padding": 1, "bias": True}
     return workloads.conv2d(**{**window, **channels, "dtype": dtype, **more})
 
@@ -51,10 +51,10 @@ def dots(program: LoopProgram) -> set[str]:
 )
 @settings(max_examples=examples(8), **OPTIONS)
 def test_any_groups_compute_the_reference(
-    dtype: str, vectors: int, depth: int, made: int, stride: int, padding: int, seed: int
+    dtype: str, vectors: int, depth: int, out_channels: int, stride: int, padding: int, seed: int
 ) -> None:
-    groups = 16 * vectors // math.gcd(16, made)  # whole vectors of channels
-    workload = grouped(groups, depth, made, dtype, stride=stride, padding=padding)
+    groups = 16 * vectors // math.gcd(16, out_channels)  # whole vectors of channels
+    workload = grouped(groups, depth, out_channels, dtype, stride=stride, padding=padding)
     space, inputs = generate(workload, ZEN, ["direct"]), workload.make_inputs(seed)
     assert not space.refused
     # A tile of padding may have no whole vectors in any candidate of its sketch.
@@ -62,16 +62,18 @@ def test_any_groups_compute_the_reference(
     assert sketches
     sketch = sketches[seed % len(sketches)]
     for row in candidates.legal(sketch, 1, seed):
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         if not dots(program) or {BF16_DOT.feature, VNNI_DOT.feature} <= set(CPU.hardware.features):
             check(workload, run_program(CPU, program, inputs)[0], inputs)
 
 
 @pytest.mark.parametrize(
-    ("groups", "depth", "made", "dtype"), [(8, 4, 4, "bfloat16"), (4, 4, 12, "int8"), (2, 2, 16, "bfloat16")], ids=str
+    ("groups", "depth", "out_channels", "dtype"),
+    [(8, 4, 4, "bfloat16"), (4, 4, 12, "int8"), (2, 2, 16, "bfloat16")],
+    ids=str,
 )
-def test_a_candidate_is_the_same_lowered_either_way(groups: int, depth: int, made: int, dtype: str) -> None:
-    workload = grouped(groups, depth, made, dtype, height=2, width=3, kernel=(1, 3), padding=(0, 1))
+def test_a_candidate_is_the_same_lowered_either_way(groups: int, depth: int, out_channels: int, dtype: str) -> None:
+    workload = grouped(groups, depth, out_channels, dtype, height=2, width=3, kernel=(1, 3), padding=(0, 1))
     inputs = workload.make_inputs(1)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     space = generate(workload, ZEN, ["direct"])
@@ -79,13 +81,13 @@ def test_a_candidate_is_the_same_lowered_either_way(groups: int, depth: int, mad
         (row,) = candidates.legal(sketch, 1, 3)
         trace = sketch.trace(row)
         again = type(trace).from_json(trace.to_json())
-        for program in (program_of(workload, sketch.algorithm, again), concrete(sketch, sketch.values(row))):
+        for program in (make_program(workload, sketch.algorithm, again), concrete(sketch, sketch.values(row))):
             assert dots(program)
             check(workload, interpret(program, named)[program.outputs[0]], inputs)
 
 
 @pytest.mark.parametrize(
-    ("groups", "depth", "made", "dtype", "name"),
+    ("groups", "depth", "out_channels", "dtype", "name"),
     [
         (32, 4, 4, "bfloat16", BF16_LANE_DOT.name),
         (32, 8, 8, "bfloat16", BF16_LANE_DOT.name),
@@ -103,19 +105,21 @@ def test_a_candidate_is_the_same_lowered_either_way(groups: int, depth: int, mad
         (32, 4, 4, "float32", None),
     ],
 )
-def test_what_is_computed_by_dot_products(groups: int, depth: int, made: int, dtype: str, name: str | None) -> None:
-    workload = grouped(groups, depth, made, dtype)
+def test_what_is_computed_by_dot_products(
+    groups: int, depth: int, out_channels: int, dtype: str, name: str | None
+) -> None:
+    workload = grouped(groups, depth, out_channels, dtype)
     found = [dots(sketch.program) for sketch in generate(workload, ZEN, ["direct"]).sketches]
     assert found and all(names == ({name} if name else set()) for names in found)
     without = generate(workload, registry.get("cpu:haswell").hardware, ["direct"]).sketches
     assert without and not any(dots(sketch.program) for sketch in without)
 
 
-@pytest.mark.parametrize(("groups", "depth", "made"), [(32, 4, 4), (4, 24, 24), (16, 2, 1)], ids=str)
-def test_nothing_is_gathered(groups: int, depth: int, made: int) -> None:
-    workload = grouped(groups, depth, made)
+@pytest.mark.parametrize(("groups", "depth", "out_channels"), [(32, 4, 4), (4, 24, 24), (16, 2, 1)], ids=str)
+def test_nothing_is_gathered(groups: int, depth: int, out_channels: int) -> None:
+    workload = grouped(groups, depth, out_channels)
     for sketch in generate(workload, ZEN, ["direct"]).sketches[::5]:
-        program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+        program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
         text = registry.get("cpu:znver4").build(program).llvm_ir
         assert "dpbf16ps" in text and "masked.gather" not in text
 

@@ -12,7 +12,7 @@ from search_space import workloads
 from search_space.intrinsics import BF16_DOT
 from search_space.ir.stmt import Intrinsic, LoopProgram, walk_stmt
 from search_space.schedule.steps import Interleave
-from search_space.space import SearchSpace, concrete, generate, program_of
+from search_space.space import SearchSpace, concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -50,7 +50,7 @@ def test_any_extents_compute_the_reference(m: int, n: int, k: int, batch: int, s
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
     for space in spaces(workload):
         for sketch in space.sketches:
-            program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
+            program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
             if dots(program) and BF16_DOT.feature not in on.hardware.features:
                 continue
             check(workload, run_program(on, program, inputs)[0], inputs)
@@ -67,7 +67,7 @@ def test_a_candidate_is_the_same_lowered_either_way(extents: tuple[int, int, int
         (row,) = candidates.legal(sketch, 1, 3)
         trace = sketch.trace(row)
         again = type(trace).from_json(trace.to_json())
-        for program in (program_of(workload, sketch.algorithm, again), concrete(sketch, sketch.values(row))):
+        for program in (make_program(workload, sketch.algorithm, again), concrete(sketch, sketch.values(row))):
             check(workload, interpret(program, named)[program.outputs[0]], inputs)
 
 

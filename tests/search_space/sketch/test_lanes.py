@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -49,7 +49,7 @@ def widths(program: LoopProgram) -> set[int]:
 
 def programs(workload: Workload, hardware: Any = ZEN, seed: int = 0) -> list[LoopProgram]:
     sketches = generate(workload, hardware).sketches
-    return [program_of(workload, s.algorithm, s.trace(candidates.legal(s, 1, seed)[0])) for s in sketches]
+    return [make_program(workload, s.algorithm, s.trace(candidates.legal(s, 1, seed)[0])) for s in sketches]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_padding_moves_whole_registers_the_last_of_which_may_begin_earlier(
     sketches = [s for s in generate(workload, ZEN, ["direct"]).sketches if s.name.endswith("pad_root")]
     inputs = workload.make_inputs(channels)
     for sketch in sketches:
-        program = program_of(workload, "direct", sketch.trace(candidates.legal(sketch, 1, channels)[0]))
+        program = make_program(workload, "direct", sketch.trace(candidates.legal(sketch, 1, channels)[0]))
         copies = [s for s in walk_stmt(program.body) if isinstance(s, For) and s.var.startswith("pad.")]
         assert {int(s.extent.value) for s in copies if s.kind == "vectorize"} == {lanes}
         if set(ZEN.features) <= set(on.hardware.features):

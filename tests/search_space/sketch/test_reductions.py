@@ -13,7 +13,7 @@ from search_space import te, workloads
 from search_space.hardware import Hardware
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
 from search_space.operators.reduction import REDUCERS
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(Healt
 def compute(workload: Workload, sketch: Sketch, seed: int = 0) -> None:
     """A random candidate is the reference, on this host."""
     target, inputs = registry.get("cpu"), workload.make_inputs(seed)
-    program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
+    program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
     check(workload, run_program(target, program, inputs)[0], inputs)
 
 
@@ -97,8 +97,8 @@ def test_a_variance_over_batch_and_planes_keeps_its_mean_in_the_row() -> None:
     x = te.placeholder((3, 5, 4, 9), name="x")
     axes = [[te.reduce_axis((0, extent), name) for extent, name in ((3, "n"), (4, "h"), (9, "w"))] for _ in range(2)]
 
-    def at(c: Any, place: int) -> Any:
-        n, h, w = axes[place]
+    def at(c: Any, index: int) -> Any:
+        n, h, w = axes[index]
         return x[n, c, h, w]
 
     total = te.compute((5,), lambda c: te.sum(at(c, 0), axis=axes[0]), name="total")
@@ -118,5 +118,5 @@ def test_infinities_are_greatest_where_rows_are_no_multiple_of_vectors() -> None
     data[:] = -np.inf
     for sketch in generate(workload, registry.get("cpu").hardware).sketches:
         target = registry.get("cpu")
-        program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+        program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
         assert (run_program(target, program, [data])[0] == -np.inf).all()

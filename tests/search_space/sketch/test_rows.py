@@ -15,7 +15,7 @@ from search_space import te, workloads
 from search_space.hardware import Hardware
 from search_space.ir.stmt import For, Store, walk_stmt
 from search_space.lower.peeling import peeled
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
@@ -68,7 +68,7 @@ def sketches(kind: str, rows: int, length: int, hardware: Hardware | None = None
 def computed(workload: Workload, sketch: Sketch, arrays: list[Array], seed: int) -> Array:
     """The output of a random candidate on this host, by two threads."""
     target = registry.get("cpu")
-    program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
+    program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
     return run_program(target, program, arrays, 2)[0]
 
 
@@ -147,14 +147,14 @@ def test_what_there_is_one_of_in_each_row_is_computed_in_vectors_of_rows() -> No
 def test_lines_of_the_output_are_asked_for_while_exponents_are_computed(variant: str, length: int) -> None:
     workload, found = sketches("softmax", 1024, length, registry.get("cpu:znver4").hardware)
     (sketch,) = (sketch for sketch in found if sketch.name.endswith(f":{variant}"))
-    program = peeled(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+    program = peeled(make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
     ((buffer, ahead),) = outputs_ahead(program).items()
     assert (buffer, ahead.output) == ("exponent", "softmax")
 
 
 def test_nothing_is_asked_for_of_what_is_read_twice() -> None:
     workload, (sketch, *_) = sketches("layer_norm", 64, 40)
-    assert not outputs_ahead(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+    assert not outputs_ahead(make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
 
 
 @pytest.mark.parametrize("length", [40, 64])
@@ -162,7 +162,7 @@ def test_nothing_is_asked_for_of_what_is_read_twice() -> None:
 def test_lines_of_an_output_that_caches_do_not_hold_are_asked_for_beside_the_last_sum(kind: str, length: int) -> None:
     workload, found = sketches(kind, 64, length)
     for sketch in found:
-        program = peeled(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+        program = peeled(make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
         assert not outputs_beside(program, 4 * 64 * length)
         beside = outputs_beside(program, 4 * 64 * length - 1)
         sums = [s for s in walk_stmt(program.body) if isinstance(s, Store) and id(s) in beside]
@@ -173,5 +173,5 @@ def test_lines_of_an_output_that_caches_do_not_hold_are_asked_for_beside_the_las
 def test_sums_that_no_output_is_made_beside_ask_for_nothing() -> None:
     for kind in ("softmax", "sum"):
         workload, (sketch, *_) = sketches(kind, 64, 40)
-        program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+        program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
         assert not outputs_beside(peeled(program), 0)

@@ -12,7 +12,7 @@ from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.ir.expr import var
 from search_space.ir.stmt import Allocate, walk_stmt
-from search_space.machines.registry import register_rule, rules_of
+from search_space.machines.registry import get_rules, register_rule
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import (
@@ -24,7 +24,7 @@ from search_space.sketch.tables import (
     reduce_tiles,
     vector_tiles,
 )
-from search_space.space import concrete, generate, program_of
+from search_space.space import concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune import fakes
@@ -81,7 +81,7 @@ def test_substitution_agrees_with_lowering_the_concrete_trace(name: str, hardwar
     target, rng = registry.get("cpu"), np.random.default_rng(2)
     for sketch in generate(workload, hardware).sketches[::3]:
         for choice in draw(sketch, rng, 2):
-            lowered = program_of(workload, sketch.algorithm, sketch.trace(choice))
+            lowered = make_program(workload, sketch.algorithm, sketch.trace(choice))
             replaced = concrete(sketch, sketch.values(choice))
             assert sizes(lowered) == sizes(replaced)
             results = [target.load(target.build(p)).bind(inputs).run().copy() for p in (lowered, replaced)]
@@ -100,7 +100,7 @@ def test_traces_replay_from_json(hardware: Hardware) -> None:
     trace = sketch.trace(choice)
     again = Trace.from_json(trace.to_json())
     assert again == trace and again.key == trace.key
-    assert str(program_of(workload, "direct", again)) == str(program_of(workload, "direct", trace))
+    assert str(make_program(workload, "direct", again)) == str(make_program(workload, "direct", trace))
 
 
 def test_legality_is_the_register_limit(hardware: Hardware) -> None:
@@ -145,14 +145,14 @@ def test_a_rule_of_ones_own_is_used(hardware: Hardware) -> None:
         def apply(self, draft: Draft, stage, hardware: Hardware) -> list[Draft]:
             return [draft.variant("nothing").finish(stage.name)]
 
-    before = list(rules_of("cpu"))
+    before = list(get_rules("cpu"))
     try:
         register_rule(Nothing())
         assert [s.name for s in generate(SMALL["dense"], hardware, ["direct"]).sketches] == ["direct:nothing"]
         with pytest.raises(ValueError, match="`before` must be one of"):
             register_rule(Nothing(), before="no_such_rule")
     finally:
-        rules_of("cpu")[:] = before
+        get_rules("cpu")[:] = before
 
 
 def test_a_rule_of_ones_own_that_decides_nothing_is_named(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +165,7 @@ def test_a_rule_of_ones_own_that_decides_nothing_is_named(hardware: Hardware, ca
         def apply(self, draft: Draft, stage, hardware: Hardware) -> list[Draft]:
             return [draft.variant("rows").finish(stage.name)]
 
-    before = list(rules_of("cpu"))
+    before = list(get_rules("cpu"))
     try:
         register_rule(Rows())
         assert generate(SMALL["dense"], hardware).unmatched == ("rows",)
@@ -174,7 +174,7 @@ def test_a_rule_of_ones_own_that_decides_nothing_is_named(hardware: Hardware, ca
         (said,) = [record.getMessage() for record in caplog.records if "sketch rule" in record.getMessage()]
         assert said.startswith("sketch rule 'rows' decides no stage of dense(")
     finally:
-        rules_of("cpu")[:] = before
+        get_rules("cpu")[:] = before
     assert generate(SMALL["dense"], hardware).unmatched == ()  # those of the project say nothing
 
 
@@ -210,7 +210,7 @@ def test_the_dot_product_runs_along_what_lies_in_memory(hardware: Hardware) -> N
         assert step.intrinsic == "vnni_dot_16x4"
     data, weight = first.make_inputs(0)
     sketch = generate(first, with_it, ["direct"]).sketches[0]
-    program = program_of(first, "direct", sketch.trace([0] * len(sketch.groups)))
+    program = make_program(first, "direct", sketch.trace([0] * len(sketch.groups)))
     names = [s.name for s in first.inputs]
     found = interpret(program, dict(zip(names, (data, weight), strict=True)))[first.output.name]
     np.testing.assert_array_equal(found, first.reference(data, weight))

@@ -12,7 +12,7 @@ from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.schedule.opened import exchanged
 from search_space.schedule.trace import Trace
-from search_space.space import Sketch, concrete, generate, program_of
+from search_space.space import Sketch, concrete, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.golden.cases import HARDWARE
@@ -60,7 +60,7 @@ def test_tiles_by_columns_compute_the_reference(workload: Workload) -> None:
     assert sketches
     for sketch in sketches:
         for place, row in enumerate(candidates.legal(sketch, 3, 1)):
-            program = program_of(workload, sketch.algorithm, Trace.from_json(sketch.trace(row).to_json()))
+            program = make_program(workload, sketch.algorithm, Trace.from_json(sketch.trace(row).to_json()))
             check(workload, target.load(target.build(program)).bind(inputs).run(2), inputs)
             if place == 0:
                 check(workload, interpret(concrete(sketch, sketch.values(row)), named)[workload.output.name], inputs)
@@ -75,6 +75,6 @@ def test_the_estimate_knows_what_each_order_reads_again(tile: int, faster: str) 
     by_column = sketch.steps.substitute({name: sizes[name.rpartition(".")[2]] for name in sketch.columns})
     by_row = exchanged(by_column)
     assert by_row is not None
-    programs = [program_of(workload, sketch.algorithm, trace) for trace in (by_row, by_column)]
+    programs = [make_program(workload, sketch.algorithm, trace) for trace in (by_row, by_column)]
     first, second = (float(FeatureExtractor(p, (), hardware, True).roofline(np.empty((0, 1)))[0]) for p in programs)
     assert first < 0.95 * second if faster == "rows" else second < 0.95 * first

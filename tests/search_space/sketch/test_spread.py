@@ -17,7 +17,7 @@ from search_space.ir.stmt import Allocate, Buffer, walk_stmt
 from search_space.machines.cpu.spread import LINE, rows_held
 from search_space.schedule.steps import Relayout
 from search_space.schedule.trace import Trace
-from search_space.space import SearchSpace, generate, program_of
+from search_space.space import SearchSpace, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.costmodel.programs import HARDWARE
@@ -112,8 +112,8 @@ def test_what_windows_read_that_overlap_may_be_copied(workload: Workload, copied
     assert all(bool(stages) == ("copy" in name) for name, stages in named.items())
 
 
-def padded_buffer(space: SearchSpace, place: int, choice: np.ndarray) -> Buffer:
-    program = space.program(Candidate(place, tuple(choice)))
+def padded_buffer(space: SearchSpace, index: int, choice: np.ndarray) -> Buffer:
+    program = space.program(Candidate(index, tuple(choice)))
     return next(s.buffer for s in walk_stmt(program.body) if isinstance(s, Allocate) and s.buffer.name == "pad")
 
 
@@ -151,7 +151,7 @@ def test_spreading_changes_no_bit(algorithm: str, padding: int) -> None:
         for choice in draw(sketch, rng, 1):
             trace = Trace.from_json(sketch.trace(choice).to_json())
             found, before = (
-                target.load(target.build(program_of(workload, algorithm, t))).bind(inputs, fenced=True)
+                target.load(target.build(make_program(workload, algorithm, t))).bind(inputs, fenced=True)
                 for t in (trace, unspread(trace))
             )
             np.testing.assert_array_equal(found.run(), before.run())

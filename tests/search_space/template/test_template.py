@@ -14,9 +14,9 @@ from search_space import te, workloads
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import For, walk_stmt
 from search_space.schedule.errors import ScheduleError
-from search_space.space import concrete, program_of
+from search_space.space import concrete, make_program
 from search_space.template import TEMPLATES, Config, get, template
-from search_space.template.knobs import kinds_of, orders_of, split_rows
+from search_space.template.knobs import list_orders, loop_kinds, split_rows
 from targets import registry
 from tests.interpreter import interpret
 from tests.native import run_program
@@ -60,7 +60,7 @@ def draw(sketch, rng, count):
 
 def computed(space, sketch, choice, inputs):
     """Interprets a candidate and returns its output."""
-    program = program_of(space.workload, sketch.algorithm, sketch.trace(choice))
+    program = make_program(space.workload, sketch.algorithm, sketch.trace(choice))
     names = [spec.name for spec in space.workload.inputs]
     return interpret(program, dict(zip(names, inputs, strict=True)))[space.workload.output.name]
 
@@ -85,9 +85,9 @@ def test_numbers_are_groups_and_choices_are_sketches():
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 7), st.integers(0, 7), st.integers(0, 1 << 30))
-def test_every_candidate_computes_the_product(m, n, k, place, seed):
+def test_every_candidate_computes_the_product(m, n, k, index, seed):
     space = matmul(m, n, k).space(CPU)
-    sketch = space.sketches[place % len(space.sketches)]
+    sketch = space.sketches[index % len(space.sketches)]
     rng = np.random.default_rng(seed)
     inputs = [rng.standard_normal(spec.shape, np.float32) for spec in space.workload.inputs]
     (choice,) = draw(sketch, rng, 1)
@@ -131,7 +131,7 @@ def test_the_library_computes_the_reference_in_every_sketch(case):
     assert len(space.sketches) == {"3x3": 8, "strided": 4, "vta": 2}[case]
     for sketch in space.sketches:
         for choice in draw(sketch, rng, 1):
-            program = program_of(workload, sketch.algorithm, sketch.trace(choice))
+            program = make_program(workload, sketch.algorithm, sketch.trace(choice))
             found = run_program(target, program, inputs)[0]
             np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol, err_msg=sketch.name)
 
@@ -322,13 +322,13 @@ def test_a_filter_is_asked_of_every_row():
 
 
 def test_policies_of_orders_and_annotations():
-    assert len(orders_of("o", "abc", "all", None)) == 6
-    assert orders_of("o", "abc", "identity", None) == [(0, 1, 2)]
-    assert orders_of("o", ["a", "b"], "all", [["b", "a"], [0, 1]]) == [(1, 0), (0, 1)]
-    assert kinds_of("a", 2, "vec") == [("", "vectorize")]
-    assert kinds_of("a", 2, "try_unroll") == [("", ""), ("", "unroll"), ("unroll", "unroll")]
-    assert kinds_of("a", 2, "try_unroll_vec")[3:] == [("", "vectorize"), ("unroll", "vectorize")]
-    assert kinds_of("a", 0, "try_unroll_vec") == [()]
+    assert len(list_orders("o", "abc", "all", None)) == 6
+    assert list_orders("o", "abc", "identity", None) == [(0, 1, 2)]
+    assert list_orders("o", ["a", "b"], "all", [["b", "a"], [0, 1]]) == [(1, 0), (0, 1)]
+    assert loop_kinds("a", 2, "vec") == [("", "vectorize")]
+    assert loop_kinds("a", 2, "try_unroll") == [("", ""), ("", "unroll"), ("unroll", "unroll")]
+    assert loop_kinds("a", 2, "try_unroll_vec")[3:] == [("", "vectorize"), ("unroll", "vectorize")]
+    assert loop_kinds("a", 0, "try_unroll_vec") == [()]
 
 
 def test_the_page_on_templates_holds():

@@ -23,18 +23,18 @@ from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import initial_state
 from search_space.schedule.trace import Trace
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.c.compiler import Compiler
 from targets.c.emit import MOST_WRITTEN
 from targets.c.names import Names
-from targets.c.source import Source, source_of
+from targets.c.source import Source, make_source
 from targets.c.target import CTarget, get_target
 from targets.c.values import float_literal
 from tests.golden.cases import HARDWARE as VNNI
-from tests.golden.cases import program, sketch_of
+from tests.golden.cases import find_sketch, program
 from tests.gpu import candidates
 from tests.native import run_module
 from tests.properties.running import MOST_STORES, compiled, examples, same, stores
@@ -62,7 +62,7 @@ def test_random_programs_are_what_the_interpreter_says(name: str, dtype: str, da
     except ScheduleError:
         assume(False)
     assume(stores(program.body) <= MOST_STORES)
-    note(source_of(program, "kernel").whole)
+    note(make_source(program, "kernel").text)
     for output, found in compiled(target(), program, arrays).items():
         same(found, wanted[output], program.buffers[output].dtype, "kernel")
 
@@ -92,7 +92,7 @@ def test_automatic_arrays_are_aligned_in_what_is_built_and_what_is_exported(tmp_
     for text in (Source.of(module).library, (tmp_path / "layer.c").read_text()):
         assert re.search(r"^ +AUTOTUNE_LOCAL int64_t B_local\[6\];", text, re.MULTILINE)
         assert "#define AUTOTUNE_LOCAL __attribute__((aligned(32)))" in text.partition("void kernel(")[0]
-    assert "AUTOTUNE_LOCAL" not in source_of(lower(start("scale", "int64")[0]), "kernel").whole
+    assert "AUTOTUNE_LOCAL" not in make_source(lower(start("scale", "int64")[0]), "kernel").text
 
 
 @pytest.mark.parametrize("variant", variants(), ids=" ".join)
@@ -109,7 +109,7 @@ def test_an_array_that_nobody_reads_costs_no_warning() -> None:
     schedule = te.create_schedule([z.op])
     schedule[y].set_scope("local")
     program = lower(schedule.state)
-    assert "(void)y;" in source_of(program, "kernel").whole
+    assert "(void)y;" in make_source(program, "kernel").text
     np.testing.assert_array_equal(compiled(target(), program, {"x": np.arange(6, dtype=np.int32)})["z"], np.arange(6))
 
 
@@ -120,7 +120,7 @@ def test_every_operator_means_its_reference(workload: Workload) -> None:
     space = generate(workload, target().hardware)
     sketches = [sketch for sketch in space.sketches if sketch.algorithm != "library"]
     sketch, row = next(candidates.some_legal(sketches, rng))
-    module = target().build(program_of(workload, sketch.algorithm, sketch.trace(row)))
+    module = target().build(make_program(workload, sketch.algorithm, sketch.trace(row)))
     check(workload, run_module(target(), module, inputs)[0], inputs)
 
 
@@ -215,7 +215,7 @@ def test_remainders_of_floats_are_those_of_numpy(name: str) -> None:
 
 # ------------------------------------------------------------------ the text
 def _source(name: str, workload: Workload, of: str) -> Source:
-    return source_of(program(workload, sketch_of(workload, of)), name)
+    return make_source(program(workload, find_sketch(workload, of)), name)
 
 
 CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=20, padding=1, bias=True, activation="relu")
@@ -223,7 +223,7 @@ CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=20, paddi
 
 def test_the_text_allocates_nothing_and_calls_only_what_stands_before() -> None:
     for of in ("direct:h.1>w.0>k.1/rh>rw>rc/pad_at_h.1", "winograd2:block/pad_inline"):
-        text = _source("kernel", CONV, of).whole
+        text = _source("kernel", CONV, of).text
         assert not re.search(r"alloc|\bfree\b|\bgoto\b|\bwhile\b|\bunion\b", text)
         defined: list[str] = []
         for line in text.splitlines():
@@ -239,11 +239,11 @@ def test_the_text_allocates_nothing_and_calls_only_what_stands_before() -> None:
 
 def test_the_same_program_is_the_same_text_whatever_was_made_before() -> None:
     program_text = (
-        "from tests.golden.cases import CASES, program, sketch_of;"
-        "from targets.c.source import source_of;{before}"
-        "w, of = CASES['conv2d']; print(source_of(program(w, sketch_of(w, of)), 'kernel').whole)"
+        "from tests.golden.cases import CASES, program, find_sketch;"
+        "from targets.c.source import make_source;{before}"
+        "w, of = CASES['conv2d']; print(make_source(program(w, find_sketch(w, of)), 'kernel').text)"
     )
-    before = ("", "w, of = CASES['softmax']; program(w, sketch_of(w, of));")
+    before = ("", "w, of = CASES['softmax']; program(w, find_sketch(w, of));")
     root = Path(__file__).parents[3]
     texts = {
         subprocess.run(
@@ -269,11 +269,11 @@ def test_long_unrolled_loops_stay_loops() -> None:
         out = te.compute(x.shape, lambda i: x[i] + 1, "out")  # noqa: B023  (called here and now)
         schedule = te.create_schedule([out.op])
         schedule[out].unroll(out.op.axis[0])
-        assert ("for (" in source_of(lower(schedule.state), "kernel").whole) is loops
+        assert ("for (" in make_source(lower(schedule.state), "kernel").text) is loops
 
 
 def test_exported_kernels_compile_alone(tmp_path: Path) -> None:
-    module = target().build(program(CONV, sketch_of(CONV, "winograd2:block/pad_inline")), "winograd")
+    module = target().build(program(CONV, find_sketch(CONV, "winograd2:block/pad_inline")), "winograd")
     assert target().export(module, tmp_path, "layer") == ["layer.c", "layer.h"]
     assert "winograd_workspace" in (tmp_path / "layer.h").read_text()
     for standard in ("c99", "c11"):
@@ -306,7 +306,7 @@ def test_what_is_no_compiler_is_refused(command: str) -> None:
 
 def test_instructions_are_refused() -> None:
     workload = workloads.matmul(4, 32, 8, dtype="int8")
-    loops = program(workload, sketch_of(workload, "direct:j.1>i.1/r"))
+    loops = program(workload, find_sketch(workload, "direct:j.1>i.1/r"))
     assert "avx512vnni" in VNNI.features
     with pytest.raises(BuildError, match="a program must be made of loops, buffers and stores, but got"):
         target().build(loops)

@@ -19,7 +19,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space.workloads import Workload
 from targets.c import network
 from targets.c.compiler import Compiler
@@ -54,7 +54,7 @@ int main(int count, char **arguments) {{
 
 @cache
 def chosen(workload: Workload) -> Schedule:
-    found = by_roofline(Task(workload.operator, workload), Settings(get_target("c")))
+    found = select_by_roofline(Task(workload.operator, workload), Settings(get_target("c")))
     return Schedule(found.algorithm, found.trace)
 
 
@@ -75,7 +75,7 @@ class Compiled:
     """A network with its weights in the source: its folder, an input, and the output that is wanted."""
 
     folder: Path
-    given: Any
+    weights: Any
     wanted: Any
 
 
@@ -83,7 +83,7 @@ class Compiled:
 def texts_are_compiled_once() -> Iterator[None]:
     """Networks of these tests have kernels in common: the same text by the same compiler is the same library."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "_made", cache(Compiler._made))
+        patch.setattr(Compiler, "_compile", cache(Compiler._compile))
         yield
 
 
@@ -100,15 +100,15 @@ def its_own(compiled: Compiled, tmp_path: Path) -> Compiled:
     return replace(compiled, folder=Path(shutil.copytree(compiled.folder, tmp_path / "network")))
 
 
-def called(folder: Path, name: str, given: Any, count: int, compile: list[str], run: list[str], by: bool) -> Any:
+def called(folder: Path, name: str, weights: Any, count: int, compile: list[str], run: list[str], by: bool) -> Any:
     """Compiles a program of nothing but the source and the header; returns what it prints, as float32."""
     passed = "weights, " if by else ""
     size = (folder / f"{name}.weights").stat().st_size
     declared = f"static float weights[{size // 4}];\n" if by else ""
     read = f'file = fopen("{name}.weights", "rb");\n  got += fread(weights, {size}U, 1U, file) - 1U;' if by else ""
-    main = MAIN.format(name=name, given=given.size, made=count, weights=declared, read=read, passed=passed)
+    main = MAIN.format(name=name, given=weights.size, made=count, weights=declared, read=read, passed=passed)
     (folder / "main.c").write_text(main)
-    (folder / "input").write_bytes(given.tobytes())
+    (folder / "input").write_bytes(weights.tobytes())
     command = [*compile, "-std=c99", "-O2", *WARNINGS, "-o", "program", "main.c", f"{name}.c", "-lm"]
     subprocess.run(command, cwd=folder, check=True)
     printed = subprocess.run([*run, "./program", "input"], cwd=folder, check=True, capture_output=True).stdout
@@ -116,7 +116,7 @@ def called(folder: Path, name: str, given: Any, count: int, compile: list[str], 
 
 
 def test_a_network_is_a_source_and_a_header(its_own: Compiled) -> None:
-    folder, given, wanted = its_own.folder, its_own.given, its_own.wanted
+    folder, given, wanted = its_own.folder, its_own.weights, its_own.wanted
     text = (folder / "residual.c").read_text()
     assert "alloc" not in text and "fopen" not in text and "_pack" not in text.replace("_packed", "")
     found = called(folder, "residual", given, wanted.size, ["cc"], [], False)
@@ -150,6 +150,6 @@ def test_a_network_runs_on_an_emulated_processor(its_own: Compiled) -> None:
     compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), rootfs.emulator()
     if compiler is None or emulator is None:
         pytest.skip("the cross compiler for ARM64 and qemu-user-static must be installed")
-    folder, given, wanted = its_own.folder, its_own.given, its_own.wanted
+    folder, given, wanted = its_own.folder, its_own.weights, its_own.wanted
     found = called(folder, "residual", given, wanted.size, [compiler, "-static"], [emulator], False)
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)

@@ -51,7 +51,7 @@ class Plain(Values):
             return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "-INFINITY"
         return f"{number.hex()}f"
 
-    def whole(self, op: str, a: str, b: str, dtype: str) -> str:
+    def integer_operation(self, op: str, a: str, b: str, dtype: str) -> str:
         return f"({self.TYPES[dtype]}){self.helper(op, a, b)}"
 
 

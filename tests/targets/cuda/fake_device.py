@@ -29,7 +29,7 @@ Kernels = Mapping[str, DeviceKernel]
 """Kernels by name."""
 
 
-def kernels_of(program: DeviceProgram) -> Kernels:
+def collect_kernels(program: DeviceProgram) -> Kernels:
     """Kernels of a program and of its prologues."""
     return {k.name: k for p in (*program.prologues, program) for k in p.kernels}
 
@@ -46,12 +46,12 @@ class RecordingTarget(CudaTarget):
         self.built: dict[str, Kernels] = {}
 
     def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
-        self._made = super().device_program(program, name)
-        return self._made
+        self._last_program = super().device_program(program, name)
+        return self._last_program
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         module = super().build(program, name)
-        self.built[hashlib.sha256(module.object_code).hexdigest()] = kernels_of(self._made)
+        self.built[hashlib.sha256(module.object_code).hexdigest()] = collect_kernels(self._last_program)
         return module
 
 
@@ -63,7 +63,7 @@ class FakeDevice:
     """Runs kernels of device programs.
 
     Args:
-        made: the program whose kernels all modules have, or what modules have by the digest of their machine code.
+        program: the program whose kernels all modules have, or what modules have by the digest of their machine code.
         arch: architecture of the GPU that it represents.
 
     Attributes:
@@ -76,9 +76,9 @@ class FakeDevice:
     l2_bytes = 1 << 10
     kernel_seconds = 1e-6
 
-    def __init__(self, made: DeviceProgram | Mapping[str, Kernels], arch: str = "sm_90") -> None:
+    def __init__(self, program: DeviceProgram | Mapping[str, Kernels], arch: str = "sm_90") -> None:
         self.arch = arch
-        self._made = made
+        self._program = program
         self._recording: list[Callable[[], None]] | None = None
         self.queue: list[str] = []
         self.live = 0
@@ -124,9 +124,9 @@ class FakeDevice:
 
     def kernel(self, module: bytes, name: str, dynamic_shared_bytes: int) -> DeviceKernel:
         assert name.encode() in module
-        if isinstance(self._made, DeviceProgram):
-            return kernels_of(self._made)[name]
-        return self._made[hashlib.sha256(module).hexdigest()][name]
+        if isinstance(self._program, DeviceProgram):
+            return collect_kernels(self._program)[name]
+        return self._program[hashlib.sha256(module).hexdigest()][name]
 
     def tensor_map(self, memory: NDArray[np.uint8], facts: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
         """The array's address, and what is told of it, of which `cuTensorMapEncodeTiled` asks as much."""

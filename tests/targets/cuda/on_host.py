@@ -371,9 +371,9 @@ def host_map(described: TensorMap, array: NDArray[np.generic]) -> NDArray[np.int
     return np.array([array.ctypes.data, len(strides), *sides[0], *sides[1], *sides[2]], np.int64)
 
 
-def _called(found: re.Match[str]) -> str:
+def _called(match: re.Match[str]) -> str:
     """An instruction for tensor cores as a call."""
-    left, right, *operands = found.groups()
+    left, right, *operands = match.groups()
     arguments = ", ".join(re.sub(r'"\+?\w"', "", each) for each in operands)
     return f"mma<{_TYPES[left]}, {_TYPES[right]}>({arguments});"
 

@@ -41,7 +41,9 @@ def at(name: str, *indices: Expr | int, dtype: str = "float32") -> Expr:
     return load(name, indices, dtype)
 
 
-def made(body: Stmt, *params: Buffer, outputs: tuple[str, ...] = ("y",), limits: GpuLimits = LIMITS) -> DeviceProgram:
+def make_device_program(
+    body: Stmt, *params: Buffer, outputs: tuple[str, ...] = ("y",), limits: GpuLimits = LIMITS
+) -> DeviceProgram:
     """The device program of loops."""
     return device_program(LoopProgram("test", params, body, outputs), limits)
 
@@ -88,7 +90,7 @@ __all__ = [
     "buffer",
     "inputs",
     "loop",
-    "made",
+    "make_device_program",
     "matmul_program",
     "output",
     "var",

@@ -16,7 +16,7 @@ from tests.targets.cuda.programs import (
     buffer,
     inputs,
     loop,
-    made,
+    make_device_program,
     matmul_program,
     output,
     without_each_barrier,
@@ -59,7 +59,7 @@ def test_every_barrier_prevents_a_race(pipeline: int) -> None:
 
 def test_nothing_shared_nothing_waits() -> None:
     body = loop("b", 2, "blockIdx.x", loop("t", 32, "threadIdx.x", Store("y", (var("b") * 32 + T,), at("x", T))))
-    (kernel,) = made(body, X, Y).kernels
+    (kernel,) = make_device_program(body, X, Y).kernels
     assert kernel.barriers == 0
 
 
@@ -71,7 +71,7 @@ def test_elements_of_one_thread_each_need_no_barrier() -> None:
         "threadIdx.x",
         Allocate(TILE, _both(Store("tile", (T,), const(0.0, "float32")), steps, Store("y", (T,), at("tile", T)))),
     )
-    program = made(body, X, Y)
+    program = make_device_program(body, X, Y)
     assert program.kernels[0].barriers == 0
     x = np.arange(64, dtype=np.float32)
     np.testing.assert_array_equal(output(program, {"x": x}), 4 * x)
@@ -80,7 +80,7 @@ def test_elements_of_one_thread_each_need_no_barrier() -> None:
 def test_a_neighbours_element_needs_one() -> None:
     moved = Store("y", (T,), at("tile", (T + 1) % 64))
     body = loop("t", 64, "threadIdx.x", Allocate(TILE, _both(Store("tile", (T,), at("x", T)), moved)))
-    program = made(body, X, Y)
+    program = make_device_program(body, X, Y)
     assert program.kernels[0].barriers == 1
     x = np.arange(64, dtype=np.float32)
     np.testing.assert_array_equal(output(program, {"x": x}), np.roll(x, -1))
@@ -100,7 +100,7 @@ def test_initial_values_that_all_threads_write_and_one_adds_to_need_one() -> Non
             loop("u", 64, "threadIdx.x", Store("y", (var("u"),), at("total", 0))),
         ),
     )
-    program = made(loop("b", 1, "blockIdx.x", body), X, Y)
+    program = make_device_program(loop("b", 1, "blockIdx.x", body), X, Y)
     assert program.kernels[0].barriers == 2
 
 
@@ -119,7 +119,7 @@ def test_a_barrier_must_be_reached_by_all_threads() -> None:
     )
     all_of_them = loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T)))
     with pytest.raises(BuildError, match="must all come to the same place, but loop u has 32 of 64 along threadIdx.x"):
-        made(loop("b", 1, "blockIdx.x", _both(all_of_them, some)), X, Y)
+        make_device_program(loop("b", 1, "blockIdx.x", _both(all_of_them, some)), X, Y)
 
 
 def _both(*stmts):

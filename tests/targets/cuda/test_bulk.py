@@ -17,9 +17,9 @@ from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram,
 from search_space.lower.blocks import BULK, PIPELINE
 from search_space.schedule.steps import Pragma
 from search_space.schedule.trace import Trace
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
-from targets.base import Module, NetworkPlan, Place, Step
+from targets.base import BufferRef, Module, NetworkPlan, Step
 from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, is_bulk
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernel import CudaKernel
@@ -51,7 +51,7 @@ def offered(workload: Workload) -> list[Sketch]:
 def lowered(workload: Workload, sketch: Sketch, name: str = "kernel", seed: int = 0) -> DeviceProgram:
     (row,) = legal(sketch, 1, seed=seed)
     assert LIMITS is not None
-    return device_program(program_of(workload, sketch.algorithm, sketch.trace(row)), LIMITS, name)
+    return device_program(make_program(workload, sketch.algorithm, sketch.trace(row)), LIMITS, name)
 
 
 def of_matmul(stages: int) -> LoopProgram:
@@ -61,7 +61,7 @@ def of_matmul(stages: int) -> LoopProgram:
     columns = list(sketch.columns)
     values = sketch.expand(rows)
     groups, lines = (values[columns.index(f"matmul.{c}")] for c in ("rows.warpgroups", "r.lines"))
-    return program_of(MATMUL, "direct", sketch.trace(rows[(groups == 2) & (lines == 1)][0]))
+    return make_program(MATMUL, "direct", sketch.trace(rows[(groups == 2) & (lines == 1)][0]))
 
 
 @cache
@@ -98,7 +98,7 @@ def test_a_loop_of_one_tile() -> None:
     (row,) = legal(trace, 1)
     steps = (s for s in trace.trace(row).steps if not (isinstance(s, Pragma) and s.key == PIPELINE))
     assert LIMITS is not None
-    program = device_program(program_of(MATMUL, "direct", Trace(tuple(steps))), LIMITS)
+    program = device_program(make_program(MATMUL, "direct", Trace(tuple(steps))), LIMITS)
     assert len(program.kernels[0].maps) == 2 and program.kernels[0].barriers == 1
     assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
     for name in (ARRIVE, COPY):
@@ -347,7 +347,7 @@ def test_a_network_with_such_a_kernel(tmp_path: Path) -> None:
     """Maps are made of the addresses that its arrays have when it is loaded."""
     module = built()
     a, b = MATMUL.make_inputs(0)
-    places = {"a": Place("input", 0), "b": Place("weights", 256), "matmul": Place("output", 0)}
+    places = {"a": BufferRef("input", 0), "b": BufferRef("weights", 256), "matmul": BufferRef("output", 0)}
     by_name = {p.name: p for p in module.parameters}
     inputs, outputs = (by_name["a"],), (by_name["matmul"],)
     step = Step(0, tuple(places[p.name] for p in module.parameters))

@@ -12,7 +12,7 @@ from targets.cuda.nvrtc import compile_cubin
 from targets.cuda.program import DeviceProgram
 from targets.cuda.program_text import emit_program
 from tests.targets.cuda.emulator import RaceError, emulate
-from tests.targets.cuda.programs import at, buffer, loop, made, without_each_barrier
+from tests.targets.cuda.programs import at, buffer, loop, make_device_program, without_each_barrier
 
 X, Y = var("x"), var("y")
 IDENTITY = {"sum": 0.0, "max": float("-inf")}
@@ -46,7 +46,7 @@ def rows(count: int, columns: int, reducer: str = "sum", dtype: str = "float32",
         ),
     )
     params = [buffer(name, count, columns, dtype=dtype) for name in ("in", "out")]
-    return made(loop("b", count // threads_y, "blockIdx.x", body), *params, outputs=("out",))
+    return make_device_program(loop("b", count // threads_y, "blockIdx.x", body), *params, outputs=("out",))
 
 
 @pytest.mark.parametrize("reducer", ["sum", "max"])
@@ -92,11 +92,13 @@ def test_reductions_along_other_axes_of_a_block_are_refused() -> None:
     zero = const(0)
     down = loop("y", 8, "threadIdx.y", Store("out", (zero,), at("in", Y), "sum"))
     with pytest.raises(BuildError, match="must run along threadIdx.x, but out is reduced along threadIdx.y"):
-        made(down, buffer("in", 8), buffer("out", 1), outputs=("out",))
+        make_device_program(down, buffer("in", 8), buffer("out", 1), outputs=("out",))
     some = loop("x", 8, "threadIdx.x", Store("out", (zero,), at("in", X), "sum"))
     wider = loop("z", 16, "threadIdx.x", Store("out", (zero,), const(0.0, "float32")))
     with pytest.raises(BuildError, match="must run over all of a block's 16 along threadIdx.x, but loop x has 8"):
-        made(loop("b", 1, "blockIdx.x", wider, some), buffer("in", 8), buffer("out", 1), outputs=("out",))
+        make_device_program(
+            loop("b", 1, "blockIdx.x", wider, some), buffer("in", 8), buffer("out", 1), outputs=("out",)
+        )
 
 
 def test_copies_in_front_of_a_sum_are_no_loops_of_it() -> None:
@@ -112,6 +114,8 @@ def test_copies_in_front_of_a_sum_are_no_loops_of_it() -> None:
             Store("out", (X,), at("total", const(0))),
         ),
     )
-    program = made(loop("x", 32, "threadIdx.x", body), buffer("in", 32), buffer("out", 32), outputs=("out",))
+    program = make_device_program(
+        loop("x", 32, "threadIdx.x", body), buffer("in", 32), buffer("out", 32), outputs=("out",)
+    )
     data = np.arange(32, dtype=np.float32)
     np.testing.assert_array_equal(emulate(program, {"in": data})["out"], data[::-1])

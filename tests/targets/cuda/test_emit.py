@@ -24,28 +24,28 @@ from tests.gpu.handwritten import Tiles
 from tests.gpu.machines import H200
 from tests.targets.cuda.emulator import emulate
 from tests.targets.cuda.on_host import HostPrograms
-from tests.targets.cuda.programs import LIMITS, at, buffer, loop, made, matmul_program
+from tests.targets.cuda.programs import LIMITS, at, buffer, loop, make_device_program, matmul_program
 
 T, V = var("t"), var("v")
 
 
-def text_of(program: LoopProgram) -> str:
+def emit_text(program: LoopProgram) -> str:
     return emit_program(device_program(program, LIMITS))
 
 
 def test_a_product_is_what_it_was(golden: Golden) -> None:
-    golden.check("matmul.cu", text_of(matmul_program(60, 64, 32, Tiles((1, 4, 2), (2, 4, 4), 8, 2, 4))))
+    golden.check("matmul.cu", emit_text(matmul_program(60, 64, 32, Tiles((1, 4, 2), (2, 4, 4), 8, 2, 4))))
 
 
 def test_a_pipelined_product_is_what_it_was(golden: Golden) -> None:
     golden.check(
-        "matmul_pipelined.cu", text_of(matmul_program(60, 64, 30, Tiles((1, 4, 2), (2, 4, 4), 8, 2, 2), pipeline=3))
+        "matmul_pipelined.cu", emit_text(matmul_program(60, 64, 30, Tiles((1, 4, 2), (2, 4, 4), 8, 2, 2), pipeline=3))
     )
 
 
-def vector_of(lanes: int, store: Store, *params: object, dtype: str = "float32") -> str:
+def emit_vector(lanes: int, store: Store, *params: object, dtype: str = "float32") -> str:
     body = loop("t", 32, "threadIdx.x", loop("v", lanes, "vectorize", store))
-    return emit_program(made(body, *params))
+    return emit_program(make_device_program(body, *params))
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,21 @@ def vector_of(lanes: int, store: Store, *params: object, dtype: str = "float32")
 )
 def test_lanes_that_are_neighbours_are_one_access_of_16_bytes_at_most(dtype: str, lanes: int, width: int) -> None:
     x, y = buffer("x", 32 * lanes, dtype=dtype), buffer("y", 32 * lanes, dtype=dtype)
-    text = vector_of(lanes, Store("y", (T * lanes + V,), at("x", T * lanes + V, dtype=dtype)), x, y)
+    text = emit_vector(lanes, Store("y", (T * lanes + V,), at("x", T * lanes + V, dtype=dtype)), x, y)
     assert text.count(f", {width}>*)(y + ") == text.count(f", {width}>*)(x + ") == lanes // width
     compile_cubin(text, "sm_90")
 
 
 def test_lanes_that_are_not_aligned_are_single_accesses() -> None:
-    text = vector_of(4, Store("y", (T * 4 + V,), at("x", T * 4 + V + 1)), buffer("x", 130), buffer("y", 128))
+    text = emit_vector(4, Store("y", (T * 4 + V,), at("x", T * 4 + V + 1)), buffer("x", 130), buffer("y", 128))
     assert ">*)(x +" not in text and ", 4>*)(y + " in text
 
 
 def test_lanes_under_a_condition_of_their_own_are_single_accesses() -> None:
     inside = select(T * 4 + V < 127, at("x", T * 4 + V), const(0.0, "float32"))
-    text = vector_of(4, Store("y", (T * 4 + V,), inside), buffer("x", 127), buffer("y", 128))
+    text = emit_vector(4, Store("y", (T * 4 + V,), inside), buffer("x", 127), buffer("y", 128))
     assert ">*)(x +" not in text and ", 4>*)(y + " in text
-    guarded = vector_of(
+    guarded = emit_vector(
         4, Store("y", (T * 4 + V,), at("x", T), None, T * 4 + V < 127), buffer("x", 32), buffer("y", 127)
     )
     assert guarded.count("if (") == 1 and ">*)(y +" not in guarded
@@ -76,14 +76,14 @@ def test_lanes_under_a_condition_of_their_own_are_single_accesses() -> None:
 
 def test_a_condition_of_all_lanes_is_asked_once_and_nothing_outside_is_read() -> None:
     inside = select(T < 31, at("x", T * 4 + V), const(0.0, "float32"))
-    text = vector_of(4, Store("y", (T * 4 + V,), inside), buffer("x", 124), buffer("y", 128))
+    text = emit_vector(4, Store("y", (T * 4 + V,), inside), buffer("x", 124), buffer("y", 128))
     assert "if ((t < 31)) v" in text and ", 4>*)(x + " in text
 
 
 def test_a_load_under_a_condition_of_all_lanes_is_one_access() -> None:
     zero = const(0.0, "float32")
     moved = select(T < 31, at("x", T * 4 + V), zero) * at("w", V)
-    text = vector_of(4, Store("y", (T * 4 + V,), moved), buffer("x", 124), buffer("w", 4), buffer("y", 128))
+    text = emit_vector(4, Store("y", (T * 4 + V,), moved), buffer("x", 124), buffer("w", 4), buffer("y", 128))
     assert text.count(", 4>*)(x + ") == 1 and "x[(" not in text
     assert all(len(re.findall(rf"\b{name}\b", text)) > 2 for name in re.findall(r"> (v\d+)\b", text))
 
@@ -135,7 +135,7 @@ def test_more_shared_memory_than_can_be_declared_is_asked_for_at_the_launch() ->
         "threadIdx.x",
         Allocate(tile, seq(Store("tile", (T,), at("x", T)), Store("y", (T,), at("tile", 63 - T)))),
     )
-    program = made(body, buffer("x", 64), buffer("y", 64))
+    program = make_device_program(body, buffer("x", 64), buffer("y", 64))
     text = emit_program(program)
     assert "extern __shared__" in text and program.kernels[0].shared_bytes == 80000
     assert compile_cubin(text, "sm_90").resources["kernel_0"].shared_bytes == 0
@@ -148,7 +148,7 @@ def test_indices_beyond_2_to_the_31_are_wide() -> None:
         "blockIdx.x",
         loop("t", 256, "threadIdx.x", Store("y", (var("b") * 256 + T,), const(1.0, "float32"))),
     )
-    text = emit_program(made(wide, buffer("y", 1 << 32)))
+    text = emit_program(make_device_program(wide, buffer("y", 1 << 32)))
     assert "const long long b = blockIdx.x;" in text and "256ll" in text
     compile_cubin(text, "sm_90")
 
@@ -170,7 +170,7 @@ def test_every_operation_of_every_dtype_compiles(dtype: str) -> None:
     stores = [Store("y", (T + 32 * i,), value) for i, value in enumerate(every_operation(dtype))]
     stores += [Store("y", (T,), at("x", T, dtype=dtype), r) for r in ("sum", "prod", "max", "min")]
     text = emit_program(
-        made(
+        make_device_program(
             loop("t", 32, "threadIdx.x", *stores),
             buffer("x", 33, dtype=dtype),
             buffer("y", 32 * len(stores), dtype=dtype),
@@ -183,13 +183,15 @@ def test_every_cast_compiles() -> None:
     dtypes = [d for d in BITS if d != "int64"]
     params = [buffer(f"x_{d}", 32, dtype=d) for d in dtypes] + [buffer(f"y_{d}", 32, dtype=d) for d in dtypes]
     stores = [Store(f"y_{to}", (T,), cast(at(f"x_{d}", T, dtype=d), to)) for d in dtypes for to in dtypes]
-    program = made(loop("t", 32, "threadIdx.x", *stores), *params, outputs=tuple(f"y_{d}" for d in dtypes))
+    program = make_device_program(
+        loop("t", 32, "threadIdx.x", *stores), *params, outputs=tuple(f"y_{d}" for d in dtypes)
+    )
     compile_cubin(emit_program(program), "sm_90")
 
 
 @pytest.mark.parametrize("arch", GPUS)
 def test_every_architecture(arch: str) -> None:
-    text = text_of(matmul_program(16, 16, 32, pipeline=2))
+    text = emit_text(matmul_program(16, 16, 32, pipeline=2))
     found = compile_cubin(text, arch)
     assert found.resources["kernel_0"].registers > 8 and found.cubin[1:4] == b"ELF"
 
@@ -197,13 +199,17 @@ def test_every_architecture(arch: str) -> None:
 def test_an_instruction_of_another_machine_is_refused() -> None:
     operand = Operand("y", (const(0),), (const(0),))
     with pytest.raises(BuildError, match="`intrinsic` must be one of .*warp_reduce.*, but got sgemm:1x1x1"):
-        emit_program(made(For("t", const(32), "threadIdx.x", Intrinsic("sgemm:1x1x1", operand, ())), buffer("y", 1)))
+        emit_program(
+            make_device_program(
+                For("t", const(32), "threadIdx.x", Intrinsic("sgemm:1x1x1", operand, ())), buffer("y", 1)
+            )
+        )
 
 
 def test_launches_that_no_device_takes_are_refused() -> None:
     def refused(body: For, match: str, limits: GpuLimits = LIMITS) -> None:
         with pytest.raises(BuildError, match=match):
-            made(body, buffer("x", 64), buffer("y", 64), limits=limits)
+            make_device_program(body, buffer("x", 64), buffer("y", 64), limits=limits)
 
     one = Store("y", (const(0),), const(0.0, "float32"))
     refused(loop("t", 2048, "threadIdx.x", one), "threads along threadIdx.x must be at most 1024, but got 2048")
@@ -227,4 +233,6 @@ def test_names_that_mean_something_in_the_text_are_changed(name: str) -> None:
     twin = name.replace(".", "_")
     params = [buffer(n, 32) for n in dict.fromkeys((name, twin))]
     stores = [Store(b.name, (T,), call("sigmoid", maximum(at(b.name, T), 1.0))) for b in params]
-    compile_cubin(emit_program(made(loop("t", 32, "threadIdx.x", *stores), *params, outputs=(name,))), "sm_90")
+    compile_cubin(
+        emit_program(make_device_program(loop("t", 32, "threadIdx.x", *stores), *params, outputs=(name,))), "sm_90"
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from search_space.ir.expr import const, logical_and, select, var
 from search_space.ir.stmt import Allocate, Barrier, For, Seq, Store, seq
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets.base import RunError
 from targets.cuda.kernels import device_program
@@ -27,7 +27,7 @@ from tests.targets.cuda.programs import (
     buffer,
     inputs,
     loop,
-    made,
+    make_device_program,
     matmul_program,
     output,
     with_body,
@@ -46,7 +46,7 @@ def test_every_sketch_computes_the_reference(workload: Workload) -> None:
     wanted = workload.reference(*given_inputs).astype(np.float64)
     for i, sketch in enumerate(generate(workload, H200).sketches):
         (row,) = legal(sketch, 1, seed=i)
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         out = emulate(device_program(program, LIMITS), named)[workload.output.name].astype(np.float64)
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=f"{sketch.name} {sketch.values(row)}")
 
@@ -77,7 +77,7 @@ def test_blocks_run_in_the_order_of_the_seed_and_in_parts(monkeypatch: pytest.Mo
 
 
 def test_threads_that_write_different_values_to_one_element_race() -> None:
-    program = made(loop("t", 64, "threadIdx.x", Store("y", (T // 2,), at("x", T))), X, Y)
+    program = make_device_program(loop("t", 64, "threadIdx.x", Store("y", (T // 2,), at("x", T))), X, Y)
     with pytest.raises(
         RaceError, match=r"thread \(1, 0, 0\) of block 0 writes and thread \(0, 0, 0\) of block 0 writes y\[0\]"
     ):
@@ -85,7 +85,7 @@ def test_threads_that_write_different_values_to_one_element_race() -> None:
 
 
 def test_threads_that_write_the_same_value_do_not() -> None:
-    program = made(loop("t", 64, "threadIdx.x", Store("y", (T // 2,), at("x", T // 2))), X, Y)
+    program = make_device_program(loop("t", 64, "threadIdx.x", Store("y", (T // 2,), at("x", T // 2))), X, Y)
     np.testing.assert_array_equal(output(program, ONES)[:32], ONES["x"][:32])
 
 
@@ -104,13 +104,13 @@ def test_blocks_that_read_what_others_write_race() -> None:
         ),
     )
     with pytest.raises(RaceError, match=r"of block \d reads and thread .* of block \d writes y"):
-        emulate(made(body, X, Y, buffer("z", 64), outputs=("y", "z")), ONES)
+        emulate(make_device_program(body, X, Y, buffer("z", 64), outputs=("y", "z")), ONES)
 
 
 def test_kernels_see_what_those_before_them_wrote() -> None:
     first = loop("t", 64, "threadIdx.x", Store("z", (T,), at("x", T) + at("x", T)))
     second = loop("u", 64, "threadIdx.x", Store("y", (var("u"),), at("z", 63 - var("u"))))
-    program = made(Allocate(buffer("z", 64), seq(first, second)), X, Y)
+    program = make_device_program(Allocate(buffer("z", 64), seq(first, second)), X, Y)
     assert len(program.kernels) == 2 and [b.name for b in program.workspace] == ["z"]
     np.testing.assert_array_equal(output(program, ONES), 2 * ONES["x"][::-1])
 
@@ -134,7 +134,7 @@ def test_a_copy_must_have_arrived_before_it_is_used() -> None:
 
 
 def test_barriers_in_branches_are_found() -> None:
-    program = made(loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T))), X, Y)
+    program = make_device_program(loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T))), X, Y)
     (kernel,) = program.kernels
     narrow = For("u", const(32), "threadIdx.x", Barrier())
     with pytest.raises(DivergenceError, match="must be reached by all threads of a block, but test_0|kernel_0"):
@@ -143,16 +143,16 @@ def test_barriers_in_branches_are_found() -> None:
 
 def test_what_is_out_of_bounds_is_found_and_what_is_guarded_is_not() -> None:
     with pytest.raises(IndexError, match=r"an index of x must lie in shape \(64,\), but got 1 to 64"):
-        emulate(made(loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T + 1))), X, Y), ONES)
+        emulate(make_device_program(loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T + 1))), X, Y), ONES)
     inside = select(T + 1 < 64, at("x", T + 1), const(0.0, "float32"))
-    out = output(made(loop("t", 64, "threadIdx.x", Store("y", (T,), inside)), X, Y), ONES)
+    out = output(make_device_program(loop("t", 64, "threadIdx.x", Store("y", (T,), inside)), X, Y), ONES)
     np.testing.assert_array_equal(out, np.append(ONES["x"][1:], 0))
     skipped = Store("y", (T,), at("x", T + 1), None, logical_and(T < 63))
-    assert np.isnan(output(made(loop("t", 64, "threadIdx.x", skipped), X, Y), ONES)[63])
+    assert np.isnan(output(make_device_program(loop("t", 64, "threadIdx.x", skipped), X, Y), ONES)[63])
 
 
 def test_inputs_of_another_shape_are_refused() -> None:
-    program = made(loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T))), X, Y)
+    program = make_device_program(loop("t", 64, "threadIdx.x", Store("y", (T,), at("x", T))), X, Y)
     with pytest.raises(RunError, match=r"`x` must have shape \(64,\), but got shape=\(3,\)"):
         emulate(program, {"x": np.zeros(3, np.float32)})
 
@@ -160,7 +160,7 @@ def test_inputs_of_another_shape_are_refused() -> None:
 def test_memory_of_a_thread_is_its_own_and_undefined_at_first() -> None:
     mine = buffer("mine", 2, scope="local")
     body = loop("t", 64, "threadIdx.x", Allocate(mine, Store("y", (T,), at("mine", 1))))
-    assert np.isnan(output(made(body, X, Y), ONES)).all()
+    assert np.isnan(output(make_device_program(body, X, Y), ONES)).all()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from measure.output_check import OutputCheck, References
 from search_space import workloads
 from search_space.ir.expr import var
 from search_space.ir.stmt import Allocate, LoopProgram, Store, seq
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from targets.base import Module, RunError
 from targets.cuda.device import DeviceLost
 from targets.cuda.kernel import CudaKernel
@@ -50,7 +50,7 @@ def test_constants_are_packed_on_the_device_by_the_prologue() -> None:
     workload = workloads.matmul(8, 24, 12)
     sketch = next(s for s in generate(workload, HARDWARE).sketches if s.program.prologues)
     (row,) = legal(sketch, 1)
-    program = program_of(workload, sketch.algorithm, sketch.trace(row))
+    program = make_program(workload, sketch.algorithm, sketch.trace(row))
     assert program.prologues
     kernel, device = loaded(program)
     given = workload.make_inputs(0)

@@ -17,7 +17,7 @@ from search_space.ir.stmt import Allocate, LoopProgram, Store
 from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.cuda import driver, nvrtc
-from targets.cuda.nvrtc import Compiled, MissingCompiler, compile_cubin, compile_ptx, read_report
+from targets.cuda.nvrtc import CompiledProgram, MissingCompiler, compile_cubin, compile_ptx, read_report
 from targets.cuda.target import CudaTarget, get_target
 from tests.targets.cuda.programs import at, buffer, loop, matmul_program
 
@@ -92,7 +92,7 @@ def test_the_compilers_cache_is_passed_by_as_it_keeps_no_report(monkeypatch: pyt
 
 
 def test_a_kernel_that_is_not_reported_on_is_an_error_of_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("targets.cuda.target.compile_cubin", lambda text, arch: Compiled(b"", {}))
+    monkeypatch.setattr("targets.cuda.target.compile_cubin", lambda text, arch: CompiledProgram(b"", {}))
     with pytest.raises(BuildError, match="NVRTC must report on every kernel, but said nothing of kernel_0"):
         CudaTarget().build(matmul_program(16, 16, 32))
 

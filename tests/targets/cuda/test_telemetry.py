@@ -15,19 +15,19 @@ from targets.cuda.telemetry import gpu_name, telemetry
 class FakeLibrary:
     """A GPU at 1980 MHz and 41 degrees that does not tell its power, slowed down by heat."""
 
-    def __init__(self, found: bool = True) -> None:
-        self.found = found
+    def __init__(self, present: bool = True) -> None:
+        self.present = present
         self.asked = -1
 
     def nvmlDeviceGetHandleByIndex_v2(self, number: int, handle: Any) -> int:
         self.asked = number
-        return 0 if self.found else 6
+        return 0 if self.present else 6
 
     def nvmlDeviceGetHandleByPciBusId_v2(self, bus: bytes, handle: Any) -> int:
-        return 0 if self.found and bus == b"0000:3B:00.0" else 6
+        return 0 if self.present and bus == b"0000:3B:00.0" else 6
 
     def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
-        return 0 if self.found and uuid == b"GPU-1" else 6
+        return 0 if self.present and uuid == b"GPU-1" else 6
 
     def nvmlDeviceGetName(self, handle: Any, name: Any, size: int) -> int:
         name.value = b"NVIDIA H200"
@@ -57,7 +57,7 @@ def test_what_the_driver_tells_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_gpu_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    for library in (lambda: None, lambda: FakeLibrary(found=False)):
+    for library in (lambda: None, lambda: FakeLibrary(present=False)):
         monkeypatch.setattr(module, "_library", library)
         assert telemetry("0000:3B:00.0") == {} and gpu_name() == "" and "gpu" not in describe_host()
 

@@ -21,7 +21,7 @@ from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, Seq, Stmt, w
 from search_space.lower.blocks import BULK
 from search_space.schedule.steps import Pragma
 from search_space.schedule.trace import Trace
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets.base import BuildError
 from targets.cuda.hardware import own_arch
@@ -47,10 +47,10 @@ LIMITS = HOPPER.gpu
 assert LIMITS is not None
 
 
-def made(workload: Workload, sketch: Sketch, seed: int = 0, name: str = "kernel") -> DeviceProgram:
+def make_device_program(workload: Workload, sketch: Sketch, seed: int = 0, name: str = "kernel") -> DeviceProgram:
     (row,) = legal(sketch, 1, seed=seed)
     assert LIMITS is not None
-    return device_program(program_of(workload, sketch.algorithm, sketch.trace(row)), LIMITS, name)
+    return device_program(make_program(workload, sketch.algorithm, sketch.trace(row)), LIMITS, name)
 
 
 def named(workload: Workload) -> dict[str, np.ndarray]:
@@ -70,7 +70,7 @@ def product(stages: int) -> DeviceProgram:
     rows = legal(sketch, 20)
     groups = sketch.expand(rows)[sketch.columns.index("matmul.rows.warpgroups")]
     assert LIMITS is not None
-    return device_program(program_of(MATMUL, "direct", sketch.trace(rows[groups == 2][0])), LIMITS)
+    return device_program(make_program(MATMUL, "direct", sketch.trace(rows[groups == 2][0])), LIMITS)
 
 
 @cache
@@ -84,7 +84,7 @@ def of_every_width(workload: Workload) -> list[Sketch]:
 @pytest.mark.parametrize(("workload", "algorithm"), SMALL, ids=str)
 def test_sketches_compute_the_reference(workload: Workload, algorithm: str) -> None:
     for i, sketch in enumerate(sketches(workload, algorithm)[:2]):
-        program = made(workload, sketch, i)
+        program = make_device_program(workload, sketch, i)
         assert right(workload, emulate(program, named(workload))[workload.output.name]), (sketch.name, str(program))
 
 
@@ -92,7 +92,7 @@ def test_every_number_of_tiles_and_every_width(tmp_path: Path) -> None:
     """Emulated, and the text itself on the host: its descriptors find in its shared memory what its copies left."""
     programs = []
     for i, sketch in enumerate(of_every_width(MATMUL)):
-        program = made(MATMUL, sketch, i, f"k{i}")
+        program = make_device_program(MATMUL, sketch, i, f"k{i}")
         assert right(MATMUL, emulate(program, named(MATMUL))[MATMUL.output.name]), (sketch.name, str(program))
         programs.append(program)
     some = [programs[0], programs[-1]]
@@ -285,7 +285,7 @@ def test_loops_that_are_not_pipelined_get_their_barriers_derived() -> None:
     (row,) = legal(sketch, 1)
     trace = Trace(tuple(s for s in sketch.trace(row).steps if not isinstance(s, Pragma)))
     assert LIMITS is not None
-    program = device_program(program_of(MATMUL, "direct", trace), LIMITS)
+    program = device_program(make_program(MATMUL, "direct", trace), LIMITS)
     assert program.kernels[0].barriers == 2
     assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
     for change in (_no_barrier, without(WAIT)):
@@ -312,7 +312,7 @@ def test_text_compiles_and_products_are_not_made_to_wait(dtype: str, kind: str, 
     """The assembler says so where it must serialise products, or wait for them by itself."""
     workload = workloads.matmul(m=256, n=256, k=512, dtype=dtype)
     (sketch,) = (s for s in of_every_width(workload) if s.name == f"direct:wgmma{name}")
-    text = emit_program(made(workload, sketch))
+    text = emit_program(make_device_program(workload, sketch))
     found = compile_cubin(text, "sm_90a")
     assert found.notes == () and all(r.spill_bytes == 0 for r in found.resources.values())
     ptx = compile_ptx(text, "sm_90a")
@@ -341,7 +341,7 @@ def test_plain_sm_90_does_not_take_them() -> None:
 def test_the_target_builds_modules_and_runs_them() -> None:
     sketch = of_every_width(MATMUL)[-1]
     (row,) = legal(sketch, 1)
-    target, program = get_target("cuda:sm_90a"), program_of(MATMUL, "direct", sketch.trace(row))
+    target, program = get_target("cuda:sm_90a"), make_program(MATMUL, "direct", sketch.trace(row))
     module = target.build(program)
     (launch,) = module.metadata["launches"]["kernels"]
     assert launch["dynamic_shared_bytes"] == launch["shared_bytes"] and launch["block"][0] == 128

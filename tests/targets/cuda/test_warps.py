@@ -10,7 +10,7 @@ import pytest
 from search_space import workloads
 from search_space.ir.expr import const, load, var
 from search_space.ir.stmt import Allocate, For, Intrinsic, Operand, Seq, Stmt, Store, seq, walk_stmt
-from search_space.space import generate, program_of
+from search_space.space import generate, make_program
 from search_space.warp_intrinsics import MMAS
 from search_space.workloads import Workload
 from targets.base import BuildError
@@ -36,7 +36,7 @@ def test_sketches_compute_the_reference(workload: Workload, algorithm: str) -> N
     wanted = workload.reference(*inputs).astype(np.float64)
     for i, sketch in enumerate(generate(workload, H200, [algorithm]).sketches):
         (row,) = legal(sketch, 1, seed=i)
-        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        program = make_program(workload, sketch.algorithm, sketch.trace(row))
         out = emulate(device_program(program, LIMITS), named)[workload.output.name].astype(np.float64)
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=f"{sketch.name} {sketch.values(row)}")
 
@@ -46,7 +46,7 @@ def test_text_holds_the_instructions_and_compiles(dtype: str) -> None:
     workload = workloads.matmul(m=128, n=64, k=128, dtype=dtype)
     sketch = generate(workload, H200, ["direct"]).sketches[-1]
     (row,) = legal(sketch, 1)
-    text = emit_program(device_program(program_of(workload, "direct", sketch.trace(row)), LIMITS))
+    text = emit_program(device_program(make_program(workload, "direct", sketch.trace(row)), LIMITS))
     assert "mma.sync.aligned.m16n8k" in text and "ldmatrix.sync" in text and "load_matrices4(" in text
     compiled = compile_cubin(text, "sm_90")
     assert all(r.spill_bytes == 0 for r in compiled.resources.values())
@@ -59,7 +59,7 @@ def test_factors_of_tfloat32_are_rounded_when_they_are_loaded() -> None:
     steps, tiles = (sketch.columns.index(c) for c in ("matmul.r.steps", "matmul.columns.tiles"))
     values = sketch.expand(rows := legal(sketch, 50))
     row = rows[(values[steps] == 1) & (values[tiles] == 2)][0]
-    text = emit_program(device_program(program_of(workload, "direct", sketch.trace(row)), LIMITS))
+    text = emit_program(device_program(make_program(workload, "direct", sketch.trace(row)), LIMITS))
     ptx = compile_ptx(text, "sm_90")
     count = ptx.count("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
     assert count and ptx.count("cvt.rna.tf32.f32") == count // 2 * (4 + 2 * 2)
@@ -99,7 +99,7 @@ def test_an_instruction_needs_the_whole_warp() -> None:
     workload = workloads.matmul(m=16, n=8, k=16, dtype="float16")
     sketch = generate(workload, H200, ["direct"]).sketches[0]
     (row,) = legal(sketch, 1)
-    program = device_program(program_of(workload, "direct", sketch.trace(row)), LIMITS)
+    program = device_program(make_program(workload, "direct", sketch.trace(row)), LIMITS)
     (kernel,) = program.kernels
 
     def narrowed(stmt: Stmt) -> Stmt:

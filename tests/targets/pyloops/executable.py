@@ -29,7 +29,7 @@ FORMAT = Format(
 )
 
 
-def functions_of(module: Module) -> Mapping[str, Callable[..., None]]:
+def load_functions(module: Module) -> Mapping[str, Callable[..., None]]:
     """Returns a module's functions, by name."""
     dtypes = {dtype: numpy_dtype(dtype) for dtype in ("float32", "int8", "int32", "int64")}
     scope: dict[str, Any] = {"np": np, "inf": np.inf, "nan": np.nan, "dtypes": dtypes}
@@ -43,7 +43,7 @@ class PyExecutable(Executable):
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
         super().__init__(folder, threads, mapped)
         files = [contents(self.folder / m["file"], m["sha256"]) for m in self.manifest["modules"]]
-        self._functions = [functions_of(Module.from_bytes(data)) for data in files]
+        self._functions = [load_functions(Module.from_bytes(data)) for data in files]
         memory = self.manifest["memory"]
         self._memory = {
             "weights": self.read_weights(mapped),

@@ -17,8 +17,8 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store
 from search_space.ir.verify import verify
-from targets.base import Bound, BuildError, Kernel, Module, NetworkPlan, Place, Target
-from tests.targets.pyloops.executable import FORMAT, functions_of
+from targets.base import Bound, BufferRef, BuildError, Kernel, Module, NetworkPlan, Target
+from tests.targets.pyloops.executable import FORMAT, load_functions
 
 Arrays = dict[str, NDArray[Any]]
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
@@ -27,66 +27,69 @@ _REDUCED = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max({0}, {1})", "mi
 _CALLS = {name: name for name in ("exp", "log", "tanh", "sqrt", "abs", "floor", "rint")}
 
 
-def name_of(name: str) -> str:
+def python_name(name: str) -> str:
     return "v_" + name.replace(".", "_")
 
 
-def text_of(e: Expr) -> str:
+def expression_text(e: Expr) -> str:
     if e.op == "const":
         return f"dtypes['{e.dtype}'].type({float(e.value)!r})" if e.dtype.startswith("float") else repr(e.value)
     if e.op == "var":
-        return name_of(e.args[0])
+        return python_name(e.args[0])
     if e.op == "load":
-        return f"{name_of(e.args[0])}[{', '.join(map(text_of, e.args[1:])) or '()'}]"
+        return f"{python_name(e.args[0])}[{', '.join(map(expression_text, e.args[1:])) or '()'}]"
     if e.op == "select":
-        return f"({text_of(e.args[1])} if {text_of(e.args[0])} else {text_of(e.args[2])})"
+        return f"({expression_text(e.args[1])} if {expression_text(e.args[0])} else {expression_text(e.args[2])})"
     if e.op == "cast":
-        return f"dtypes['{e.dtype}'].type({text_of(e.args[0])})"
+        return f"dtypes['{e.dtype}'].type({expression_text(e.args[0])})"
     if e.op in ("min", "max"):
-        return f"{e.op}({', '.join(map(text_of, e.args))})"
+        return f"{e.op}({', '.join(map(expression_text, e.args))})"
     if e.op == "call" and e.args[0] in _CALLS:
-        return f"np.{_CALLS[e.args[0]]}({text_of(e.args[1])})"
+        return f"np.{_CALLS[e.args[0]]}({expression_text(e.args[1])})"
     if e.op not in _INFIX:
         raise BuildError(f"an expression must be of what this target has code for, but got {e}")
-    return f"({text_of(e.args[0])} {_INFIX[e.op]} {text_of(e.args[1])})"
+    return f"({expression_text(e.args[0])} {_INFIX[e.op]} {expression_text(e.args[1])})"
 
 
 def _store(stmt: Store, indent: str) -> list[str]:
-    place = f"{name_of(stmt.buffer)}[{', '.join(map(text_of, stmt.indices)) or '()'}]"
-    value = text_of(stmt.value)
+    place = f"{python_name(stmt.buffer)}[{', '.join(map(expression_text, stmt.indices)) or '()'}]"
+    value = expression_text(stmt.value)
     value = value if stmt.reducer is None else _REDUCED[stmt.reducer].format(place, value)
     if stmt.predicate is None:
         return [f"{indent}{place} = {value}"]
-    return [f"{indent}if {text_of(stmt.predicate)}:", f"{indent} {place} = {value}"]
+    return [f"{indent}if {expression_text(stmt.predicate)}:", f"{indent} {place} = {value}"]
 
 
 def _allocate(stmt: Allocate, indent: str) -> list[str]:
     shape = [int(extent.value) for extent in stmt.buffer.shape]
-    made = f"{indent}{name_of(stmt.buffer.name)} = np.full({shape}, 77, dtypes['{stmt.buffer.dtype}'])"
-    return [made, *lines_of(stmt.body, indent)]
+    made = f"{indent}{python_name(stmt.buffer.name)} = np.full({shape}, 77, dtypes['{stmt.buffer.dtype}'])"
+    return [made, *emit_lines(stmt.body, indent)]
 
 
 def _for(stmt: For, indent: str) -> list[str]:
-    return [f"{indent}for {name_of(stmt.var)} in range({text_of(stmt.extent)}):", *lines_of(stmt.body, indent + " ")]
+    return [
+        f"{indent}for {python_name(stmt.var)} in range({expression_text(stmt.extent)}):",
+        *emit_lines(stmt.body, indent + " "),
+    ]
 
 
 _EMIT: dict[type[Stmt], Callable[[Any, str], list[str]]] = {
-    Seq: lambda stmt, indent: [line for s in stmt.body for line in lines_of(s, indent)],
+    Seq: lambda stmt, indent: [line for s in stmt.body for line in emit_lines(s, indent)],
     For: _for,
     Allocate: _allocate,
     Store: _store,
 }
 
 
-def lines_of(stmt: Stmt, indent: str = " ") -> list[str]:
+def emit_lines(stmt: Stmt, indent: str = " ") -> list[str]:
     if type(stmt) not in _EMIT:
         raise BuildError(f"a program must be made of loops, buffers and stores, but got {type(stmt).__name__}")
     return _EMIT[type(stmt)](stmt, indent)
 
 
-def function_of(program: LoopProgram) -> str:
-    arguments = ", ".join(name_of(buffer.name) for buffer in program.params)
-    return "\n".join([f"def {program.name}({arguments}):", *(lines_of(program.body) or [" pass"])])
+def function_text(program: LoopProgram) -> str:
+    arguments = ", ".join(python_name(buffer.name) for buffer in program.params)
+    return "\n".join([f"def {program.name}({arguments}):", *(emit_lines(program.body) or [" pass"])])
 
 
 def described(buffer: Buffer) -> dict[str, Any]:
@@ -95,9 +98,9 @@ def described(buffer: Buffer) -> dict[str, Any]:
     return {"shape": shape, "dtype": buffer.dtype, "strides": strides}
 
 
-def call(plan: NetworkPlan, module: int, number: int, taken: Iterable[tuple[str, Place]]) -> dict[str, Any]:
+def call(plan: NetworkPlan, module: int, number: int, refs: Iterable[tuple[str, BufferRef]]) -> dict[str, Any]:
     """A function's call on arrays by their names, as plain data."""
-    facts, places = plan.modules[module].metadata, dict(taken)
+    facts, places = plan.modules[module].metadata, dict(refs)
     name, parameters = facts["functions"][number]
 
     def argument(name: str) -> Mapping[str, Any]:
@@ -113,7 +116,7 @@ class PyTarget(Target):
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
-        texts = [function_of(p) for p in (*program.prologues, program)]
+        texts = [function_text(p) for p in (*program.prologues, program)]
         names = [[p.name, [b.name for b in p.params]] for p in (*program.prologues, program)]
         code, arrays = "\n".join(texts).encode(), {b.name: described(b) for b in (*program.inputs, *program.params)}
         facts = {"functions": names, "arrays": arrays}
@@ -147,7 +150,7 @@ class PyTarget(Target):
 class PyKernel(Kernel):
     def __init__(self, module: Module) -> None:
         self.module = module
-        self._functions = functions_of(module)
+        self._functions = load_functions(module)
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
         self.check(inputs)
@@ -165,12 +168,12 @@ class PyKernel(Kernel):
 
 class PyBound(Bound):
     def __init__(
-        self, call: Callable[[], None], outputs: Sequence[NDArray[Any]], given: Sequence[NDArray[Any] | None]
+        self, call: Callable[[], None], outputs: Sequence[NDArray[Any]], arrays: Sequence[NDArray[Any] | None]
     ) -> None:
-        self._call, self.outputs, self._given = call, outputs, given
+        self._call, self.outputs, self._arrays = call, outputs, arrays
 
     def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
-        for place, array in zip(self._given, inputs, strict=True):  # intermediate results are made anew by each run
+        for place, array in zip(self._arrays, inputs, strict=True):  # intermediate results are made anew by each run
             if place is not None:
                 place[...] = array
 

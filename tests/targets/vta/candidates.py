@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from search_space.space import Sketch, generate, program_of
+from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets.base import Module
 from targets.vta.kernel import VtaKernel
@@ -26,7 +26,7 @@ def draw(sketch: Sketch, rng: np.random.Generator) -> np.ndarray:
 
 
 def built(workload: Workload, sketch: Sketch, choices: np.ndarray, target: VtaTarget) -> Module:
-    return target.build(program_of(workload, sketch.algorithm, sketch.trace(choices)))
+    return target.build(make_program(workload, sketch.algorithm, sketch.trace(choices)))
 
 
 def check(workload: Workload, module: Module, target: VtaTarget, seed: int = 0) -> None:

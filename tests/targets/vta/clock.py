@@ -24,7 +24,7 @@ def costs(op: Instruction, h: VtaHardware) -> tuple[int, int, int]:
     return h.noop_latency, 0, 0
 
 
-def module_of(op: Instruction) -> int:
+def instruction_module(op: Instruction) -> int:
     """Load, compute or store."""
     if isinstance(op, Store):
         return 2
@@ -64,7 +64,7 @@ class Clock:
         """The next instruction enters its queue."""
         if self.fetched == len(self.stream) or now < self.fetch_time:
             return False
-        queue = self.modules[module_of(self.stream[self.fetched])].queue
+        queue = self.modules[instruction_module(self.stream[self.fetched])].queue
         if len(queue) >= self.h.queue_depth:
             return False
         queue.append(self.fetched)

@@ -146,9 +146,9 @@ def _noop(module: int) -> Instruction:
     return Load(memory=isa.UOP, x_size=0)
 
 
-def _pass(found: list[Instruction], last: int) -> None:
+def _pass(stream: list[Instruction], last: int) -> None:
     """A token from the instruction before the last to the last one."""
-    giver, taker = found[-2], found[-1]
+    giver, taker = stream[-2], stream[-1]
     forward = _module(taker) > last
-    found[-2] = replace(giver, **{"push_next" if forward else "push_prev": 1})
-    found[-1] = replace(taker, **{"pop_prev" if forward else "pop_next": 1})
+    stream[-2] = replace(giver, **{"push_next" if forward else "push_prev": 1})
+    stream[-1] = replace(taker, **{"pop_prev" if forward else "pop_next": 1})

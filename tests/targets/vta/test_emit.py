@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from search_space import workloads
 from search_space.ir.expr import Expr, cast, const, eq, lift, load, logical_and, minimum, select, var
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets.base import BuildError
 from targets.vta import emit as emitting
@@ -99,7 +99,7 @@ def test_virtual_threads_share_nothing_they_would_wait_for() -> None:
     timing = {}
     for threads in (1, 2):
         values = {name: {**tiles, "out.h.threads": threads}.get(name, 1) for name in sketch.columns}
-        kernel = target.load(target.build(program_of(workload, "direct", sketch.steps.substitute(values))))
+        kernel = target.load(target.build(make_program(workload, "direct", sketch.steps.substitute(values))))
         timing[threads] = kernel.timing
         load, compute = (np.flatnonzero(kernel.timing.module == module) for module in (0, 1))
         busy = np.array(
@@ -288,11 +288,11 @@ def test_what_no_instruction_does_is_refused(name: str) -> None:
         emit(with_odd_parameters(make()), PYNQ)
 
 
-def with_odd_parameters(given: LoopProgram) -> LoopProgram:
+def with_odd_parameters(program: LoopProgram) -> LoopProgram:
     """Buffers that only some programs read."""
     extra = [buffer("n", (4,), "int64"), buffer("flat", (64,)), buffer("y", (4, 1, 16), "int32")]
-    named = {b.name for b in given.params}
-    return replace(given, params=(*given.params, *(b for b in extra if b.name not in named)))
+    named = {b.name for b in program.params}
+    return replace(program, params=(*program.params, *(b for b in extra if b.name not in named)))
 
 
 def test_indices_of_every_operation() -> None:

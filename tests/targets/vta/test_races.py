@@ -21,7 +21,7 @@ from tests.targets.vta.random_streams import SMALL, ended, random_stream, with_t
 DRAM = np.zeros(1 << 14, np.uint8)
 
 
-def found(*stream: Instruction) -> list[str]:
+def find_races(*stream: Instruction) -> list[str]:
     """Messages about a stream."""
     return [str(race) for race in races(isa.to_table(ended(list(stream))), PYNQ, DRAM)]
 
@@ -33,29 +33,29 @@ STORE = Store(memory=isa.OUT, x_size=2, dram_base=8)
 
 
 def test_reading_what_is_being_loaded_is_a_race() -> None:
-    assert found(UOPS, INP, GEMM) == [
+    assert find_races(UOPS, INP, GEMM) == [
         "inp 0 is written by instruction 1 (load) and read by instruction 2 (compute), but no tokens order the two"
     ]
-    assert found(UOPS, replace(INP, push_next=1), replace(GEMM, pop_prev=1)) == []
+    assert find_races(UOPS, replace(INP, push_next=1), replace(GEMM, pop_prev=1)) == []
 
 
 def test_loading_over_what_is_being_read_is_a_race() -> None:
     first = [UOPS, replace(INP, push_next=1), replace(GEMM, pop_prev=1)]
-    (message,) = found(*first, INP)
+    (message,) = find_races(*first, INP)
     assert message.startswith("inp 0 is written by instruction 3 (load) and read by instruction 2 (compute)")
-    assert found(*first, replace(INP, sram_base=1)) == []
+    assert find_races(*first, replace(INP, sram_base=1)) == []
     first[2] = replace(first[2], push_prev=1)
-    assert found(*first, replace(INP, pop_next=1)) == []
+    assert find_races(*first, replace(INP, pop_next=1)) == []
 
 
 def test_storing_needs_tokens_both_ways() -> None:
     alu: Instruction = Alu(alu_op=isa.ADD, use_imm=1, uop_end=1)
-    assert len(found(UOPS, alu, STORE)) == 1
+    assert len(find_races(UOPS, alu, STORE)) == 1
     ordered = [UOPS, replace(alu, push_next=1), replace(STORE, pop_prev=1)]
-    assert found(*ordered) == []
-    assert len(found(*ordered, alu)) == 1
+    assert find_races(*ordered) == []
+    assert len(find_races(*ordered, alu)) == 1
     ordered[2] = replace(ordered[2], push_prev=1)
-    assert found(*ordered, replace(alu, pop_next=1)) == []
+    assert find_races(*ordered, replace(alu, pop_next=1)) == []
 
 
 def test_order_passes_through_a_third_module() -> None:
@@ -63,19 +63,19 @@ def test_order_passes_through_a_third_module() -> None:
     unordered = [replace(STORE, push_prev=1), replace(UOPS, pop_next=1), load]
     (race,) = races(isa.to_table(ended(unordered)), PYNQ, DRAM)
     assert (race.first, race.second, race.space, race.index, race.count) == (2, 0, "dram", 128, 16)
-    assert found(unordered[0], replace(unordered[1], push_prev=1), replace(load, pop_next=1)) == []
+    assert find_races(unordered[0], replace(unordered[1], push_prev=1), replace(load, pop_next=1)) == []
 
 
 def test_dram_is_compared_in_bytes() -> None:
-    assert found(STORE, replace(INP, dram_base=7)) == []
-    assert len(found(STORE, replace(INP, dram_base=9))) == 1
-    assert found(STORE, replace(INP, dram_base=10)) == []
+    assert find_races(STORE, replace(INP, dram_base=7)) == []
+    assert len(find_races(STORE, replace(INP, dram_base=9))) == 1
+    assert find_races(STORE, replace(INP, dram_base=10)) == []
 
 
 def test_resets_and_numbers_read_nothing_else() -> None:
-    assert found(UOPS, INP, replace(GEMM, reset=1)) == []
+    assert find_races(UOPS, INP, replace(GEMM, reset=1)) == []
     tensor = Alu(alu_op=isa.ADD, uop_end=1, src_out=9)
-    assert found(UOPS, tensor, replace(STORE, sram_base=5)) == []
+    assert find_races(UOPS, tensor, replace(STORE, sram_base=5)) == []
 
 
 def test_a_chain_of_tokens_orders_everything() -> None:
@@ -114,14 +114,14 @@ def test_loops_of_millions_of_turns_are_followed_at_once() -> None:
     """Indices stay in buffers, so there are few of them, however often they come."""
     uops = Load(memory=isa.UOP, x_size=64, dram_base=64)
     turns = Gemm(uop_end=64, iter_out=1023, iter_in=16383, dst_out=2, src_out=1)
-    assert len(found(uops, replace(INP, x_size=1000), turns)) == 1
-    assert found(uops, replace(INP, sram_base=1023), turns) == []
+    assert len(find_races(uops, replace(INP, x_size=1000), turns)) == 1
+    assert find_races(uops, replace(INP, sram_base=1023), turns) == []
 
 
 def test_a_loop_that_does_not_turn_touches_nothing() -> None:
-    assert found(Gemm(uop_end=9000, iter_in=0), INP, STORE) == []
+    assert find_races(Gemm(uop_end=9000, iter_in=0), INP, STORE) == []
 
 
 def test_a_stream_that_cannot_run_is_refused() -> None:
     with pytest.raises(Deadlock):
-        found(Gemm(pop_prev=1))
+        find_races(Gemm(pop_prev=1))

@@ -12,7 +12,7 @@ from benchmarks.vta_template.conv import Conv2d, KnobError, Knobs, check_knobs, 
 from benchmarks.vta_template.resnet18 import LAYERS, operands, program
 from targets.vta import isa
 from targets.vta.assembly import print_stream
-from targets.vta.builder import Builder, BuilderError
+from targets.vta.builder import BuilderError, StreamBuilder
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import COLUMN
@@ -92,7 +92,7 @@ def test_micro_kernels_that_do_not_all_fit_are_fetched_again() -> None:
 
     assert fetches(tight) > fetches(PYNQ)
     with pytest.raises(BuilderError, match="a micro-kernel must have at most 8 micro-operations, but got 40"):
-        Builder(tight).gemm(np.zeros((40, 3), np.int64))
+        StreamBuilder(tight).gemm(np.zeros((40, 3), np.int64))
 
 
 @pytest.mark.parametrize(

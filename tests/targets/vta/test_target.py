@@ -25,7 +25,7 @@ from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
 from targets.vta.isa import COLUMN, LOAD, WGT, decode, decode_table, encode_table
-from targets.vta.kernel import VtaBound, words_of
+from targets.vta.kernel import VtaBound, instruction_words
 from targets.vta.target import MOST_NESTS, get_target
 from tests.targets.vta.assembly import parse_stream
 from tests.targets.vta.candidates import built, draw, sketches
@@ -42,7 +42,7 @@ def module() -> Module:
 
 def changed(module: Module, name: str, value: int, opcode: int) -> Module:
     """The module with a field of its last instruction of that opcode set."""
-    table = decode_table(words_of(module), PYNQ)
+    table = decode_table(instruction_words(module), PYNQ)
     table[np.flatnonzero(table[:, 0] == opcode)[-1], COLUMN[name]] = value
     words = encode_table(table, PYNQ).tobytes()
     return replace(module, object_code=words + module.object_code[len(words) :])
@@ -72,14 +72,14 @@ def test_designs_by_name(tmp_path: Path) -> None:
 def test_a_design_has_a_name_that_any_process_makes_it_from(design: VtaHardware, spec: str | None) -> None:
     assert spec in (None, design.spec)
     assert get_target(design.spec).vta == design
-    assert registry.name_of(design) == registry.name_of(design.spec) == design.spec
+    assert registry.target_name(design) == registry.target_name(design.spec) == design.spec
 
 
 def test_a_name_that_could_not_be_told_from_fields_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="`name` must be of letters, digits, _ and - .*, but got name='a,b'"):
         _ = VtaHardware(name="a,b").spec
     with pytest.raises(ValueError, match="`target` must be a name, or a design such as VtaHardware, but got target=3"):
-        registry.name_of(3)  # type: ignore[arg-type]
+        registry.target_name(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_module_survives_its_bytes_and_shows_its_instructions(module: Module) 
     again = Module.from_bytes(module.to_bytes())
     assert again.object_code == module.object_code and again.metadata == module.metadata
     text = get_target("vta").assembly(again)
-    assert parse_stream(text) == decode(words_of(module), PYNQ)
+    assert parse_stream(text) == decode(instruction_words(module), PYNQ)
     assert "# weight: int8 [2, 2, 3, 3, 16, 16] at byte " in text and "push_prev" in text
 
 
@@ -128,7 +128,7 @@ def test_a_bound_kernel_is_timed_by_simulated_cycles(module: Module) -> None:
     products = 6 * 6 * 2 * 2 * 9
     assert products <= told["gemm_utilisation"] * told["cycles"] <= products * 1.5
     assert 0 < told["gemm_utilisation"] < told["gemm_bound"] < 1 and 0 < told["port_utilisation"] < 1
-    assert told["instructions"] == len(words_of(module))
+    assert told["instructions"] == len(instruction_words(module))
 
 
 def test_inputs_of_another_shape_are_refused(module: Module) -> None:
@@ -151,7 +151,7 @@ def test_streams_that_break_a_rule_are_refused(module: Module) -> None:
 
 def deadlocked(module: Module) -> Module:
     """The last store waits for a token that nobody gives."""
-    table = decode_table(words_of(module), PYNQ)
+    table = decode_table(instruction_words(module), PYNQ)
     waiting = np.flatnonzero((table[:, 0] == 1) & (table[:, COLUMN["pop_prev"]] == 1))[-1]
     giving = np.flatnonzero(table[:waiting, COLUMN["push_next"]] == 1)
     giver = [index for index in giving if table[index, 0] in (2, 4)][-1]
@@ -202,7 +202,7 @@ def test_a_bad_stream_is_a_record_of_a_failure(module: Module) -> None:
 
 def test_what_an_earlier_stream_left_on_the_chip_is_of_no_use(module: Module) -> None:
     """The weights are loaded by a stream before; this one loads none."""
-    table = decode_table(words_of(module), PYNQ)
+    table = decode_table(instruction_words(module), PYNQ)
     loads = (table[:, 0] == LOAD) & (table[:, COLUMN["memory"]] == WGT)
     table[loads, COLUMN["x_size"]] = 0
     words = encode_table(table, PYNQ).tobytes()

@@ -20,7 +20,7 @@ from tests.targets.vta.random_streams import SMALL, ended, random_stream, shrunk
 QUICK = replace(SMALL, host_cycles=0)
 
 
-def stream_of(seed: int, hardware: VtaHardware) -> list[Instruction]:
+def make_stream(seed: int, hardware: VtaHardware) -> list[Instruction]:
     """A random stream: without tokens, with them everywhere, or with some pushes and pops that match."""
     draw = np.random.default_rng(seed)
     stream, _ = random_stream(draw, hardware, 25)
@@ -50,7 +50,7 @@ def run(stream: list[Instruction], hardware: VtaHardware) -> Timing:
 def test_starts_and_ends_are_those_of_a_clock_that_ticks(hardware: VtaHardware) -> None:
     for seed in range(12):
         design = replace(PYNQ, **_times(hardware)) if seed % 3 == 2 else hardware
-        stream = stream_of(seed, design)
+        stream = make_stream(seed, design)
         clock = Clock(stream, design)
         clock.run()
         found = run(stream, design)
@@ -110,7 +110,7 @@ def test_what_is_reported_adds_up() -> None:
 @pytest.mark.parametrize("seed", range(9))
 def test_nothing_is_faster_than_its_bottleneck(seed: int) -> None:
     hardware = PYNQ if seed % 3 == 2 else QUICK
-    stream = stream_of(seed, hardware)
+    stream = make_stream(seed, hardware)
     found, each = run(stream, hardware), costs(isa.to_table(stream), hardware)
     assert found.cycles >= found.port_cycles
     assert found.cycles >= len(stream) * hardware.fetch_interval
@@ -136,7 +136,7 @@ def test_nothing_is_faster_than_its_bottleneck(seed: int) -> None:
 def test_a_slower_machine_is_not_faster(name: str, values: list[float]) -> None:
     """Large steps: with a shared port, tiny changes may swap two rows and gain a few cycles (Graham 1969)."""
     tables = [program(LAYERS[number], PYNQ).program.table for number in (2, 8)]
-    tables += [isa.to_table(stream_of(1, PYNQ))]
+    tables += [isa.to_table(make_stream(1, PYNQ))]
     for table in tables:
         cycles = [simulate(table, replace(PYNQ, **{name: value})).cycles for value in values]
         assert cycles == sorted(cycles)

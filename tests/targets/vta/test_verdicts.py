@@ -20,7 +20,7 @@ from tests.properties.running import examples
 from tests.targets.vta.checker import check
 from tests.targets.vta.races import races
 from tests.targets.vta.random_streams import SMALL, ended, random_stream, with_tokens
-from tests.targets.vta.verdicts import module_of, verdict
+from tests.targets.vta.verdicts import instruction_module, verdict
 
 PIECES: tuple[Instruction, ...] = (
     Load(memory=isa.INP, x_size=1, dram_base=40),
@@ -66,7 +66,7 @@ def streams(draw: st.DrawFn) -> list[Instruction]:
         ends = (giver, push), (taker, pop)
         only = draw(st.sampled_from((0, 0, 0, 0, 0, 0, 1, 2)))  # both ends, or one alone
         for number, (module, flag) in enumerate(ends, 1):
-            places = [i for i, op in enumerate(stream) if module_of(op) == module and not getattr(op, flag)]
+            places = [i for i, op in enumerate(stream) if instruction_module(op) == module and not getattr(op, flag)]
             if places and only in (0, number):
                 place = draw(st.sampled_from(places))
                 stream[place] = replace(stream[place], **{flag: 1})

@@ -14,7 +14,7 @@ from targets.vta.isa import Instruction, Load, Store
 NEVER = 1 << 30
 
 
-def module_of(op: Instruction) -> int:
+def instruction_module(op: Instruction) -> int:
     """Load, compute or store."""
     if isinstance(op, Store):
         return 2
@@ -47,8 +47,8 @@ class Machine:
         moving = True
         while moving:
             moving = False
-            while fetched < len(self.stream) and len(queues[module_of(self.stream[fetched])]) < self.depth:
-                queues[module_of(self.stream[fetched])].append(fetched)
+            while fetched < len(self.stream) and len(queues[instruction_module(self.stream[fetched])]) < self.depth:
+                queues[instruction_module(self.stream[fetched])].append(fetched)
                 fetched += 1
             for m, queue in enumerate(queues):
                 if queue and done[m] < self.most[m] and self.ready(m, self.stream[queue[0]]):
@@ -78,21 +78,21 @@ def verdict(stream: Sequence[Instruction], queue_depth: int, token_limit: int) -
         return "deadlock"
     if any(whole.tokens.values()):
         return "left"
-    counts = [sum(module_of(op) == m for op in stream) for m in range(3)]
+    counts = [sum(instruction_module(op) == m for op in stream) for m in range(3)]
     for m in (0, 2):
-        mine = [op for op in stream if module_of(op) == m]
+        mine = [op for op in stream if instruction_module(op) == m]
         moves = [n for n, op in enumerate(mine) if isinstance(op, Load | Store) and elements(op)]
-        if moves and len(stream) - 1 in Machine(stream, held(m, moves[-1])).run().ran:
+        if moves and len(stream) - 1 in Machine(stream, count_limits(m, moves[-1])).run().ran:
             return "early"
     for m in range(3):
         for count in range(counts[m]):
-            peaks = Machine(stream, held(m, count)).run().peak
+            peaks = Machine(stream, count_limits(m, count)).run().peak
             if any(peak > token_limit for (_, taker), peak in peaks.items() if taker == m):
                 return "lost"
     return "legal"
 
 
-def held(module: int, count: int) -> tuple[int, int, int]:
+def count_limits(module: int, count: int) -> tuple[int, int, int]:
     """A module stops after so many instructions."""
     first, second, third = (count if m == module else NEVER for m in range(3))
     return first, second, third

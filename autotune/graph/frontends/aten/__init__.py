@@ -16,19 +16,19 @@ from autotune.graph.frontends.aten import (
     windows,
 )
 from autotune.graph.frontends.aten.exported import import_exported
-from autotune.graph.frontends.aten.graph import IndexCheck, Known, import_fx, known_of, refusals
+from autotune.graph.frontends.aten.graph import ConstantValues, IndexCheck, import_fx, make_constant_values, refusals
 from autotune.graph.frontends.aten.registry import CONVERTERS
 
 __all__ = [
     "CONVERTERS",
     "IndexCheck",
-    "Known",
+    "ConstantValues",
     "activations",
     "attention",
     "elementwise",
     "import_exported",
     "import_fx",
-    "known_of",
+    "make_constant_values",
     "layers",
     "normalisation",
     "recurrent",

@@ -10,8 +10,8 @@ from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.onnx.importer import activations
 from autotune.graph.frontends.onnx.importer.activations import with_number
 
-_Made = Callable[[Call], str]
-_SHARED: dict[str, tuple[_Made, str, dict[str, str]]] = {
+_Convert = Callable[[Call], str]
+_SHARED: dict[str, tuple[_Convert, str, dict[str, str]]] = {
     "leaky_relu.default": (activations.leaky_relu, "LeakyRelu", {"alpha": "negative_slope"}),
     "hardsigmoid.default": (activations.hard_sigmoid, "HardSigmoid", {}),
     "hardswish.default": (activations.hard_sigmoid, "HardSwish", {}),
@@ -58,7 +58,7 @@ def softplus(call: AtenCall) -> str:
     """Computes log(1 + exp(beta * x)) / beta, or x if beta * x exceeds the threshold."""
     x, beta, threshold = call.value(0), call["beta"], call["threshold"]
     inside = x if beta == 1 else with_number(call, "multiply", x, beta)
-    out = activations.softplus_of(call, inside)
+    out = activations.add_softplus(call, inside)
     out = out if beta == 1 else with_number(call, "divide", out, beta)
     return call.add("where", [call.add("less", [call.scalar(threshold, x), inside]), x, out])
 
@@ -72,7 +72,7 @@ def parametric_relu(call: AtenCall) -> str:
 @converts("log_sigmoid_forward.default", "log_sigmoid.default")
 def log_sigmoid(call: AtenCall) -> str | list[str | None]:
     """Computes -softplus(-x)."""
-    out = call.add("negative", [activations.softplus_of(call, call.add("negative", [call.value(0)]))])
+    out = call.add("negative", [activations.add_softplus(call, call.add("negative", [call.value(0)]))])
     return out if call.op == "log_sigmoid.default" else [out, None]
 
 

@@ -121,7 +121,7 @@ def compared(call: AtenCall) -> str:
 
 def _common(call: AtenCall) -> str:
     """Returns the dtype to which PyTorch promotes two operands."""
-    given = [v.meta["val"] if isinstance(v, Node) else v for v in list(call.given.values())[:2]]
+    given = [v.meta["val"] if isinstance(v, Node) else v for v in list(call.arguments.values())[:2]]
     dtype = dtype_name(torch.result_type(*given))
     call.require(dtype in DTYPES, f"must compare {', '.join(DTYPES)}", dtype)
     return "int32" if dtype == BOOL else dtype
@@ -161,7 +161,7 @@ def masked_fill(call: AtenCall) -> str:
 def clamp(call: AtenCall) -> str:
     """Clamps between two optional numbers."""
     names = ("min_val", "max_val") if call.op == "hardtanh.default" else ("min", "max")
-    low, high = (call.given.get(name) for name in names)
+    low, high = (call.arguments.get(name) for name in names)
     data = call.operand(0, call.computed)
     if call.computed in FLOATS:
         ends = [-math.inf if low is None else float(low), math.inf if high is None else float(high)]
@@ -175,8 +175,8 @@ def clamp(call: AtenCall) -> str:
 def clamp_between_tensors(call: AtenCall) -> str:
     """Clamps between two optional tensors."""
     data = call.operand(0, call.computed)
-    for place, name in enumerate(call.given):
-        if name in ("min", "max") and call.given[name] is not None:
+    for place, name in enumerate(call.arguments):
+        if name in ("min", "max") and call.arguments[name] is not None:
             data = call.add("maximum" if name == "min" else "minimum", [data, call.operand(place, call.computed)])
     return data
 
@@ -238,7 +238,7 @@ def trigonometric(call: AtenCall) -> str:
 def rounded(call: AtenCall) -> str:
     """Rounds to whole numbers, ties to even, or to decimals by a product and a quotient, as PyTorch does."""
     call.require(call.computed in FLOATS, "must have floating-point values", call.result)
-    x, places = call.operand(0, call.computed), call.given.get("decimals", 0)
+    x, places = call.operand(0, call.computed), call.arguments.get("decimals", 0)
     if places == 0:
         return call.add("rint", [x])
     power, (first, second) = 10.0 ** abs(places), ("multiply", "divide") if places > 0 else ("divide", "multiply")
@@ -250,7 +250,7 @@ def rounded(call: AtenCall) -> str:
 def powered(call: AtenCall) -> str:
     """Raises to powers, by multiplication or roots if the exponent is a small number."""
     call.require(call.computed in FLOATS, "must raise floating-point values", call.result)
-    base, exponent = list(call.given.values())
+    base, exponent = list(call.arguments.values())
     if isinstance(exponent, Node):
         return call.add("power", [call.operand(place, call.computed) for place in (0, 1)])
     if exponent == 0:

@@ -10,8 +10,8 @@ from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 from torch.utils._pytree import tree_map
 
-from autotune.graph.frontends.aten.exported import constants_of, outputs_of
-from autotune.graph.frontends.aten.tensors import array_of, tensor_of
+from autotune.graph.frontends.aten.exported import find_constants, list_outputs
+from autotune.graph.frontends.aten.tensors import array_from_tensor, tensor_from_array
 from autotune.graph.types import Array
 
 Types = Mapping[torch.dtype, torch.dtype]
@@ -33,20 +33,20 @@ def evaluate_program(
     Raises:
         RuntimeError: PyTorch lacks a kernel of an operator in another dtype.
     """
-    types, constants = types or {}, constants_of(program)
+    types, constants = types or {}, find_constants(program)
     arguments: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
         if node.name in constants:
             arguments.append(constants[node.name].detach())
         elif node.name in feeds:
-            arguments.append(tensor_of(feeds[node.name]))
+            arguments.append(tensor_from_array(feeds[node.name]))
         else:
             arguments.append(node.meta["val"])
-    run = _Run(program, types, {*watched, *(node for _, node in outputs_of(program))})
+    run = _Run(program, types, {*watched, *(node for _, node in list_outputs(program))})
     with torch.no_grad():
         run.run(*tree_map(run.widened, arguments))
-    named = [*outputs_of(program), *((name, name) for name in watched)]
-    return {name: array_of(run.values[node]).copy() for name, node in named}
+    named = [*list_outputs(program), *((name, name) for name in watched)]
+    return {name: array_from_tensor(run.values[node]).copy() for name, node in named}
 
 
 class _Run(Interpreter):

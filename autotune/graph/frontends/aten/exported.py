@@ -12,9 +12,9 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.decompositions import Table, decompositions
-from autotune.graph.frontends.aten.graph import import_fx, known_of, refusals
+from autotune.graph.frontends.aten.graph import import_fx, make_constant_values, refusals
 from autotune.graph.frontends.aten.sizes import UnknownShape, specialised
 from autotune.graph.frontends.aten.tensors import dtype_name
 from autotune.graph.ir import Graph
@@ -31,7 +31,7 @@ def import_exported(program: ExportedProgram, name: str = "network") -> Graph:
         name: name of the network.
 
     Raises:
-        ModelError: the program has unsupported operators, all of which are named, or changes its own state.
+        UnsupportedModelError: the program has unsupported operators, all of which are named, or changes its own state.
     """
     return import_lowered(lower(program), name)
 
@@ -40,12 +40,14 @@ def lower(program: ExportedProgram) -> ExportedProgram:
     """Decomposes the operators of a program that have no converter.
 
     Raises:
-        ModelError: the program changes its own state.
+        UnsupportedModelError: the program changes its own state.
     """
     program = decompose(program, decompositions())
     for spec in program.graph_signature.output_specs:
         if spec.kind is not OutputKind.USER_OUTPUT:
-            raise ModelError(f"a program must not change its state, but it gives {spec.kind} {spec.target!r}")
+            raise UnsupportedModelError(
+                f"a program must not change its state, but it gives {spec.kind} {spec.target!r}"
+            )
     return program
 
 
@@ -75,26 +77,26 @@ def import_lowered(
         watched: names of nodes whose values become further outputs.
 
     Raises:
-        ModelError: unsupported operators, all of which are named, or shapes that depend on data.
+        UnsupportedModelError: unsupported operators, all of which are named, or shapes that depend on data.
     """
-    constants = constants_of(program)
+    constants = find_constants(program)
     graph = program.graph if shapes is None else _specialised(program, constants, shapes)
     nodes = {node.name: node for node in graph.nodes}
-    arrays = known_of(constants)
+    arrays = make_constant_values(constants)
     if refused := refusals(graph, arrays):
         names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
-        raise ModelError(f"{next(iter(refused.values()))} (not supported here: {names})")
-    outputs = dict(outputs_of(program))
+        raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported here: {names})")
+    outputs = dict(list_outputs(program))
     ends = [*(nodes[node] for node in outputs.values()), *(nodes[node] for node in watched)]
-    inputs = [nodes[each] for each in inputs_of(program)]
+    inputs = [nodes[each] for each in list_inputs(program)]
     return import_fx(graph, inputs, ends, arrays, name, output_names=[*outputs, *watched])
 
 
-def inputs_of(program: ExportedProgram) -> list[str]:
+def list_inputs(program: ExportedProgram) -> list[str]:
     """Lists the placeholders for which a caller passes tensors; numbers are part of the program.
 
     Raises:
-        ModelError: an input is not a tensor, parameter or number.
+        UnsupportedModelError: an input is not a tensor, parameter or number.
     """
     names = []
     for spec in program.graph_signature.input_specs:
@@ -102,11 +104,11 @@ def inputs_of(program: ExportedProgram) -> list[str]:
             if not isinstance(spec.arg, ConstantArgument):
                 names.append(_name(spec.arg))
         elif spec.kind not in _CONSTANT:
-            raise ModelError(f"inputs of a program must be tensors, but got {spec.kind} {_name(spec.arg)!r}")
+            raise UnsupportedModelError(f"inputs of a program must be tensors, but got {spec.kind} {_name(spec.arg)!r}")
     return names
 
 
-def constants_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
+def find_constants(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Collects the parameters, buffers and constants of a program by their placeholders."""
     constants = {}
     for spec in program.graph_signature.input_specs:
@@ -116,11 +118,11 @@ def constants_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
     return constants
 
 
-def outputs_of(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+def list_outputs(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """Yields the public name of each output and its node: `output`, `output_1` of a tuple, or keys of a mapping.
 
     Raises:
-        ModelError: an output is a number.
+        UnsupportedModelError: an output is a number.
     """
     args = [spec.arg for spec in program.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
     spec: Any = program.call_spec.out_spec
@@ -129,7 +131,7 @@ def outputs_of(program: ExportedProgram) -> Iterator[tuple[str, str]]:
         if isinstance(argument, ConstantArgument) and argument.value is None:
             continue
         if not _name(argument) or isinstance(argument, ConstantArgument):
-            raise ModelError(f"outputs of a program must be tensors, but got {argument}")
+            raise UnsupportedModelError(f"outputs of a program must be tensors, but got {argument}")
         keys = [str(getattr(each, field)) for each in path for field in ("key", "idx", "name") if hasattr(each, field)]
         yield "_".join(keys if keys and not keys[0].isdigit() else ["output", *keys]), _name(argument)
 
@@ -141,7 +143,7 @@ def checkpoints(program: ExportedProgram, count: int) -> list[str]:
         program: program that `lower` returned.
         count: number of nodes spread evenly.
     """
-    ends = {node for _, node in outputs_of(program)}
+    ends = {node for _, node in list_outputs(program)}
     nodes = [node for node in program.graph.nodes if node.op == "call_function" and node.name not in ends]
     last = [node.args[0] for node in program.graph.nodes if node.name in ends and "softmax" in str(node.target)]
     steps = [node for node in nodes if str(node.target).removeprefix("aten.").partition(".")[0] in _STEPS]
@@ -160,7 +162,7 @@ def _specialised(
     """Specialises the program's graph to static shapes.
 
     Raises:
-        ModelError: the shape of a result depends on data.
+        UnsupportedModelError: the shape of a result depends on data.
     """
     arguments: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
@@ -173,7 +175,7 @@ def _specialised(
     try:
         return specialised(program.graph_module, arguments).graph
     except UnknownShape as error:
-        raise ModelError(str(error)) from error
+        raise UnsupportedModelError(str(error)) from error
 
 
 def _name(argument: Any) -> str:

@@ -13,11 +13,11 @@ from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
 from autotune.graph.decisions import decided
-from autotune.graph.errors import GraphError, ModelError
-from autotune.graph.frontends.aten.registry import CONVERTERS, OPSET, AtenCall, AtenContext, name_of, tensor_type
-from autotune.graph.frontends.aten.tensors import array_of, tensor_of
+from autotune.graph.errors import GraphError, UnsupportedModelError
+from autotune.graph.frontends.aten.registry import CONVERTERS, OPSET, AtenCall, AtenContext, operator_name, tensor_type
+from autotune.graph.frontends.aten.tensors import array_from_tensor, tensor_from_array
 from autotune.graph.frontends.onnx.importer.nodes import MOST_FOLDED
-from autotune.graph.ir import Array, Builder, Graph
+from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.ir import Node as GraphNode
 from search_space.dtypes import NARROW
 
@@ -27,18 +27,18 @@ class IndexCheck:
     """A range check on the elements of an index tensor.
 
     Attributes:
-        given: whether the tensor is an input; otherwise it is an output.
-        place: number among the inputs or outputs.
+        is_input: whether the tensor is an input; otherwise it is an output.
+        position: number among the inputs or outputs.
         inside: values that elements may have.
     """
 
-    given: bool
-    place: int
+    is_input: bool
+    position: int
     inside: range
 
 
 @dataclass
-class Known:
+class ConstantValues:
     """Values of nodes that depend on constants alone.
 
     Attributes:
@@ -61,10 +61,12 @@ class Known:
         if not all(given.name in self.arrays for given in read) or not _repeatable(node) or _large(node):
             return False
 
-        def tensor(given: Node) -> torch.Tensor:
-            array = self.arrays[given.name]
+        def tensor(source: Node) -> torch.Tensor:
+            array = self.arrays[source.name]
             repeated = node.target is torch.ops.aten.as_strided.default and 0 in array.strides
-            return tensor_of(array.copy() if repeated else array)  # its strides assume memory with every element
+            return tensor_from_array(
+                array.copy() if repeated else array
+            )  # its strides assume memory with every element
 
         args = torch.fx.map_arg(node.args, tensor)
         kwargs = torch.fx.map_arg(node.kwargs, tensor)
@@ -72,7 +74,7 @@ class Known:
         with torch.no_grad():
             value = target(*args, **kwargs)
         if isinstance(value, torch.Tensor):
-            self.arrays[node.name] = array_of(value)
+            self.arrays[node.name] = array_from_tensor(value)
         elif isinstance(value, (tuple, list)):
             self.parts[node.name] = value
         else:
@@ -83,7 +85,7 @@ class Known:
         place: Any = node.args[1]
         if not parts or not isinstance(parts[place], torch.Tensor):
             return False
-        self.arrays[node.name] = array_of(parts[place])
+        self.arrays[node.name] = array_from_tensor(parts[place])
         return True
 
 
@@ -91,7 +93,7 @@ def import_fx(
     graph: FxGraph,
     inputs: Sequence[Node],
     outputs: Sequence[Node],
-    known: Known,
+    constants: ConstantValues,
     name: str = "network",
     apart: Container[Node] = (),
     checks: list[IndexCheck] | None = None,
@@ -103,28 +105,28 @@ def import_fx(
         graph: graph of ATen operators whose nodes have the type of their value (`meta["val"]`).
         inputs: placeholders that the caller passes, in order.
         outputs: nodes whose values the caller receives, in order.
-        known: values of the other placeholders; values of constant nodes are added.
+        constants: values of the other placeholders; values of constant nodes are added.
         name: name of the network.
         apart: nodes that are computed elsewhere.
         checks: list that receives the checks of each call; computed indices become further outputs for them.
         output_names: names of the outputs; empty: the names of their values.
 
     Raises:
-        ModelError: an operator, or one of its arguments, is not supported.
+        UnsupportedModelError: an operator, or one of its arguments, is not supported.
     """
     kinds = {node.name: tensor_type(node.meta["val"], node.name) for node in inputs}
-    builder = Builder(name, kinds, output_names)
-    context = AtenContext(builder, {name: name for name in kinds}, known.arrays, OPSET)
+    builder = GraphBuilder(name, kinds, output_names)
+    context = AtenContext(builder, {name: name for name in kinds}, constants.arrays, OPSET)
     for node in graph.nodes:
-        if node.op == "call_function" and node not in apart and not known.learn(node):
+        if node.op == "call_function" and node not in apart and not constants.learn(node):
             convert(context, node)
     ends = [context.value(node.name) for node in outputs]
     if checks is not None:
-        checks += _checks_of(context, list(kinds), ends)
+        checks += _make_checks(context, list(kinds), ends)
     return builder.finish(ends)
 
 
-def _checks_of(context: AtenContext, inputs: Sequence[str], ends: list[str]) -> list[IndexCheck]:
+def _make_checks(context: AtenContext, inputs: Sequence[str], ends: list[str]) -> list[IndexCheck]:
     """Lists the checks of all indices; computed indices that are not outputs yet are appended to the outputs."""
     index_checks, builder = [], context.builder
     for value, inside in dict.fromkeys((_source(builder, value), inside) for value, inside in context.indices):
@@ -135,7 +137,7 @@ def _checks_of(context: AtenContext, inputs: Sequence[str], ends: list[str]) -> 
     return index_checks
 
 
-def _source(builder: Builder, value: str) -> str:
+def _source(builder: GraphBuilder, value: str) -> str:
     """Traces a value back through reshapes, transpositions, broadcasts and lossless conversions."""
     node = builder.node(value)
     while node is not None and (node.op in ("reshape", "transpose", "broadcast_to") or _widens(builder, node)):
@@ -144,81 +146,83 @@ def _source(builder: Builder, value: str) -> str:
     return value
 
 
-def _widens(builder: Builder, node: GraphNode) -> bool:
+def _widens(builder: GraphBuilder, node: GraphNode) -> bool:
     """Tells whether a node converts integers to a dtype that represents all of them."""
     kinds = [np.dtype(builder.type(name).dtype) for name in (node.inputs[0], node.name)] if node.op == "cast" else []
     return bool(kinds) and kinds[0].kind in "iu" and np.can_cast(kinds[0], kinds[1])
 
 
-def refusals(graph: FxGraph, known: Known) -> dict[Node, str]:
+def refusals(graph: FxGraph, constants: ConstantValues) -> dict[Node, str]:
     """Lists the nodes that cannot be converted, each with the reason.
 
     Args:
         graph: graph of ATen operators.
-        known: values of placeholders; values of constant nodes are added.
+        constants: values of placeholders; values of constant nodes are added.
     """
     reasons: dict[Node, str] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or known.learn(node):
+        if node.op != "call_function" or constants.learn(node):
             continue
         if node.target is operator.getitem:
             why = reasons.get(_first(node), "")
         else:
-            why = refusal(node, known)
+            why = refusal(node, constants)
         if why:
             reasons[node] = why
     return reasons
 
 
-def refusal(node: Node, known: Known) -> str:
+def refusal(node: Node, constants: ConstantValues) -> str:
     """Returns the reason why a node cannot be converted, or ""; reads only the node and its inputs.
 
     Args:
         node: node of an FX graph.
-        known: values that depend on constants alone.
+        constants: values that depend on constants alone.
     """
     try:
-        context = _around(node, known)
+        context = _around(node, constants)
         convert(context, node)
-    except ModelError as error:
+    except UnsupportedModelError as error:
         return str(error)
     return ""
 
 
-def _around(node: Node, known: Known) -> AtenContext:
+def _around(node: Node, constants: ConstantValues) -> AtenContext:
     """Builds a context in which all inputs of a node that are not constant are inputs of the graph."""
-    read = [given for given in node.all_input_nodes if given.name not in known.arrays]
+    read = [given for given in node.all_input_nodes if given.name not in constants.arrays]
     kinds = {given.name: tensor_type(given.meta.get("val"), given.name) for given in read}
-    return AtenContext(Builder("node", kinds), {name: name for name in kinds}, dict(known.arrays), OPSET)
+    return AtenContext(GraphBuilder("node", kinds), {name: name for name in kinds}, dict(constants.arrays), OPSET)
 
 
 def convert(context: AtenContext, node: Node) -> None:
     """Adds the conversion of a node to the graph.
 
     Raises:
-        ModelError: the operator, or one of its arguments, is not supported.
+        UnsupportedModelError: the operator, or one of its arguments, is not supported.
     """
     if node.target is operator.getitem:
         number: Any = node.args[1]
         part = context.parts.get(_first(node).name, {}).get(number)
         if part is None:
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"outputs that are read must be supported, but got number {number} of {_first(node).name!r}"
             )
         context.values[node.name] = part
         return
-    name = name_of(node.target)
+    name = operator_name(node.target)
     converter = CONVERTERS.get(name)
     if converter is None:
         title = f"aten.{name}" if isinstance(node.target, torch._ops.OpOverload) else name
-        raise ModelError(f"operators must have a conversion to kernels, but {title} of node {node.name!r} has none")
+        raise UnsupportedModelError(
+            f"operators must have a conversion to kernels, but {title} of node {node.name!r} has none"
+        )
     call = AtenCall.of(context, node)
     several = isinstance(node.meta["val"], (tuple, list))
     call.check_outputs()
     try:
         converted = converter(call)
     except GraphError as error:
-        raise ModelError(f"{call.op} node {call.title!r} cannot be converted: {error}") from None
+        raise UnsupportedModelError(f"{call.op} node {call.title!r} cannot be converted: {error}") from None
     if isinstance(converted, str) and not several:
         context.values[node.name] = _checked(call, converted, node.meta["val"])
         return
@@ -261,6 +265,6 @@ def _large(node: Node) -> bool:
     return decided("large", node.name, not target.is_view and sum(v.numel() for v in values) > MOST_FOLDED)
 
 
-def known_of(tensors: Mapping[str, torch.Tensor]) -> Known:
+def make_constant_values(tensors: Mapping[str, torch.Tensor]) -> ConstantValues:
     """Collects constants by the names of their placeholders."""
-    return Known({name: array_of(tensor) for name, tensor in tensors.items()})
+    return ConstantValues({name: array_from_tensor(tensor) for name, tensor in tensors.items()})

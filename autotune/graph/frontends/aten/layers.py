@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.graph.calls import Call
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.aten.windows import convolved, each_axis, windows_of
+from autotune.graph.frontends.aten.windows import convolved, each_axis, make_windows
 from autotune.graph.frontends.onnx.importer import layers
 from autotune.graph.frontends.onnx.importer.reductions import reduced
 from autotune.graph.frontends.onnx.importer.spatial import conv_transpose
@@ -24,7 +24,7 @@ def convolution(call: AtenCall) -> str:
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
     if call.array(1) is None and not call["transposed"]:
         data, weight = call.value(0), call.value(1)
-        out = convolved(call, data, weight, windows_of(call, data, weight, call.result.shape[2:]))
+        out = convolved(call, data, weight, make_windows(call, data, weight, call.result.shape[2:]))
         return (
             call.add("add", [out, call.reshaped(call.value(2), (*call.type(2).shape, *[1] * rank))])
             if call.has(2)
@@ -40,7 +40,7 @@ def convolution(call: AtenCall) -> str:
     inputs = [name for name in call.inputs[:3] if name]
     if not call["transposed"]:
         return layers.conv(call.shared("Conv", inputs, **attrs))
-    call.known(1, "weight")
+    call.require_array(1, "weight")
     more = each_axis(call["output_padding"], rank)
     return conv_transpose(call.shared("ConvTranspose", inputs, **attrs, output_padding=more))
 
@@ -115,7 +115,7 @@ def max_pool(call: AtenCall) -> list[str | None]:
     rank = 3 if "3d" in call.op else 2
     if call.reads(1):
         shared = _pool_call(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
-        best, place = maxima_of_planes(shared, call.value(0), layers.windows_of(shared))
+        best, place = maxima_of_planes(shared, call.value(0), layers.pool_windows(shared))
         wanted = call.node.meta["val"][1].shape
         return [best, call.cast(call.add("broadcast_to", [place], shape=tuple(wanted)), "int64")]
     return [_pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank)), None]
@@ -131,7 +131,7 @@ def max_pool_alone(call: AtenCall) -> str:
 @converts("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(call: AtenCall) -> str:
     """Computes means of windows."""
-    given = call.given.get("divisor_override")
+    given = call.arguments.get("divisor_override")
     call.require(given is None, "must divide by the number of elements", f"divisor_override={given}")
     return _pool(call, "AveragePool", int(call.op[8]), count_include_pad=int(call["count_include_pad"]))
 

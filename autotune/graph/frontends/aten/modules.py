@@ -13,7 +13,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.sizes import DEPENDS
 from search_space.ir.intervals import Span
 
@@ -37,15 +37,19 @@ def export(
         sizes: minimum and maximum of each open size, by name.
 
     Raises:
-        ModelError: an input is not a tensor or number, shapes disagree with `inputs`, or `torch.export` refuses the
-            module, for example because its `forward` branches on data.
+        UnsupportedModelError: an input is not a tensor or number, shapes disagree with `inputs`, or `torch.export`
+            refuses the module, for example because its `forward` branches on data.
     """
     if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError("`model` must be a torch.nn.Module that is not compiled by TorchScript, but got ScriptModule")
+        raise UnsupportedModelError(
+            "`model` must be a torch.nn.Module that is not compiled by TorchScript, but got ScriptModule"
+        )
     args, kwargs = _arguments(module, inputs)
     for value in tree_leaves((args, kwargs)):
         if not isinstance(value, _LEAVES):
-            raise ModelError(f"`example_inputs` must be a tensor or a tuple of tensors, but got {type(value).__name__}")
+            raise UnsupportedModelError(
+                f"`example_inputs` must be a tensor or a tuple of tensors, but got {type(value).__name__}"
+            )
     with _evaluating(module):
         program = _exported(module, args, kwargs, None)
         opened = _opened(program, args, kwargs, shapes or {}, sizes or {})
@@ -70,7 +74,7 @@ def _exported(module: torch.nn.Module, args: Any, kwargs: Any, shapes: Any) -> E
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         except (TorchDynamoException, *DEPENDS) as error:
             said = str(error).strip().partition("\n\n")[0].replace("\n", " ")
-            raise ModelError(f"torch.export must take {type(module).__name__}, but says: {said}") from error
+            raise UnsupportedModelError(f"torch.export must take {type(module).__name__}, but says: {said}") from error
 
 
 def _opened(
@@ -79,7 +83,7 @@ def _opened(
     """Returns arguments enlarged to the maximum sizes, and their open axes; None without open axes.
 
     Raises:
-        ModelError: shapes are of other inputs, or of another rank or extent than the inputs.
+        UnsupportedModelError: shapes are of other inputs, or of another rank or extent than the inputs.
     """
     leaves, spec = tree_flatten((args, kwargs))
     names = program.graph_signature.user_inputs
@@ -109,15 +113,15 @@ def check_shape(name: str, shape: Shape, inputs: Mapping[str, Sequence[int | Non
     """Checks a shape against those of inputs by name, whose open extents are None.
 
     Raises:
-        ModelError: there is no such input, or it has another rank or extent.
+        UnsupportedModelError: there is no such input, or it has another rank or extent.
     """
     if name not in inputs:
-        raise ModelError(f"`shapes` must be of inputs of the model ({', '.join(inputs)}), but got {name!r}")
+        raise UnsupportedModelError(f"`shapes` must be of inputs of the model ({', '.join(inputs)}), but got {name!r}")
     own = inputs[name]
     if len(own) != len(shape):
-        raise ModelError(f"`shapes` of {name} must have {len(own)} dimensions, but got {list(shape)}")
+        raise UnsupportedModelError(f"`shapes` of {name} must have {len(own)} dimensions, but got {list(shape)}")
     if any(isinstance(e, int) and o is not None and e != o for e, o in zip(shape, own, strict=True)):
-        raise ModelError(f"`shapes` of {name} must agree with the model's, but got {list(shape)}")
+        raise UnsupportedModelError(f"`shapes` of {name} must agree with the model's, but got {list(shape)}")
 
 
 @contextmanager

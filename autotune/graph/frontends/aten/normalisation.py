@@ -16,7 +16,7 @@ from autotune.graph.frontends.onnx.importer.reductions import reduced
 @converts("_native_batch_norm_legit_no_training.default", "batch_norm.default", "native_batch_norm.default")
 def batch_norm(call: AtenCall) -> str | list[str | None]:
     """Normalises by constant statistics: x * scale + shift."""
-    call.require(not call.given.get("training"), "must not be in training mode", "training=True")
+    call.require(not call.arguments.get("training"), "must not be in training mode", "training=True")
     call.require_parameters(1, 2, 3, 4)
     alone = call.op == "batch_norm.default"
     call.require(alone or not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read")
@@ -55,10 +55,10 @@ def layer_norm_alone(call: AtenCall) -> str:
     return normalisation.layer_normalization(shared)[0]
 
 
-def _scale(call: AtenCall, place: int) -> str:
+def _scale(call: AtenCall, index: int) -> str:
     """Returns the name of an input, or of a constant of ones if it is absent."""
-    if call.inputs[place]:
-        return call.inputs[place]
+    if call.inputs[index]:
+        return call.inputs[index]
     name = f"{call.title}_ones"
     call.context.arrays[name] = np.ones(tuple(call["normalized_shape"]), np.float32)
     return name
@@ -108,7 +108,7 @@ def _normalised(call: AtenCall, value: str, rows: int) -> str:
 
 def _per_channel(call: AtenCall, value: str) -> str:
     """Multiplies by the weight and adds the bias, each with one element per channel."""
-    names = list(call.given)
+    names = list(call.arguments)
     call.require_parameters(names.index("weight"), names.index("bias"))
     shape = call.shape(value)
     for argument, op in (("weight", "multiply"), ("bias", "add")):

@@ -115,12 +115,12 @@ def _call(
     return Call(context, op, call.title, inputs, call.outputs, attrs)
 
 
-def _stacked(call: AtenCall, kind: _Kind, weights: Sequence[Sequence[Node]], place: int) -> Array:
+def _stacked(call: AtenCall, kind: _Kind, weights: Sequence[Sequence[Node]], index: int) -> Array:
     """Stacks a weight of all directions, gates in ONNX's order: (directions, gates * width, ...)."""
     reordered = []
     for nodes in weights:
-        array = call.context.arrays.get(nodes[place].name)
-        call.require(array is not None, "must have constant weights", nodes[place].name)
+        array = call.context.arrays.get(nodes[index].name)
+        call.require(array is not None, "must have constant weights", nodes[index].name)
         assert array is not None
         parts = np.split(array.astype(np.float32), len(kind.gates))
         reordered.append(np.concatenate([parts[gate] for gate in kind.gates]))

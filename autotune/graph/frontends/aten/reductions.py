@@ -22,7 +22,7 @@ _REDUCERS = {
 
 
 def _axes(call: AtenCall) -> tuple[int, ...]:
-    return call.axes() if "dim" in call.given else tuple(range(len(call.type(0).shape)))
+    return call.axes() if "dim" in call.arguments else tuple(range(len(call.type(0).shape)))
 
 
 @converts(*_REDUCERS)
@@ -34,7 +34,7 @@ def reduce(call: AtenCall) -> str:
         return call.reshaped(out, call.result.shape)
     truths = call.type(0).dtype == BOOL and call.computed == "int64"  # their count fits 32 bits
     value = call.operand(0, "int32" if truths else call.computed)
-    out = reduced(call, value, axes, _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
+    out = reduced(call, value, axes, _REDUCERS[call.op], bool(call.arguments.get("keepdim", False)))
     return call.cast(out, "int64") if truths else out
 
 
@@ -43,7 +43,7 @@ def truths(call: AtenCall) -> str:
     """Tells whether any, or all, elements are true."""
     value = call.cast(call.operand(0, BOOL), "int32")
     reducer = "max" if call.op.startswith("any") else "min"
-    return call.cast(reduced(call, value, _axes(call), reducer, bool(call.given.get("keepdim", False))), BOOL)
+    return call.cast(reduced(call, value, _axes(call), reducer, bool(call.arguments.get("keepdim", False))), BOOL)
 
 
 @converts("max.dim", "min.dim")
@@ -52,7 +52,7 @@ def extreme_with_place(call: AtenCall) -> list[str | None]:
     value, op = call.operand(0, call.computed), call.op.partition(".")[0]
     keep, axis = bool(call["keepdim"]), call.axis()
     out = reduced(call, value, (axis,), op, keep)
-    place = _place(call, f"Arg{op.capitalize()}", axis, keep) if call.reads(1) else None
+    place = _extreme_index(call, f"Arg{op.capitalize()}", axis, keep) if call.reads(1) else None
     return [out, place]
 
 
@@ -60,10 +60,10 @@ def extreme_with_place(call: AtenCall) -> list[str | None]:
 def place_of_extreme(call: AtenCall) -> str:
     """Computes the index of the first maximum or minimum along an axis."""
     call.require(call["dim"] is not None, "must name an axis", "dim=None")
-    return _place(call, f"Arg{call.op[3:6].capitalize()}", call.axis(), bool(call["keepdim"]))
+    return _extreme_index(call, f"Arg{call.op[3:6].capitalize()}", call.axis(), bool(call["keepdim"]))
 
 
-def _place(call: AtenCall, op: str, axis: int, keep: bool) -> str:
+def _extreme_index(call: AtenCall, op: str, axis: int, keep: bool) -> str:
     return reductions.place_of_extreme(call.shared(op, call.inputs[:1], axis=axis, keepdims=int(keep)))
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from autotune.graph.calls import Call, Context
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.tensors import dtype_name, is_dense
 from autotune.graph.ir import TensorType
 from search_space.dtypes import BITS, NARROW, numpy_dtype
@@ -41,11 +41,11 @@ class AtenCall(Call):
 
     Attributes:
         node: node of the FX graph.
-        given: value of each argument, as passed or by default.
+        arguments: value of each argument, as passed or by default.
     """
 
     node: Node
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
 
     @classmethod
     def of(cls, context: Context, node: Node) -> AtenCall:
@@ -58,17 +58,17 @@ class AtenCall(Call):
             else:
                 values[argument.name] = node.kwargs.get(argument.name, argument.default_value)
         inputs = tuple(value.name if isinstance(value, Node) else "" for value in values.values())
-        return cls(context, name_of(target), node.name, inputs, (node.name,), {}, node, values)
+        return cls(context, operator_name(target), node.name, inputs, (node.name,), {}, node, values)
 
     def __getitem__(self, argument: str) -> Any:
         """Returns an argument by its name."""
-        return self.given[argument]
+        return self.arguments[argument]
 
     def check_outputs(self) -> None:
         """Checks that graphs can represent the outputs of the call.
 
         Raises:
-            ModelError: an output that is read has a type that graphs lack.
+            UnsupportedModelError: an output that is read has a type that graphs lack.
         """
         found = self.node.meta["val"]
         for place, value in enumerate(found if isinstance(found, (tuple, list)) else [found]):
@@ -87,14 +87,14 @@ class AtenCall(Call):
         dtype = self.result.dtype
         return "float32" if dtype in NARROW else dtype
 
-    def operand(self, place: int, dtype: str) -> str:
+    def operand(self, position: int, dtype: str) -> str:
         """Returns a tensor or number as an operand in `dtype`; 16-bit floats are widened as they are read."""
-        argument = list(self.given.values())[place]
+        argument = list(self.arguments.values())[position]
         wide = "float32" if dtype in NARROW else dtype
         if not isinstance(argument, Node):
-            self.require(isinstance(argument, (int, float)), f"must have a number as input {place}", repr(argument))
+            self.require(isinstance(argument, (int, float)), f"must have a number as input {position}", repr(argument))
             return self.number(argument, wide)
-        value = self.value(place)
+        value = self.value(position)
         same = self.context.builder.type(value).dtype
         return value if same == dtype or (same in NARROW and wide == "float32") else self.cast(value, wide)
 
@@ -104,12 +104,12 @@ class AtenCall(Call):
 
     def values(self, argument: str) -> list[str]:
         """Returns the graph's names of a list of tensors."""
-        return [self.context.value(node.name) for node in self.given[argument]]
+        return [self.context.value(node.name) for node in self.arguments[argument]]
 
     def axes(self, argument: str = "dim", rank: int | None = None) -> tuple[int, ...]:
         """Returns the axes that an argument names, ascending and not negative; all of `rank` if it names none."""
         rank = len(self.type(0).shape) if rank is None else rank
-        given = self.given[argument]
+        given = self.arguments[argument]
         named = [given] if isinstance(given, int) else list(given or range(rank))
         return tuple(sorted(axis % rank for axis in named)) if rank else ()
 
@@ -117,15 +117,15 @@ class AtenCall(Call):
         """Returns an axis as a number that is not negative."""
         rank = len(self.type(0).shape)
         self.require(rank > 0, "must have an axis", self.type(0))
-        return int(self.given[argument]) % rank
+        return int(self.arguments[argument]) % rank
 
     def require_same_type(self, *places: int) -> None:
-        """Raises ModelError if tensor arguments differ in dtype, as PyTorch does."""
+        """Raises UnsupportedModelError if tensor arguments differ in dtype, as PyTorch does."""
         kinds = [self.type(place).dtype for place in places if self.inputs[place]]
         self.require(len(set(kinds)) == 1, "must have operands of one type", ", ".join(kinds))
 
     def require_parameters(self, *places: int) -> None:
-        """Raises ModelError if parameters of a normalisation have a dtype that PyTorch rejects.
+        """Raises UnsupportedModelError if parameters of a normalisation have a dtype that PyTorch rejects.
 
         They must have the data's dtype, or float32 beside 16-bit floats.
         """
@@ -142,7 +142,7 @@ class AtenCall(Call):
             negative: whether indices may count from the end.
 
         Raises:
-            ModelError: a constant index is outside.
+            UnsupportedModelError: a constant index is outside.
         """
         inside = range(-extent if negative else 0, extent)
         array = self.context.arrays.get(index.name)
@@ -162,9 +162,9 @@ class AtenCall(Call):
         held = {name: float32(value) if isinstance(value, float) else value for name, value in attrs.items()}
         return Call(self.context, op, self.title, tuple(inputs), self.outputs, held)
 
-    def reads(self, place: int) -> bool:
+    def reads(self, index: int) -> bool:
         """Tells whether an output of several is read."""
-        return any(user.args[1] == place for user in self.node.users)
+        return any(user.args[1] == index for user in self.node.users)
 
 
 def float32(value: float) -> float:
@@ -189,7 +189,7 @@ def converts(*names: str) -> Callable[[Converter], Converter]:
     return register
 
 
-def name_of(target: Any) -> str:
+def operator_name(target: Any) -> str:
     """Returns an overload's name without `aten`; other targets keep their full name."""
     return str(target).removeprefix("aten.")
 
@@ -198,17 +198,21 @@ def tensor_type(value: Any, title: str) -> TensorType:
     """Returns the type of a fake tensor.
 
     Raises:
-        ModelError: the value is not a tensor of static extents and of a dtype that graphs have.
+        UnsupportedModelError: the value is not a tensor of static extents and of a dtype that graphs have.
     """
     if not isinstance(value, torch.Tensor):
-        raise ModelError(f"values must be tensors, but {title!r} gives {type(value).__name__}")
+        raise UnsupportedModelError(f"values must be tensors, but {title!r} gives {type(value).__name__}")
     if not is_dense(value) or value.device.type != "cpu":
-        raise ModelError(f"tensors must be dense and on the CPU, but {title!r} is {value.layout} on {value.device}")
+        raise UnsupportedModelError(
+            f"tensors must be dense and on the CPU, but {title!r} is {value.layout} on {value.device}"
+        )
     if not all(isinstance(extent, int) for extent in value.shape):
-        raise ModelError(f"shapes must be known before a network runs, but {title!r} is of {list(value.shape)}")
+        raise UnsupportedModelError(
+            f"shapes must be known before a network runs, but {title!r} is of {list(value.shape)}"
+        )
     if value.numel() == 0:
-        raise ModelError(f"tensors must have elements, but {title!r} is of {list(value.shape)}")
+        raise UnsupportedModelError(f"tensors must have elements, but {title!r} is of {list(value.shape)}")
     dtype = dtype_name(value.dtype)
     if dtype not in BITS:
-        raise ModelError(f"tensors must be of {', '.join(BITS)}, but {title!r} is of {dtype}")
+        raise UnsupportedModelError(f"tensors must be of {', '.join(BITS)}, but {title!r} is of {dtype}")
     return TensorType(tuple(value.shape), dtype)

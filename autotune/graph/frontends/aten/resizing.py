@@ -33,8 +33,8 @@ def to_nearest(call: AtenCall) -> str:
 
 def _stated(call: AtenCall) -> list[float]:
     """Returns the scale factors among the arguments; empty if the call states sizes."""
-    given = call.given.get("scale_factors") or [
-        value for key, value in call.given.items() if key.startswith("scales") and value is not None
+    given = call.arguments.get("scale_factors") or [
+        value for key, value in call.arguments.items() if key.startswith("scales") and value is not None
     ]
     return [float(value) for value in given]
 

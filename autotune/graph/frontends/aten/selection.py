@@ -8,8 +8,8 @@ import numpy as np
 from torch.fx import Node
 
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.onnx.importer import places, selection
-from autotune.graph.frontends.onnx.importer.selection import taken
+from autotune.graph.frontends.onnx.importer import gather_scatter, selection
+from autotune.graph.frontends.onnx.importer.selection import take_places
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL
 
@@ -35,7 +35,7 @@ def gather(call: AtenCall) -> str:
     call.require_inside(call["index"], shape[axis])
     same = all(n == m for a, (n, m) in enumerate(zip(shape, wanted, strict=True)) if a != axis)
     call.require(same, f"must have an index that fits {list(shape)} but for axis {axis}", list(wanted))
-    return places.gather_elements(call.shared("GatherElements", [call.inputs[0], call.inputs[2]], axis=axis))
+    return gather_scatter.gather_elements(call.shared("GatherElements", [call.inputs[0], call.inputs[2]], axis=axis))
 
 
 @converts("scatter.value")
@@ -69,35 +69,35 @@ def indexed(call: AtenCall) -> str:
         array = arrays[axis]
         if array is None:
             return call.add("gather", [value, call.context.value(index_nodes[axis].name)], axis=axis)
-        return taken(call, value, np.where(array < 0, array + shape[axis], array), axis)
+        return take_places(call, value, np.where(array < 0, array + shape[axis], array), axis)
     if all(array is not None for array in arrays.values()) and (apart := _crossed(call, value, arrays)):
         return apart
     return _together(call, value, index_nodes)
 
 
-def _crossed(call: AtenCall, value: str, found: dict[int, np.ndarray | None]) -> str:
+def _crossed(call: AtenCall, value: str, indices: dict[int, np.ndarray | None]) -> str:
     """Gathers axis by axis if each index varies along an axis of its own, as row and column indices do."""
-    wanted = len(found)
-    final = np.broadcast_shapes(*(array.shape for array in found.values() if array is not None))
+    wanted = len(indices)
+    final = np.broadcast_shapes(*(array.shape for array in indices.values() if array is not None))
     if len(final) != wanted:
         return ""
-    for place, (axis, array) in enumerate(found.items()):
+    for place, (axis, array) in enumerate(indices.items()):
         assert array is not None
         full = (1,) * (wanted - array.ndim) + array.shape
         if any(n != 1 for p, n in enumerate(full) if p != place) or full[place] != final[place]:
             return ""
         extent = call.shape(value)[axis]
         flat = array.reshape(-1)
-        value = taken(call, value, np.where(flat < 0, flat + extent, flat), axis)
+        value = take_places(call, value, np.where(flat < 0, flat + extent, flat), axis)
     return value
 
 
-def _together(call: AtenCall, value: str, given: dict[int, Node]) -> str:
+def _together(call: AtenCall, value: str, indices: dict[int, Node]) -> str:
     """Gathers by flat indices of several axes merged into one."""
-    shape, axes = call.shape(value), list(given)
+    shape, axes = call.shape(value), list(indices)
     rows = ""
     for axis in axes:
-        index = call.cast(call.context.value(given[axis].name), "int32")
+        index = call.cast(call.context.value(indices[axis].name), "int32")
         negative = call.add("less", [index, call.number(0, "int32")])
         wrapped = call.add("add", [index, call.number(shape[axis], "int32")])
         index = call.add("where", [negative, wrapped, index])
@@ -113,7 +113,7 @@ def _together(call: AtenCall, value: str, given: dict[int, Node]) -> str:
 def filled(call: AtenCall) -> str:
     """Fills a tensor with one number."""
     name = call.op.partition(".")[0]
-    number = call.given.get("fill_value", call.given.get("value", 1 if "ones" in name else 0))
+    number = call.arguments.get("fill_value", call.arguments.get("value", 1 if "ones" in name else 0))
     kind = call.result
     array = np.full((1,) * len(kind.shape), number).astype(numpy_dtype(kind.dtype))
     full = np.broadcast_to(array, kind.shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.graph.calls import Call
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.onnx.importer.selection import repeated, taken
+from autotune.graph.frontends.onnx.importer.selection import repeated, take_places
 from autotune.graph.frontends.onnx.importer.shapes import joined
 from autotune.graph.frontends.onnx.importer.spatial import pad
 
@@ -86,14 +86,14 @@ def stacked(call: AtenCall) -> str:
     return joined(call, [call.reshaped(value, shape) for value in values], axis)
 
 
-def part_of(call: Call, value: str, axis: int, start: int, size: int, step: int = 1) -> str:
+def slice_axis(call: Call, value: str, axis: int, start: int, size: int, step: int = 1) -> str:
     """Slices evenly spaced indices of an axis."""
     shape = call.shape(value)
     if (start, size, step) == (0, shape[axis], 1):
         return value
 
-    def at(place: int, else_: Sequence[int]) -> tuple[int, ...]:
-        return tuple(place if a == axis else n for a, n in enumerate(else_))
+    def at(index: int, else_: Sequence[int]) -> tuple[int, ...]:
+        return tuple(index if a == axis else n for a, n in enumerate(else_))
 
     rank = len(shape)
     return call.add("slice", [value], begin=at(start, [0] * rank), size=at(size, shape), step=at(step, [1] * rank))
@@ -104,14 +104,14 @@ def sliced(call: AtenCall) -> str:
     """Slices between two indices of an axis."""
     value, axis = call.value(0), call.axis()
     places = range(call.shape(value)[axis])[slice(call["start"], call["end"], call["step"])]
-    return part_of(call, value, axis, places.start, len(places), places.step)
+    return slice_axis(call, value, axis, places.start, len(places), places.step)
 
 
 @converts("select.int")
 def selected(call: AtenCall) -> str:
     """Selects one index of an axis and removes the axis."""
     value, axis = call.value(0), call.axis()
-    part = part_of(call, value, axis, call["index"] % call.shape(value)[axis], 1)
+    part = slice_axis(call, value, axis, call["index"] % call.shape(value)[axis], 1)
     return call.reshaped(part, call.result.shape)
 
 
@@ -119,7 +119,7 @@ def selected(call: AtenCall) -> str:
 def narrowed(call: AtenCall) -> str:
     """Slices adjacent indices of an axis."""
     value, axis = call.value(0), call.axis()
-    return part_of(call, value, axis, call["start"] % call.shape(value)[axis], call["length"])
+    return slice_axis(call, value, axis, call["start"] % call.shape(value)[axis], call["length"])
 
 
 @converts(
@@ -133,7 +133,9 @@ def split(call: AtenCall) -> list[str | None]:
     start = 0
     for place, part in enumerate(call.node.meta["val"]):
         size = 1 if unbound else int(part.shape[axis])
-        made = call.reshaped(part_of(call, value, axis, start, size), tuple(part.shape)) if call.reads(place) else None
+        made = (
+            call.reshaped(slice_axis(call, value, axis, start, size), tuple(part.shape)) if call.reads(place) else None
+        )
         parts.append(made)
         start += size
     return parts
@@ -144,7 +146,7 @@ def flipped(call: AtenCall) -> str:
     """Reverses axes."""
     value = call.value(0)
     for axis in call.axes("dims"):
-        value = taken(call, value, np.arange(call.shape(value)[axis])[::-1], axis)
+        value = take_places(call, value, np.arange(call.shape(value)[axis])[::-1], axis)
     return value
 
 
@@ -159,7 +161,10 @@ def rolled(call: AtenCall) -> str:
         extent = call.shape(value)[axis]
         axis, shift = axis % len(call.shape(value)), shift % extent
         if shift:
-            ends = [part_of(call, value, axis, extent - shift, shift), part_of(call, value, axis, 0, extent - shift)]
+            ends = [
+                slice_axis(call, value, axis, extent - shift, shift),
+                slice_axis(call, value, axis, 0, extent - shift),
+            ]
             value = call.add("concat", ends, axis=axis)
     return call.reshaped(value, shape)
 
@@ -187,7 +192,7 @@ def padded(call: AtenCall) -> str:
 
 
 def _padding(call: AtenCall) -> str:
-    return "pad" if "pad" in call.given else "padding"
+    return "pad" if "pad" in call.arguments else "padding"
 
 
 @converts("as_strided.default")

@@ -65,9 +65,9 @@ def specialised(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     return GraphModule(module, graph)
 
 
-def _value(node: Node, given: Any, values: dict[Node, Any], module: GraphModule, mode: FakeTensorMode) -> Any:
+def _value(node: Node, remaining: Any, values: dict[Node, Any], module: GraphModule, mode: FakeTensorMode) -> Any:
     if node.op == "placeholder":
-        return _faked(next(given), mode)
+        return _faked(next(remaining), mode)
     if node.op == "get_attr":
         return _faked(getattr(module, str(node.target)), mode)
     if node.op != "call_function":

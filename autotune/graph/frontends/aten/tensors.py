@@ -19,7 +19,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
-def array_of(tensor: torch.Tensor) -> Array:
+def array_from_tensor(tensor: torch.Tensor) -> Array:
     """Returns the elements of a CPU tensor as an array on the same memory."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor._is_zerotensor():  # PyTorch allocates no memory for it
@@ -31,7 +31,7 @@ def array_of(tensor: torch.Tensor) -> Array:
     return found
 
 
-def tensor_of(array: Array) -> torch.Tensor:
+def tensor_from_array(array: Array) -> torch.Tensor:
     """Returns the elements of an array as a tensor on the same memory."""
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

@@ -19,7 +19,7 @@ from autotune.graph.calls import channels_first, channels_last
 from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.onnx.importer.activations import with_number
 from autotune.graph.frontends.onnx.importer.reductions import reduced
-from search_space.operators.windows import padding_of
+from search_space.operators.windows import normalise_padding
 
 _FEW = 16
 """Minimum number of channels for them to be the innermost axis when elements are copied."""
@@ -85,11 +85,11 @@ class Windows:
         return replace(self, c=self.k, k=self.c, extent=self.count, count=self.extent, stride=ones)
 
 
-def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
+def make_windows(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
     """Returns the windows of a call with the arguments of a convolution.
 
     Raises:
-        ModelError: the convolution is transposed, or its windows are large.
+        UnsupportedModelError: the convolution is transposed, or its windows are large.
     """
     call.require(not call["transposed"], "must have a known weight where it is transposed", "one that is computed")
     (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
@@ -101,9 +101,9 @@ def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> 
     return found
 
 
-def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
+def each_axis(numbers: Sequence[int], rank: int) -> tuple[int, ...]:
     """Expands one number for all axes to a number for each axis."""
-    return tuple(given) * rank if len(given) == 1 else tuple(given)
+    return tuple(numbers) * rank if len(numbers) == 1 else tuple(numbers)
 
 
 def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
@@ -122,7 +122,7 @@ def gradients(call: AtenCall) -> list[str | None]:
     """Computes the gradients of a convolution's data, weight and bias, as far as requested."""
     call.require_same_type(0, 1, 2)
     slope, data, weight = (call.value(index) for index in range(3))
-    windows = windows_of(call, data, weight, call.shape(slope)[2:])
+    windows = make_windows(call, data, weight, call.shape(slope)[2:])
     call.require(windows.rank in (1, 2), "must slide over one or two axes", f"{windows.rank} axes")
     gradients: list[str | None] = [None] * 3
     parts: list[Callable[[], str]] = [
@@ -288,7 +288,7 @@ def _slid(call: AtenCall, data: str, filters: str, windows: Windows, sides: Sequ
     Args:
         sides: padding before and after each axis, if it differs from that of the windows.
     """
-    padding = padding_of(windows.rank, tuple(sides) or windows.padding)
+    padding = normalise_padding(windows.rank, tuple(sides) or windows.padding)
     attrs = {"stride": windows.stride, "padding": padding, "dilation": windows.dilation}
     values = [channels_last(call, data), filters]
     if windows.rank == 2 and windows.groups == windows.c == windows.k > 1:

@@ -22,7 +22,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.ir import Array
 
 LEAST_BYTES = 1 << 16
@@ -38,7 +38,7 @@ _Field = tuple[int, int, int, int]
 
 
 def read_without_weights(path: Path) -> onnx.ModelProto | None:
-    """Reads a model without its large weights, which `array_of` reads later; returns None if the file prevents it.
+    """Reads a model without its large weights, which `read_array` reads later; returns None if the file prevents it.
 
     Raises:
         OSError: the file cannot be read.
@@ -60,34 +60,34 @@ def is_of_one_file(model: onnx.ModelProto) -> bool:
 
 
 @contextmanager
-def reading_once(known: dict[Hashable, Array]) -> Iterator[None]:
-    """Makes `array_of` read each weight of a file once while a model is read several times.
+def reading_once(arrays: dict[Hashable, Array]) -> Iterator[None]:
+    """Makes `read_array` read each weight of a file once while a model is read several times.
 
     Args:
-        known: arrays read so far, by position in the file.
+        arrays: arrays read so far, by position in the file.
     """
-    token = _KNOWN.set(known)
+    token = _READ.set(arrays)
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _READ.reset(token)
 
 
-_KNOWN: ContextVar[dict[Hashable, Array] | None] = ContextVar("known", default=None)
+_READ: ContextVar[dict[Hashable, Array] | None] = ContextVar("known", default=None)
 
 
-def array_of(tensor: TensorProto) -> Array:
+def read_array(tensor: TensorProto) -> Array:
     """Returns the elements of a tensor, also of a file that `read_without_weights` has read.
 
     Raises:
-        ModelError: the file has changed since, or ONNX does not define the element type.
+        UnsupportedModelError: the file has changed since, or ONNX does not define the element type.
     """
     element_type(tensor.data_type, tensor.name)
     entries = _entries(tensor) if tensor.data_location == TensorProto.EXTERNAL else {}
     if _STAMP not in entries:
         found: Array = numpy_helper.to_array(tensor)
         return found
-    arrays = _KNOWN.get()
+    arrays = _READ.get()
     if arrays is None:
         return _elements(tensor, entries)
     key = (*sorted(entries.items()), *tensor.dims, tensor.data_type)
@@ -104,11 +104,11 @@ def element_type(number: int, name: str) -> np.dtype[Any]:
         name: name of the value, for the message.
 
     Raises:
-        ModelError: ONNX defines no element type of that number.
+        UnsupportedModelError: ONNX defines no element type of that number.
     """
     if number in TensorProto.DataType.values() and number != TensorProto.UNDEFINED:
         return helper.tensor_dtype_to_np_dtype(number)
-    raise ModelError(
+    raise UnsupportedModelError(
         f"values of a model must be tensors of an element type that ONNX defines, but got {name!r} of type {number}"
     )
 
@@ -117,12 +117,12 @@ def check_weights(model: onnx.ModelProto) -> None:
     """Checks that all tensors of a model have elements, or positions of these in the model's file.
 
     Raises:
-        ModelError: elements are in a separate file, whose folder a model in memory does not know.
+        UnsupportedModelError: elements are in a separate file, whose folder a model in memory does not know.
     """
     for tensor in _tensors(model.graph):
         entries = _entries(tensor)
         if tensor.data_location == TensorProto.EXTERNAL and _STAMP not in entries:
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"`model` must have its weights in memory, but got {tensor.name!r} in the file "
                 f"{entries.get('location', '')!r}: give the path of the .onnx file, or call "
                 "onnx.load_external_data_for_model on the model first"
@@ -134,7 +134,7 @@ def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
     dtype = element_type(tensor.data_type, tensor.name)
     nbytes = math.prod(tensor.dims) * dtype.itemsize
     if nbytes != int(entries["length"]):
-        raise ModelError(f"`{tensor.name}` of a model must have {nbytes} bytes, but has {entries['length']}")
+        raise UnsupportedModelError(f"`{tensor.name}` of a model must have {nbytes} bytes, but has {entries['length']}")
     array = np.empty(tuple(tensor.dims), dtype)
     rest = array.reshape(-1).view(np.uint8).data
     try:
@@ -146,7 +146,7 @@ def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
     except OSError:
         same = False
     if not same:
-        raise ModelError(f"`model` must stay as it is while it is compiled, but {path} has changed")
+        raise UnsupportedModelError(f"`model` must stay as it is while it is compiled, but {path} has changed")
     array.flags.writeable = False
     return array
 

@@ -38,17 +38,19 @@ def evaluate_nodes(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[s
     return _evaluated(model, feeds, lambda array: array)
 
 
-def _evaluated(model: onnx.ModelProto, feeds: Mapping[str, Array], kept: Callable[[Array], Array]) -> dict[str, Array]:
+def _evaluated(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], convert: Callable[[Array], Array]
+) -> dict[str, Array]:
     """Computes nodes in order and drops values after their last use, which bounds memory."""
     opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     graph = model.graph
     outputs = [value.name for value in graph.output]
     last = {name: step for step, node in enumerate(graph.node) for name in node.input}
-    values = {tensor.name: kept(numpy_helper.to_array(tensor)) for tensor in graph.initializer}
-    values |= {name: kept(array) for name, array in feeds.items()}
+    values = {tensor.name: convert(numpy_helper.to_array(tensor)) for tensor in graph.initializer}
+    values |= {name: convert(array) for name, array in feeds.items()}
     for step, node in enumerate(graph.node):
         found = run_node(node, values, opset)
-        values.update((name, kept(array)) for name, array in found.items())
+        values.update((name, convert(array)) for name, array in found.items())
         for name in {*node.input, *found}:
             if last.get(name, -1) <= step and name not in outputs:
                 values.pop(name, None)

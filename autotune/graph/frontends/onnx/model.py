@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.file import check_weights, element_type, read_without_weights
 from autotune.graph.frontends.onnx.importer import import_with_types
 from autotune.graph.frontends.onnx.importer.nbits import MICROSOFT
@@ -22,7 +22,7 @@ from autotune.graph.ir import TensorType
 from autotune.graph.zoo import BUILDERS
 from search_space.dtypes import numpy_dtype
 
-__all__ = ["ZOO", "ModelError", "inferred", "load_model", "model_path", "shapes"]
+__all__ = ["ZOO", "UnsupportedModelError", "inferred", "load_model", "model_path", "shapes"]
 
 ZOO = {
     "alexnet": "bvlc_alexnet",
@@ -42,7 +42,7 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     """Returns the file of a model.
 
     Raises:
-        ModelError: the text is neither a known name nor an existing file.
+        UnsupportedModelError: the text is neither a known name nor an existing file.
     """
     text = fspath(name_or_path)
     if text in ZOO:
@@ -51,11 +51,11 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     if path.is_file():
         return path
     if not path.exists() and (path.suffix == ".onnx" or len(path.parts) > 1):
-        raise ModelError(f"`model` must be an existing file, but there is none at {text!r}")
+        raise UnsupportedModelError(f"`model` must be an existing file, but there is none at {text!r}")
     names = [*ZOO, *BUILDERS]
     near = difflib.get_close_matches(text, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ModelError(
+    raise UnsupportedModelError(
         f"`model` must be one of {', '.join(names)}, the path of an .onnx file, "
         f"or package.module:function of a PyTorch module, but got model={text!r}{hint}"
     )
@@ -73,12 +73,13 @@ def load_model(
             reads them, see `onnx.file`.
 
     Raises:
-        ModelError: the name is unknown, the file is not a complete ONNX model, or inputs have dynamic shapes.
+        UnsupportedModelError: the name is unknown, the file is not a complete ONNX model, or inputs have dynamic
+            shapes.
     """
     if fspath(name_or_path) in BUILDERS:
         return _inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
     if is_import_path(fspath(name_or_path)) and not Path(name_or_path).is_file():
-        raise ModelError(
+        raise UnsupportedModelError(
             "`load_model` must be given a model of ONNX, as modules of PyTorch are read by "
             f"`autotune.graph.frontends.aten.import_exported`, but got model={fspath(name_or_path)!r}"
         )
@@ -86,14 +87,16 @@ def load_model(
     try:
         model = (None if weights else read_without_weights(path)) or onnx.load(path)
     except (DecodeError, OSError, checker.ValidationError) as error:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
         ) from error
     if not model.graph.node or not model.opset_import:
-        raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
+        raise UnsupportedModelError(
+            f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none"
+        )
     for number, node in enumerate(model.graph.node):  # strings of damaged files may be bytes
         if not node.output or not all(isinstance(text, str) for text in (node.op_type, node.domain, *node.output)):
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"nodes of `model` must have an operator and an output, but got number {number} of model={str(path)!r}"
             )
     return _inferred(model, shapes, str(path))
@@ -110,32 +113,32 @@ def inferred(
         title: name of the model in messages.
 
     Raises:
-        ModelError: inputs have dynamic shapes, or shapes disagree.
+        UnsupportedModelError: inputs have dynamic shapes, or shapes disagree.
     """
     given = onnx.ModelProto()
     given.CopyFrom(model)
     return _inferred(given, shapes, title)
 
 
-def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
+def _inferred(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
     """Infers every shape of a model in place, so that its weights need no copy."""
-    check_weights(given)
-    make_dense(given.graph)
-    _import_contributed(given)
-    _open_negative_dimensions(given.graph)
-    _give_shapes(given.graph, shapes or {})
-    _check_inputs(given.graph)
-    if any(map(infers_otherwise, given.graph.node)):
-        found = _with_shapes_by_definition(given, title)
+    check_weights(model)
+    make_dense(model.graph)
+    _import_contributed(model)
+    _open_negative_dimensions(model.graph)
+    _give_shapes(model.graph, shapes or {})
+    _check_inputs(model.graph)
+    if any(map(infers_otherwise, model.graph.node)):
+        found = _with_shapes_by_definition(model, title)
         if found is not None:
             return found
     try:
-        infer_shapes(given, strict=True)
+        infer_shapes(model, strict=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
-    return given
+    return model
 
 
 def _import_contributed(model: onnx.ModelProto) -> None:
@@ -159,7 +162,7 @@ def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.Model
     """Returns the model with the shapes of the graph imported from it; None if it cannot be imported.
 
     Raises:
-        ModelError: a stated shape is neither the graph's nor the one that ONNX infers.
+        UnsupportedModelError: a stated shape is neither the graph's nor the one that ONNX infers.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -169,12 +172,12 @@ def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.Model
     infer_shapes(bare)
     try:
         _, types = import_with_types(bare)
-    except ModelError:
+    except UnsupportedModelError:
         return None
     presumed = shapes(bare)
     for name, stated in shapes(model).items():
         if name in types and stated not in (types[name].shape, presumed.get(name)):
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"`model` must be a graph whose shapes agree, but got model={title!r}: {name} is stated to be "
                 f"{list(stated)} and is {list(types[name].shape)}"
             )
@@ -218,13 +221,15 @@ def _give_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) ->
     inputs = {value.name: value for value in graph.input}
     for name, shape in shapes.items():
         if name not in inputs:
-            raise ModelError(f"`shapes` must be of inputs of the model ({', '.join(inputs)}), but got {name!r}")
+            raise UnsupportedModelError(
+                f"`shapes` must be of inputs of the model ({', '.join(inputs)}), but got {name!r}"
+            )
         dims = inputs[name].type.tensor_type.shape.dim
         if len(dims) != len(shape):
-            raise ModelError(f"`shapes` of {name} must have {len(dims)} dimensions, but got {list(shape)}")
+            raise UnsupportedModelError(f"`shapes` of {name} must have {len(dims)} dimensions, but got {list(shape)}")
         for dim, extent in zip(dims, shape, strict=True):
             if dim.HasField("dim_value") and dim.dim_value not in (0, extent):
-                raise ModelError(f"`shapes` of {name} must agree with the model's, but got {list(shape)}")
+                raise UnsupportedModelError(f"`shapes` of {name} must agree with the model's, but got {list(shape)}")
             dim.dim_value = extent
 
 
@@ -239,7 +244,7 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
             shown = ", ".join(
                 dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims
             )
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown}); "
                 "`shapes` fixes dimensions, and `sizes` keeps them open within bounds"
             )

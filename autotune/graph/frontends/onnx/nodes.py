@@ -73,9 +73,9 @@ def _widened(node: onnx.NodeProto, values: Mapping[str, Array]) -> dict[str, Arr
     return {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in read}
 
 
-def _rounded(found: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Array]:
+def _rounded(computed: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Array]:
     with np.errstate(over="ignore"):
-        return {name: a.astype(dtype) if a.dtype == np.float32 else a for name, a in found.items()}
+        return {name: a.astype(dtype) if a.dtype == np.float32 else a for name, a in computed.items()}
 
 
 def _misread(node: onnx.NodeProto) -> str:

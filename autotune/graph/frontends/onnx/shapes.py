@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import shape_inference
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import UnsupportedModelError
 
 SMALL = 1024
 """Maximum number of elements of weights that may determine shapes: extents, axes, scales."""
@@ -23,7 +23,7 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> None:
         strict: whether an operator that fails is an error; otherwise its outputs have no shape.
 
     Raises:
-        ModelError: an equation is invalid.
+        UnsupportedModelError: an equation is invalid.
         onnx.shape_inference.InferenceError: shapes disagree, with `strict`.
         onnx.checker.ValidationError: the model is invalid.
     """
@@ -69,7 +69,7 @@ def is_equation(text: str) -> bool:
     return dots and re.fullmatch(r"[a-zA-Z.,]*(->[a-zA-Z.]*)?", text) is not None
 
 
-def equation_of(node: onnx.NodeProto) -> str:
+def read_equation(node: onnx.NodeProto) -> str:
     """Returns the equation of an `Einsum` node; "" if it has no equation."""
     return next((item.s.decode(errors="replace") for item in node.attribute if item.name == "equation"), "")
 
@@ -79,10 +79,10 @@ def _check_equations(model: onnx.ModelProto) -> None:
     waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
     while waiting:
         for node in waiting.pop().node:
-            if node.op_type == "Einsum" and not is_equation(equation_of(node)):
+            if node.op_type == "Einsum" and not is_equation(read_equation(node)):
                 title = node.name or (node.output[0] if node.output else "")
-                raise ModelError(
-                    f"Einsum node {title!r} must have an equation of letters, but got equation={equation_of(node)!r}"
+                raise UnsupportedModelError(
+                    f"Einsum node {title!r} must have an equation of letters, but got equation={read_equation(node)!r}"
                 )
             for item in node.attribute:
                 waiting += [item.g] if item.type == onnx.AttributeProto.GRAPH else []

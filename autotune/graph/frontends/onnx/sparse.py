@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.errors import ModelError
-from autotune.graph.frontends.onnx.file import array_of
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.onnx.file import read_array
 from autotune.graph.ir import Array, TensorType
 from autotune.graph.limits import Budget
 
@@ -22,7 +22,7 @@ def make_dense(graph: onnx.GraphProto, budget: Budget | None = None) -> None:
         budget: budget of their bytes in total; None: a new one.
 
     Raises:
-        ModelError: tensors have too many bytes, or indices out of bounds.
+        UnsupportedModelError: tensors have too many bytes, or indices out of bounds.
     """
     budget = budget or Budget()
     for sparse in graph.sparse_initializer:
@@ -40,12 +40,12 @@ def make_dense(graph: onnx.GraphProto, budget: Budget | None = None) -> None:
 def _dense(sparse: onnx.SparseTensorProto, budget: Budget) -> Array:
     """Converts a sparse tensor, whose indices are flat numbers (n,) or positions (n, axes)."""
     name, shape = sparse.values.name, tuple(sparse.dims)
-    values, indices = array_of(sparse.values), array_of(sparse.indices)
+    values, indices = read_array(sparse.values), read_array(sparse.indices)
     budget.take(f"the sparse tensor {name!r}", TensorType(shape, str(values.dtype)))
     flat, columns = indices.ndim == 1, indices.reshape(len(indices), -1)
     extents = np.array([math.prod(shape)] if flat else shape)
     if columns.shape != (len(values), len(extents)) or not ((columns >= 0) & (columns < extents)).all():
-        raise ModelError(
+        raise UnsupportedModelError(
             f"a sparse tensor must have an index within {list(shape)} for each value, but got {name!r} with others"
         )
     dense = np.zeros(shape, values.dtype)

@@ -44,9 +44,9 @@ class _Axis:
         last = (self.output - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
         return max(self.before + self.extent + self.after, last)
 
-    def tap(self, place: int) -> slice:
+    def tap(self, index: int) -> slice:
         """Returns the input elements that meet one element of the window, at all positions of the window."""
-        start = place * self.dilation
+        start = index * self.dilation
         return slice(start, start + (self.output - 1) * self.stride + 1, self.stride)
 
 

@@ -53,7 +53,7 @@ def neutral_operand(site: Site, node: Node) -> str | None:
     return None
 
 
-def _is_no_sum(site: Site, source: str, zeros: str, taken: bool = False) -> bool:
+def _is_no_sum(site: Site, source: str, zeros: str, negative: bool = False) -> bool:
     """Tells whether a sum with zeros, or a difference from them, equals its other operand even if that is -0.
 
     This holds for integers, and for floats if -0 is added or 0 subtracted. The sign of a zero that is a sum of products
@@ -63,7 +63,7 @@ def _is_no_sum(site: Site, source: str, zeros: str, taken: bool = False) -> bool
     assert array is not None
     if array.dtype.kind not in "fV" or site.node(source, *_SUMS) is not None:
         return True
-    return bool((np.signbit(array.astype(np.float32)) != taken).all())
+    return bool((np.signbit(array.astype(np.float32)) != negative).all())
 
 
 _OF_EQUALS: Mapping[str, bool] = {"subtract": False, "equal": True, "less_equal": True, "less": False}

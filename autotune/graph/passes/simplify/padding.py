@@ -7,7 +7,7 @@ import math
 from autotune.graph.ir import Node
 from autotune.graph.passes.simplify.identities import bounds
 from autotune.graph.passes.site import Rule, Site, pair
-from search_space.operators.windows import both_sides, padding_of
+from search_space.operators.windows import both_sides, normalise_padding
 
 Sides = tuple[tuple[int, int], ...]
 
@@ -18,7 +18,7 @@ def _padded(site: Site, node: Node) -> tuple[Node, Sides] | None:
     if pad is None or len(pad.type.shape) != 4:
         return None
     batch, rows, columns, channels = zip(pad.attrs["before"], pad.attrs["after"], strict=True)
-    own = both_sides(padding_of(2, node.attrs["padding"]))
+    own = both_sides(normalise_padding(2, node.attrs["padding"]))
     total = tuple((b + p, a + q) for (b, a), (p, q) in zip(own, (rows, columns), strict=True))
     return None if any(batch) or any(channels) else (pad, total)
 
@@ -31,7 +31,7 @@ def into_convolution(site: Site, node: Node) -> str | None:
     if pad.attrs["value"] != 0:
         return None
     inputs = [site.new[pad.inputs[0]], site.new[node.inputs[1]]]
-    return site.add(node.op, inputs, node.name, **{**node.attrs, "padding": padding_of(2, total)})
+    return site.add(node.op, inputs, node.name, **{**node.attrs, "padding": normalise_padding(2, total)})
 
 
 def into_pool(site: Site, node: Node) -> str | None:
@@ -43,7 +43,7 @@ def into_pool(site: Site, node: Node) -> str | None:
     if node.op not in ("max_pool2d", "avg_pool2d") or (found := _padded(site, node)) is None:
         return None
     pad, total = found
-    own, attrs = both_sides(padding_of(2, node.attrs["padding"])), dict(node.attrs)
+    own, attrs = both_sides(normalise_padding(2, node.attrs["padding"])), dict(node.attrs)
     if any(2 * max(sides) > k for sides, k in zip(total, pair(attrs["kernel"]), strict=True)):
         return None
     value = pad.attrs["value"]
@@ -54,7 +54,7 @@ def into_pool(site: Site, node: Node) -> str | None:
         return None
     else:
         attrs["count_padding"] = True
-    return site.add(node.op, [site.new[pad.inputs[0]]], node.name, **{**attrs, "padding": padding_of(2, total)})
+    return site.add(node.op, [site.new[pad.inputs[0]]], node.name, **{**attrs, "padding": normalise_padding(2, total)})
 
 
 RULES: tuple[Rule, ...] = (into_convolution, into_pool)

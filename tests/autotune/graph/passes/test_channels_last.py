@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, TensorType
+from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes import optimise
 from autotune.graph.passes.channels_last import channels_last, moved
@@ -24,7 +24,7 @@ class Net:
 
     def __init__(self, batch: int = 2) -> None:
         self.rng = np.random.default_rng(7)
-        self.b = Builder("net", {"x": TensorType((batch, 5, 6, 4))})
+        self.b = GraphBuilder("net", {"x": TensorType((batch, 5, 6, 4))})
         self.x = self.b.add("transpose", ["x"], axes=FIRST)
 
     def weight(self, *shape: int) -> str:
@@ -174,7 +174,7 @@ def test_a_transposition_passes_any_reshape(data: st.DataObject) -> None:
 
 def test_a_small_network_holds_the_transposition_of_its_input_alone() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("net", {"x": TensorType((1, 3, 8, 8))})
+    b = GraphBuilder("net", {"x": TensorType((1, 3, 8, 8))})
 
     def normal(*shape: int) -> str:
         return b.constant(rng.normal(size=shape).astype(np.float32))

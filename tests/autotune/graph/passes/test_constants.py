@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import find_pass
 from autotune.graph.passes.common_subexpressions import common_subexpressions
 from autotune.graph.passes.dead_code import dead_code
@@ -14,12 +14,12 @@ from tests.autotune.graph.random_graphs import assert_equal_outputs, count
 ONES = np.ones(4, np.float32)
 
 
-def build() -> Builder:
-    return Builder("g", {"x": TensorType((3, 4))})
+def build() -> GraphBuilder:
+    return GraphBuilder("g", {"x": TensorType((3, 4))})
 
 
 def test_what_no_output_depends_on_goes_and_inputs_stay() -> None:
-    b = Builder("g", {"x": TensorType((3, 4)), "unread": TensorType((2,))})
+    b = GraphBuilder("g", {"x": TensorType((3, 4)), "unread": TensorType((2,))})
     unread = b.add("add", ["x", b.constant(ONES)])
     b.add("relu", [unread])
     new = dead_code(b.finish([b.add("tanh", ["x"])]))
@@ -93,6 +93,6 @@ def test_constants_are_one_where_they_are_equal_byte_for_byte() -> None:
 def test_constants_that_differ_in_one_element_stay_two() -> None:
     first, second = np.zeros(1000, np.float32), np.zeros(1000, np.float32)
     second[1] = 1
-    b = Builder("g", {"x": TensorType((1000,))})
+    b = GraphBuilder("g", {"x": TensorType((1000,))})
     graph: Graph = b.finish([b.add("add", ["x", b.constant(array)]) for array in (first, second)])
     assert count(find_pass("common_subexpressions")(graph), "add") == 2

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.dead_products import dead_products
 from autotune.graph.passes.simplify import simplify
@@ -19,7 +19,7 @@ from tests.autotune.graph.random_graphs import assert_equal_outputs
 COLUMNS = {"begin": (0, 1), "size": (4, 3), "step": (1, 2)}
 
 
-def factor(builder: Builder, *shape: int) -> str:
+def factor(builder: GraphBuilder, *shape: int) -> str:
     return builder.constant(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
 
 
@@ -29,7 +29,7 @@ def sizes(graph: Graph) -> list[tuple[int, ...]]:
 
 
 def test_columns_that_are_read_backwards() -> None:
-    b = Builder("columns", {"x": TensorType((4, 5))})
+    b = GraphBuilder("columns", {"x": TensorType((4, 5))})
     y = b.add("matmul", ["x", factor(b, 5, 8)])
     graph = b.finish([b.add("slice", [y], begin=(0, 7), size=(4, 3), step=(1, -3))])
     new = dead_products(graph)
@@ -38,7 +38,7 @@ def test_columns_that_are_read_backwards() -> None:
 
 
 def test_the_real_parts_of_a_batch_of_rows() -> None:
-    b = Builder("rows", {"x": TensorType((3, 5, 7))})
+    b = GraphBuilder("rows", {"x": TensorType((3, 5, 7))})
     y = b.add("batch_matmul", [factor(b, 3, 8, 5), "x"])
     y = b.add("transpose", [b.add("reshape", [y], shape=(3, 4, 2, 7))], axes=(3, 1, 0, 2))
     y = b.add("reshape", [y], shape=(7, 12, 2))
@@ -50,7 +50,7 @@ def test_the_real_parts_of_a_batch_of_rows() -> None:
 
 
 def test_both_factors() -> None:
-    b = Builder("both", {"x": TensorType((4, 5))})
+    b = GraphBuilder("both", {"x": TensorType((4, 5))})
     y = b.add("matmul", [factor(b, 4, 5), factor(b, 5, 8)])
     graph = b.finish([b.add("slice", [y], begin=(1, 1), size=(2, 3), step=(1, 2))])
     new = dead_products(graph)
@@ -60,7 +60,7 @@ def test_both_factors() -> None:
 
 def staying(case: str) -> Graph:
     """Slices whose products must be computed as they are."""
-    b = Builder(case, {"x": TensorType((4, 5)), "w": TensorType((5, 8))})
+    b = GraphBuilder(case, {"x": TensorType((4, 5)), "w": TensorType((5, 8))})
     y = b.add("matmul", ["x", "w" if case == "unknown factor" else factor(b, 5, 8)])
     cut = {"rows": {"begin": (1, 0), "size": (2, 8)}, "rows and columns": {"begin": (1, 1), "size": (2, 3)}}
     given = cut.get(case, COLUMNS)
@@ -88,14 +88,14 @@ def test_what_is_read_otherwise_stays(case: str) -> None:
 def test_outputs_stay_whatever_moves_between(data: st.DataObject) -> None:
     extents = st.sampled_from([1, 2, 3, 4])
     m, k, n = (data.draw(extents) * data.draw(extents) for _ in range(3))
-    b = Builder("moved", {"x": TensorType((m, k))})
+    b = GraphBuilder("moved", {"x": TensorType((m, k))})
     y = b.add("matmul", ["x", factor(b, k, n)])
     for _ in range(data.draw(st.integers(0, 4))):
         shape = b.type(y).shape
         if data.draw(st.booleans()):
             y = b.add("transpose", [y], axes=tuple(data.draw(st.permutations(range(len(shape))))))
         else:
-            y = b.add("reshape", [y], shape=data.draw(shapes_of(prod(shape))))
+            y = b.add("reshape", [y], shape=data.draw(draw_shapes(prod(shape))))
     shape = b.type(y).shape
     size = [data.draw(st.integers(1, extent)) for extent in shape]
     begin = [data.draw(st.integers(0, extent - n)) for extent, n in zip(shape, size, strict=True)]
@@ -107,7 +107,7 @@ def test_outputs_stay_whatever_moves_between(data: st.DataObject) -> None:
 
 
 @st.composite
-def shapes_of(draw: st.DrawFn, elements: int) -> tuple[int, ...]:
+def draw_shapes(draw: st.DrawFn, elements: int) -> tuple[int, ...]:
     """Some shape of so many elements."""
     shape = []
     for _ in range(draw(st.integers(0, 3))):
@@ -117,7 +117,7 @@ def shapes_of(draw: st.DrawFn, elements: int) -> tuple[int, ...]:
 
 
 def test_transpositions_meet_across_a_reshape() -> None:
-    b = Builder("moved", {"x": TensorType((2, 3, 4, 5))})
+    b = GraphBuilder("moved", {"x": TensorType((2, 3, 4, 5))})
     y = b.add("transpose", ["x"], axes=(3, 1, 0, 2))
     y = b.add("reshape", [y], shape=(1, 5, 6, 4))
     y = b.add("transpose", [y], axes=(3, 1, 0, 2))
@@ -128,7 +128,7 @@ def test_transpositions_meet_across_a_reshape() -> None:
 
 
 def test_transpositions_stay_that_a_reshape_keeps_apart() -> None:
-    b = Builder("moved", {"x": TensorType((2, 3, 4))})
+    b = GraphBuilder("moved", {"x": TensorType((2, 3, 4))})
     y = b.add("transpose", ["x"], axes=(0, 2, 1))
     y = b.add("reshape", [y], shape=(3, 2, 4))
     graph = b.finish([b.add("transpose", [y], axes=(2, 0, 1))])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.dead_taps import dead_taps
 from tests.autotune.graph.random_graphs import assert_equal_outputs
@@ -18,7 +18,7 @@ def convolved(
 ) -> Graph:
     """A convolution of 3 channels."""
     shape = (*kernel, 3, 5) if op == "conv2d" else (*kernel, 3)
-    builder = Builder("convolved", {"x": TensorType((2, *extents, 3)), "w": TensorType(shape)})
+    builder = GraphBuilder("convolved", {"x": TensorType((2, *extents, 3)), "w": TensorType(shape)})
     values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     weight = builder.constant(values) if constant else "w"
     return builder.finish([builder.add("relu", [builder.add(op, ["x", weight], **attrs)])])

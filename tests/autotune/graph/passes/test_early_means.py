@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.passes.site import pair
@@ -19,7 +19,7 @@ def transition(
 ) -> Graph:
     """A convolution to half of the channels, a bias where there is one, and means of windows."""
     rng = np.random.default_rng(0)
-    builder = Builder("transition", {"x": TensorType((2, 9, 8, 64))})
+    builder = GraphBuilder("transition", {"x": TensorType((2, 9, 8, 64))})
     weight = builder.constant(rng.standard_normal((kernel, kernel, 64, 32)).astype(np.float32) / 8, "w")
     value = builder.add("conv2d", ["x", weight], "conv", **(conv or {}))
     if bias:
@@ -72,7 +72,7 @@ def test_a_mean_comes_first(pool: dict[str, Any], bias: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "conv", "given"),
+    ("pool", "conv", "options"),
     [
         ({"stride": 1}, {}, {}),  # as many pixels as before
         ({"kernel": 3, "stride": 2, "padding": 1, "count_padding": True}, {}, {"bias": True}),  # no padding has a bias
@@ -81,8 +81,8 @@ def test_a_mean_comes_first(pool: dict[str, Any], bias: bool) -> None:
         ({}, {"padding": 1}, {"kernel": 3}),
     ],
 )
-def test_it_stays_where_it_is(pool: dict[str, Any], conv: dict[str, Any], given: dict[str, Any]) -> None:
-    graph = transition(pool, conv, **given)
+def test_it_stays_where_it_is(pool: dict[str, Any], conv: dict[str, Any], options: dict[str, Any]) -> None:
+    graph = transition(pool, conv, **options)
     assert order(EarlyMeans()(graph)) == order(graph)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, TensorType
+from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from tests.autotune.graph.random_graphs import assert_equal_outputs
@@ -19,7 +19,7 @@ class Net:
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(7)
-        self.b = Builder(
+        self.b = GraphBuilder(
             "net", {"x": TensorType((2, 5, 6, 4)), "rows": TensorType((5, 4)), "w": TensorType((1, 1, 4, 8))}
         )
 
@@ -129,7 +129,7 @@ def test_what_is_exact_is_one_operation() -> None:
     ids=str,
 )
 def test_values_stay_where_constants_round_or_overflow(steps: list[tuple[str, float]], x: tuple[float, ...]) -> None:
-    b = Builder("steps", {"x": TensorType((4,))})
+    b = GraphBuilder("steps", {"x": TensorType((4,))})
     name, wanted = "x", np.array(x, np.float32)
     for op, number in steps:
         name = b.add(op, [name, b.constant(np.full(1, number, np.float32))])
@@ -193,7 +193,7 @@ def test_between_two_layers_the_first_is_folded_into() -> None:
 
 
 def test_integers_stay() -> None:
-    b = Builder("g", {"x": TensorType((4,), "int32")})
+    b = GraphBuilder("g", {"x": TensorType((4,), "int32")})
     two = b.constant(np.full(4, 2, np.int32))
     graph = b.finish([b.add("multiply", [b.add("multiply", ["x", two]), two])])
     assert len(fold_batch_norm(graph).nodes) == 2

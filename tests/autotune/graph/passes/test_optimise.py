@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, Graph, GraphError, Node, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, Node, TensorType
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
 from tests.autotune.graph.random_graphs import assert_equal_outputs, count, random_graph
 
@@ -69,7 +69,7 @@ def test_verify_finds_operands_that_do_not_go_together() -> None:
 def test_an_imported_block_is_three_kernels() -> None:
     """Channels-first convolution, batch normalisation, relu and a sum, as importers write a residual block."""
     rng = np.random.default_rng(0)
-    b = Builder("block", {"x": TensorType((1, 8, 6, 6))})
+    b = GraphBuilder("block", {"x": TensorType((1, 8, 6, 6))})
 
     def normal(*shape: int) -> str:
         return b.constant(rng.normal(size=shape).astype(np.float32))

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, dataclass
 import pytest
 
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.pipeline import make_pipeline
 from autotune.graph.ir import Graph, GraphError
 from autotune.graph.passes import optimiser, same_graph
 from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, PassPipeline, PassRun
@@ -63,7 +63,7 @@ def test_options_of_passes_do_not_change() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_passes_of_a_compilation_keep_outputs(seed: int) -> None:
     graph = random_graph(seed)
-    pipeline = pipeline_of(CompileOptions(registry.get("cpu")))
+    pipeline = make_pipeline(CompileOptions(registry.get("cpu")))
     lowered = pipeline.run(graph).graph
     assert_equal_outputs(lowered, graph)
     assert same_graph(pipeline.run(graph).graph, lowered)

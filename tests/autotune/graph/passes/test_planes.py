@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes import optimise
 from autotune.graph.passes.planes import planes
@@ -25,7 +25,7 @@ def volume(
     **attrs: object,
 ) -> Graph:
     """A convolution of 4 channels with a bias, something added and a rectifier."""
-    builder = Builder("volume", {"x": TensorType((batch, *extents, 4))})
+    builder = GraphBuilder("volume", {"x": TensorType((batch, *extents, 4))})
     rng = np.random.default_rng(0)
     weight, bias = (
         rng.standard_normal(shape).astype(np.float32) for shape in ((*kernel, 4 // groups, outputs), (outputs,))

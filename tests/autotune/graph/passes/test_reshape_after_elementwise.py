@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes import optimise
 from autotune.graph.passes.simplify import simplify
@@ -16,7 +16,7 @@ from tests.autotune.graph.nets import feeds
 def product(other: tuple[int, ...] | None, final: tuple[int, ...] = (2, 3, 5)) -> Graph:
     """A product of matrices, reshaped, plus something of the shape `other` (an input), or itself twice."""
     inputs = {"x": TensorType((6, 4))} | ({"other": TensorType(other)} if other is not None else {})
-    b = Builder("product", inputs)
+    b = GraphBuilder("product", inputs)
     weight = b.constant(np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32))
     out = b.add("reshape", [b.add("matmul", ["x", weight])], shape=final)
     return b.finish([b.add("relu", [b.add("add", [out, "other" if other is not None else out])])])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.simplify import simplify
 from tests.autotune.graph.random_graphs import assert_equal_outputs
@@ -21,7 +21,7 @@ class Net:
     def __init__(self) -> None:
         self.rng = np.random.default_rng(7)
         kind = TensorType((2, 6, 6, 4))
-        self.b = Builder("net", {"x": kind, "y": kind, "rows": TensorType((2, 3, 8))})
+        self.b = GraphBuilder("net", {"x": kind, "y": kind, "rows": TensorType((2, 3, 8))})
 
     def weight(self, *shape: int) -> str:
         return self.b.constant(self.rng.uniform(0.5, 1.5, shape).astype(np.float32))
@@ -66,7 +66,7 @@ def test_a_sum_with_zero_stays_where_it_is_no_sum_of_products(net: Net) -> None:
 
 
 def test_operands_that_are_one_value() -> None:
-    b = Builder("equals", {"c": TensorType((2, 3), "bool"), "i": TensorType((3,), "int32"), "f": TensorType((3,))})
+    b = GraphBuilder("equals", {"c": TensorType((2, 3), "bool"), "i": TensorType((3,), "int32"), "f": TensorType((3,))})
     names = [b.add("where", ["c", "f", "f"]), *(b.add(op, ["i", "i"]) for op in ("subtract", "equal", "less"))]
     names += [b.add("subtract", ["f", "f"]), b.add("equal", ["f", "f"])]
     graph = b.finish([b.add("abs", [name]) if place in (0, 1, 4) else name for place, name in enumerate(names)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes.split_groups import split_groups
 from tests.autotune.graph.random_graphs import assert_equal_outputs
@@ -14,7 +14,7 @@ from tests.autotune.graph.random_graphs import assert_equal_outputs
 def grouped(groups: int, channels: int = 32, filters: int = 64, ended: bool = True, constant: bool = True) -> Graph:
     rng = np.random.default_rng(0)
     shape = (3, 3, channels // groups, filters)
-    b = Builder("grouped", {"x": TensorType((1, 6, 6, channels)), "w": TensorType(shape)})
+    b = GraphBuilder("grouped", {"x": TensorType((1, 6, 6, channels)), "w": TensorType(shape)})
     weight = b.constant(rng.standard_normal(shape).astype(np.float32)) if constant else "w"
     y = b.add("conv2d", ["x", weight], padding=1, groups=groups)
     if ended:
@@ -47,7 +47,7 @@ def test_others_stay(graph: Graph) -> None:
 
 def test_an_ending_that_another_node_reads_ends_the_chain() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("read", {"x": TensorType((1, 4, 4, 32))})
+    b = GraphBuilder("read", {"x": TensorType((1, 4, 4, 32))})
     y = b.add("conv2d", ["x", b.constant(rng.standard_normal((1, 1, 16, 32)).astype(np.float32))], groups=2)
     z = b.add("add", [y, b.constant(rng.standard_normal(32).astype(np.float32))])
     graph = b.finish([b.add("relu", [z]), b.add("sigmoid", [z])])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes import optimise
 from autotune.graph.passes.split_windows import Axis, split_windows
@@ -38,7 +38,7 @@ def convolved(
     depth, outputs = channels
     shape = (*kernel, depth // attrs.get("groups", 1), outputs) if op == "conv2d" else (*kernel, depth)
     weights = "int8" if dtype == "uint8" else "float32"
-    b = Builder("convolved", {"x": TensorType((batch, *extents, depth), dtype), "w": TensorType(shape, weights)})
+    b = GraphBuilder("convolved", {"x": TensorType((batch, *extents, depth), dtype), "w": TensorType(shape, weights)})
     values = (rng.standard_normal(shape) * (20 if dtype == "uint8" else 1)).astype(weights)
     y = b.add(op, ["x", b.constant(values) if constant else "w"], **attrs)
     _, *places, _ = b.type(y).shape

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder, Graph, TensorType
+from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from tests.autotune.graph.nets import conv, weight
 
 
 def mixed(seed: int = 0) -> Graph:
     """Signed values that are padded, groups, a depthwise layer, concatenation, additions without a layer, means."""
     rng = np.random.default_rng(seed)
-    b = Builder("mixed", {"image": TensorType((1, 3, 10, 10))})
+    b = GraphBuilder("mixed", {"image": TensorType((1, 3, 10, 10))})
     x = b.add("transpose", ["image"], axes=(0, 2, 3, 1))
     x = b.add("relu", [conv(b, rng, x, 3, 16, padding=1)])
     signed = conv(b, rng, x, 3, 32, padding=1)  # read by two: no limits in its kernel
@@ -40,7 +40,7 @@ def transformer(seed: int = 0, rows: int = 24, width: int = 32, heads: int = 4, 
         outliers: factor by which two channels that the layers read are larger; their weights are smaller by it.
     """
     rng = np.random.default_rng(seed)
-    b = Builder("transformer", {"x": TensorType((rows, width))})
+    b = GraphBuilder("transformer", {"x": TensorType((rows, width))})
     gain = np.ones(width)
     gain[[3, width // 2]] = outliers
 

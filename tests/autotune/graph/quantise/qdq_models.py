@@ -123,14 +123,14 @@ class _Reader:
         return next(self._left, None)
 
 
-def shape_of(model: onnx.ModelProto) -> tuple[int, ...]:
+def input_shape(model: onnx.ModelProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim)
 
 
 def draw(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
     """Random inputs of a model with one input."""
     rng = np.random.default_rng(seed)
-    return {model.graph.input[0].name: rng.standard_normal(shape_of(model)).astype(np.float32)}
+    return {model.graph.input[0].name: rng.standard_normal(input_shape(model)).astype(np.float32)}
 
 
 def quantised_by_peer(model: onnx.ModelProto, folder: Path, activations: str, per_channel: bool) -> onnx.ModelProto:

@@ -11,24 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.passes import verify
 from autotune.graph.quantise import with_image_words
-from tests.autotune.graph.test_loops_compiled import executable_of
+from tests.autotune.graph.test_loops_compiled import make_executable
 
 
 def padded_image(
-    channels: int, sides: tuple[int, int, int, int], zero: int, op: str = "quantise_linear", **given: Any
+    channels: int, sides: tuple[int, int, int, int], zero: int, op: str = "quantise_linear", **options: Any
 ) -> Graph:
     """An image (2, channels, 5, 19) as bytes, channels last and four, with `zero` around it."""
-    b = Builder("image", {"x": TensorType((2, channels, 5, 19))})
+    b = GraphBuilder("image", {"x": TensorType((2, channels, 5, 19))})
     turned = b.add("transpose", ["x"], axes=(0, 2, 3, 1))
     numbers = [b.constant(np.full(1, a, dtype)) for a, dtype in ((0.03, np.float32), (zero, np.uint8))]
     rounded = b.add(op, [turned, *numbers], dtype="uint8")
     top, bottom, left, right = sides
-    room = {"before": (0, top, left, 0), "after": (0, bottom, right, given.get("more", 4 - channels))}
+    room = {"before": (0, top, left, 0), "after": (0, bottom, right, options.get("more", 4 - channels))}
     made = b.add("pad_with", [rounded, numbers[1]], **room) if zero else b.add("pad", [rounded], **room)
-    return b.finish([made, rounded] if given.get("shown") else [made])
+    return b.finish([made, rounded] if options.get("shown") else [made])
 
 
 def image(graph: Graph, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -65,7 +65,7 @@ def test_executables_give_the_same_bytes(
 ) -> None:
     graph = padded_image(channels, sides, zero)
     x = image(graph)
-    found = executable_of(with_image_words(graph), tmp_path)(x)
+    found = make_executable(with_image_words(graph), tmp_path)(x)
     np.testing.assert_array_equal(found, evaluate(graph, {"x": x})[graph.outputs[0]])
 
 
@@ -76,7 +76,7 @@ def test_what_others_read_or_has_more_channels_stays(given_: dict[str, Any]) -> 
 
 
 def test_bad_input() -> None:
-    b = Builder("bad", {"x": TensorType((1, 4, 5, 5)), "y": TensorType((1, 5, 5))})
+    b = GraphBuilder("bad", {"x": TensorType((1, 4, 5, 5)), "y": TensorType((1, 5, 5))})
     numbers = [b.constant(np.ones(1, dtype)) for dtype in (np.float32, np.uint8, np.int32)]
     with pytest.raises(GraphError, match=r"the image must be \(n, c, h, w\) of 1 to 3 channels, but got float32"):
         b.add("image_words", ["x", *numbers])

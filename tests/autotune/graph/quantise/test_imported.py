@@ -14,11 +14,11 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.compiler.checking.check import check_network
 from autotune.compiler.checking.imported import errors_against_floats
-from autotune.compiler.load import load_network
+from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.ir import Array, Builder, Graph, TensorType
+from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from autotune.graph.passes import optimise, verify
 from autotune.graph.quantise import Imported, with_byte_layers
 from autotune.graph.quantise.multiples import multiples
@@ -104,7 +104,7 @@ def one_layer(seed: int, zeros: tuple[int, int], exponents: tuple[int, int, int]
     rng = np.random.default_rng(seed)
     scales = [np.float32(2.0**e * (1 if powers else rng.uniform(1, 2))) for e in exponents]
     low = 0 if dtype == "uint8" else -128
-    b = Builder("one", {"x": TensorType((1, 5, 5, 8), dtype)})
+    b = GraphBuilder("one", {"x": TensorType((1, 5, 5, 8), dtype)})
 
     def ends(scale: np.float32, zero: int) -> list[str]:
         return [b.constant(np.full(1, scale, np.float32)), b.constant(np.full(1, zero + low, dtype))]

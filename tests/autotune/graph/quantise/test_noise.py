@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.quantise import calibrate, quantise, quantise_with_report, random_feeds
 from autotune.graph.quantise.formats import decibels
@@ -76,7 +76,7 @@ def test_what_is_expected_of_a_layer_is_what_is_measured(graph: Graph) -> None:
         assert node is not None
         source, weight = node.inputs
         data = values[source]
-        b = Builder("one", {"x": TensorType(data.shape)})
+        b = GraphBuilder("one", {"x": TensorType(data.shape)})
         attrs = dict(node.attrs)
         one = b.finish([b.add(node.op, ["x", b.constant(graph.constants[weight])], **attrs)])
         options = Quantisation().model_copy(update={"least_decibels": -100.0})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from tests.autotune.graph.nets import residual
 from tests.autotune.graph.quantise.nets import mixed
@@ -39,6 +39,6 @@ def test_onnx_runtime_gives_the_same_bytes(make: Callable[[], Graph]) -> None:
 
 
 def test_what_has_no_form_is_refused() -> None:
-    b = Builder("b", {"x": TensorType((2, 4))})
+    b = GraphBuilder("b", {"x": TensorType((2, 4))})
     with pytest.raises(GraphError, match="an operation to export must be one of .* but got tanh"):
         to_onnx(b.finish([b.add("tanh", ["x"])]))

@@ -11,36 +11,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.compiler.executable.compile import Schedule
-from autotune.graph.ir import Array, Builder, GraphError, TensorType, type_of
+from autotune.graph.ir import Array, GraphBuilder, GraphError, TensorType, array_type
 from autotune.graph.ops import find
 from autotune.graph.quantise.formats import Format
 from autotune.tuner.task import Task
-from autotune.tuner.untimed import by_roofline
+from autotune.tuner.untimed import select_by_roofline
 from search_space.operators import evaluation
-from search_space.space import program_of
+from search_space.space import make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.fakes import settings_with
 
 
 def on_the_machine(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
-    types = [type_of(a) for a in arrays]
+    types = [array_type(a) for a in arrays]
     workload = Workload.of(find(op).tensors(find(op).attributes(attrs, types), types))
-    chosen = by_roofline(Task(op, workload), settings_with())
+    chosen = select_by_roofline(Task(op, workload), settings_with())
     target = registry.get("cpu")
     schedule = Schedule(chosen.algorithm, chosen.trace)
-    program = program_of(workload, schedule.algorithm, schedule.trace)
+    program = make_program(workload, schedule.algorithm, schedule.trace)
     out: Array = target.load(target.build(program)).bind(list(arrays)).run(1)
     return out
 
 
 def by_expression(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
-    types = [type_of(a) for a in arrays]
+    types = [array_type(a) for a in arrays]
     return evaluation.evaluate(find(op).tensors(find(op).attributes(attrs, types), types), arrays)
 
 
 def in_numpy(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
-    types = [type_of(a) for a in arrays]
+    types = [array_type(a) for a in arrays]
     return find(op).evaluate(find(op).attributes(attrs, types), arrays)
 
 
@@ -123,9 +123,9 @@ def test_expressions_and_numpy_agree(seed: int, rows: int, channels: int) -> Non
         np.testing.assert_array_equal(by_expression(op, arrays, **attrs), in_numpy(op, arrays, **attrs), op)
 
 
-@pytest.mark.parametrize("place", range(len(ELEMENTWISE) + len(SIGNED)))
-def test_the_machine_agrees(place: int) -> None:
-    op, arrays, attrs = cases(np.random.default_rng(1), 7, 37)[place]
+@pytest.mark.parametrize("index", range(len(ELEMENTWISE) + len(SIGNED)))
+def test_the_machine_agrees(index: int) -> None:
+    op, arrays, attrs = cases(np.random.default_rng(1), 7, 37)[index]
     np.testing.assert_array_equal(on_the_machine(op, arrays, **attrs), in_numpy(op, arrays, **attrs), op)
 
 
@@ -157,7 +157,7 @@ def test_what_is_stored_is_the_nearest_that_can_be(scale: float, zero: int, seed
 
 
 def test_inputs_of_another_dtype_are_refused() -> None:
-    b = Builder("b", {"x": TensorType((2, 4)), "q": TensorType((2, 4), "uint8")})
+    b = GraphBuilder("b", {"x": TensorType((2, 4)), "q": TensorType((2, 4), "uint8")})
     shift, scale = b.constant(np.zeros(4, np.int32)), b.constant(np.ones(1, np.float32))
     signed = b.constant(np.zeros(1, np.int8))
     for op, inputs in (

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes import same_graph, verify
 from autotune.graph.quantise import (
@@ -28,7 +28,7 @@ from tests.autotune.graph.nets import compile_graph, conv, residual, weight
 from tests.autotune.graph.quantise.nets import mixed
 
 
-def made(graph: Graph, options: Quantisation | None = None) -> tuple[Quantised, Accuracy]:
+def quantise_graph(graph: Graph, options: Quantisation | None = None) -> tuple[Quantised, Accuracy]:
     return quantise_with_report(graph, 0, options)
 
 
@@ -39,7 +39,7 @@ def operations(graph: Graph) -> Counter[str]:
 @pytest.mark.parametrize("make", [residual, mixed])
 def test_executables_compute_it_exactly(make: object, tmp_path: Path) -> None:
     graph = make()  # type: ignore[operator]
-    quantised, _ = made(graph)
+    quantised, _ = quantise_graph(graph)
     verify(quantised.graph)
     found = quantised.graph
     stored = [node.name for node in found.nodes if node.type.dtype in ("uint8", "int32")]
@@ -68,7 +68,7 @@ def test_executables_compute_it_exactly(make: object, tmp_path: Path) -> None:
 
 
 def test_a_residual_block_is_a_kernel_a_layer() -> None:
-    quantised, accuracy = made(residual())
+    quantised, accuracy = quantise_graph(residual())
     assert quantised.layers == 5 and not quantised.left_float
     assert operations(quantised.graph)["conv2d"] == 4 and operations(quantised.graph)["quantise"] == 1
     titles = [group.title for group in partition(quantised.graph) if "conv2d" in group.title]
@@ -79,7 +79,7 @@ def test_a_residual_block_is_a_kernel_a_layer() -> None:
 
 
 def test_everything_that_is_quantised_is_close() -> None:
-    quantised, accuracy = made(mixed())
+    quantised, accuracy = quantise_graph(mixed())
     assert quantised.layers == 7 and not quantised.left_float
     found = operations(quantised.graph)
     assert found["sum_pool2d"] == 2 and found["sigmoid"] == 1 and found["pad_with"] >= 1
@@ -90,42 +90,42 @@ def test_everything_that_is_quantised_is_close() -> None:
 
 def test_the_ends_may_stay_in_floats() -> None:
     graph = residual()
-    quantised, accuracy = made(graph, Quantisation(first=False, last=False))
+    quantised, accuracy = quantise_graph(graph, Quantisation(first=False, last=False))
     assert quantised.layers == 3 and list(quantised.left_float.values()) == ["the first layer", "the last layer"]
     nodes = quantised.graph.nodes
     floats = [n for n in nodes if n.op in ("conv2d", "matmul") and n.type.dtype == "float32"]
     assert [n.op for n in floats] == ["conv2d", "matmul"]
-    assert accuracy.decibels > made(graph)[1].decibels
+    assert accuracy.decibels > quantise_graph(graph)[1].decibels
     assert partition(quantised.graph)[0].title == "conv2d+add+relu+quantise"
 
 
 def test_a_scale_a_channel_is_better_where_channels_differ() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("b", {"x": TensorType((1, 6, 6, 16))})
+    b = GraphBuilder("b", {"x": TensorType((1, 6, 6, 16))})
     weight = rng.standard_normal((1, 1, 16, 16)) * 2.0 ** rng.integers(-4, 4, 16)
     y = b.add("conv2d", ["x", b.constant(weight.astype(np.float32))])
     y = b.add("conv2d", [y, b.constant((rng.standard_normal((1, 1, 16, 8)) / weight.std()).astype(np.float32))])
     graph = b.finish([y])
-    one, each = (made(graph, Quantisation(per_channel=flag))[1] for flag in (False, True))
+    one, each = (quantise_graph(graph, Quantisation(per_channel=flag))[1] for flag in (False, True))
     assert each.decibels >= one.decibels
 
 
 def test_it_is_the_same_for_the_same_seed() -> None:
-    first, second = made(mixed())[0].graph, made(mixed())[0].graph
+    first, second = quantise_graph(mixed())[0].graph, quantise_graph(mixed())[0].graph
     assert same_graph(first, second)
 
 
 def test_a_layer_that_int32_does_not_hold_stays_in_floats() -> None:
-    b = Builder("b", {"x": TensorType((1, 70000))})
+    b = GraphBuilder("b", {"x": TensorType((1, 70000))})
     weight = np.full((70000, 4), 0.99, np.float32)
     y = b.add("relu", [b.add("matmul", ["x", b.constant(weight)])])
     y = b.add("matmul", [y, b.constant(np.ones((4, 4), np.float32))])
-    quantised, _ = made(b.finish([y]))
+    quantised, _ = quantise_graph(b.finish([y]))
     assert quantised.layers == 1 and "sums must be at most" in quantised.left_float["matmul"]
 
 
 def test_the_report_as_text_and_json() -> None:
-    quantised, accuracy = made(residual())
+    quantised, accuracy = quantise_graph(residual())
     plain = json.loads(json.dumps(accuracy.to_json()))
     assert plain["quantised_layers"] == 5 and len(plain["layers"]) == len(quantised.names)
     table = accuracy.table()
@@ -133,7 +133,7 @@ def test_the_report_as_text_and_json() -> None:
 
 
 def test_a_graph_without_weights_is_refused() -> None:
-    b = Builder("empty", {"x": TensorType((2, 3)), "y": TensorType((3, 2))})
+    b = GraphBuilder("empty", {"x": TensorType((2, 3)), "y": TensorType((3, 2))})
     graph = b.finish([b.add("matmul", ["x", "y"])])
     calibration = calibrate(graph, random_feeds(graph.inputs, 0, 1))
     with pytest.raises(GraphError, match="must have a layer with constant weights, but empty has none"):
@@ -143,7 +143,7 @@ def test_a_graph_without_weights_is_refused() -> None:
 def test_values_that_stay_in_floats_need_not_be_finite() -> None:
     """The values are those that a mask of attention leaves out: minus infinity before the softmax."""
     rng = np.random.default_rng(0)
-    b = Builder("masked", {"x": TensorType((2, 6, 8))})
+    b = GraphBuilder("masked", {"x": TensorType((2, 6, 8))})
     scores = b.add("batch_matmul", ["x", b.add("transpose", ["x"], axes=(0, 2, 1))])
     mask = np.where(np.tri(6) > 0, 0, -np.inf).astype(np.float32)
     masked = b.add("reshape", [b.add("add", [scores, b.constant(mask)])], shape=(12, 6))
@@ -176,9 +176,9 @@ def test_bad_calibrations_are_refused() -> None:
 
 def test_products_with_what_is_no_weight_stay_in_floats() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("b", {"x": TensorType((1, 4, 4, 8)), "y": TensorType((8, 8))})
+    b = GraphBuilder("b", {"x": TensorType((1, 4, 4, 8)), "y": TensorType((8, 8))})
     rows = b.add("reshape", [conv(b, rng, "x", 1, 8)], shape=(16, 8))
-    quantised, _ = made(b.finish([b.add("matmul", [rows, "y"])]))
+    quantised, _ = quantise_graph(b.finish([b.add("matmul", [rows, "y"])]))
     assert quantised.layers == 1
     assert next(n for n in quantised.graph.nodes if n.op == "matmul").type.dtype == "float32"
 
@@ -186,7 +186,7 @@ def test_products_with_what_is_no_weight_stay_in_floats() -> None:
 def alike(blocks: int) -> Graph:
     """Equal blocks of everything that has numbers of its own in bytes, on values of growing size and changing sign."""
     rng = np.random.default_rng(0)
-    b = Builder("alike", {"image": TensorType((1, 6, 6, 16))})
+    b = GraphBuilder("alike", {"image": TensorType((1, 6, 6, 16))})
     x, outputs = "image", []
     for _ in range(blocks):
         x = b.add("multiply", [x, b.constant(np.float32([1.7]))])
@@ -201,7 +201,7 @@ def alike(blocks: int) -> Graph:
 
 
 def test_equal_layers_on_different_scales_are_one_task() -> None:
-    few, many = (made(alike(blocks), Quantisation(least_decibels=0.0))[0] for blocks in (2, 4))
+    few, many = (quantise_graph(alike(blocks), Quantisation(least_decibels=0.0))[0] for blocks in (2, 4))
     found = operations(many.graph)
     assert min(found[op] for op in ("quantise", "dequantise", "limit", "pad_with")) >= 4
     assert len({(f.scale, f.zero) for f in many.formats.values()}) > 8

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType, type_of
+from autotune.graph.ir import Array, Graph, GraphBuilder, GraphError, TensorType, array_type
 from autotune.graph.ops import find
 from autotune.graph.passes import verify
 from autotune.graph.quantise import (
@@ -69,7 +69,7 @@ def test_a_convolution_is_the_scalar_one(
 ) -> None:
     rng = np.random.default_rng(seed)
     arrays = drawn(rng, (int(rng.integers(1, 3)), 4, 5, 3), (*window, 3, 2), shift)
-    operation, types = find("shift_conv2d"), [type_of(a) for a in arrays]
+    operation, types = find("shift_conv2d"), [array_type(a) for a in arrays]
     given_attrs = {"stride": stride, "padding": padding, "shift": shift, "relu": relu}
     attrs = operation.attributes(given_attrs, types)
     wanted = scalar_conv(*arrays, stride, padding, shift, relu)
@@ -82,7 +82,7 @@ def test_a_convolution_is_the_scalar_one(
 def test_a_product_of_matrices_is_a_convolution_of_one_place(seed: int, shift: int, relu: bool) -> None:
     data, weights, bias = drawn(np.random.default_rng(seed), (3, 1, 1, 7), (1, 1, 7, 5), shift)
     arrays = [data.reshape(3, 7), weights.reshape(7, 5), bias]
-    operation, types = find("shift_matmul"), [type_of(a) for a in arrays]
+    operation, types = find("shift_matmul"), [array_type(a) for a in arrays]
     attrs = operation.attributes({"shift": shift, "relu": relu}, types)
     wanted = scalar_conv(data, weights, bias, (1, 1), (0, 0), shift, relu).reshape(3, 5)
     np.testing.assert_array_equal(operation.evaluate(attrs, arrays), wanted)
@@ -164,8 +164,8 @@ def test_a_network_on_the_cpu_is_its_evaluation(tmp_path: Path) -> None:
                 np.testing.assert_allclose(array, values[name], rtol=1e-5, atol=1e-6)
 
 
-def graph_outputs(found: Any) -> tuple[str, ...]:
-    outputs: tuple[str, ...] = found.graph.outputs
+def graph_outputs(quantised: Any) -> tuple[str, ...]:
+    outputs: tuple[str, ...] = quantised.graph.outputs
     return outputs
 
 
@@ -178,7 +178,7 @@ def test_it_loses_more_than_scales_a_channel_with_exact_biases() -> None:
 def test_limits_inside_the_bytes_are_kept() -> None:
     """relu6 with a scale that reaches further than 6."""
     rng = np.random.default_rng(0)
-    b = Builder("limits", {"x": TensorType((1, 6, 6, 4))})
+    b = GraphBuilder("limits", {"x": TensorType((1, 6, 6, 4))})
     first = b.add("relu6", [conv(b, rng, "x", 3, 8)])
     graph = b.finish([conv(b, rng, b.add("relu", [conv(b, rng, first, 1, 8)]), 1, 4)])
     feed = {"x": (rng.standard_normal((1, 6, 6, 4)) * 9).astype(np.float32)}
@@ -190,7 +190,7 @@ def test_limits_inside_the_bytes_are_kept() -> None:
 
 def test_groups_gaps_and_depthwise_layers_stay_in_floats() -> None:
     rng = np.random.default_rng(0)
-    b = Builder("groups", {"x": TensorType((1, 9, 9, 8))})
+    b = GraphBuilder("groups", {"x": TensorType((1, 9, 9, 8))})
     x = b.add("relu", [conv(b, rng, "x", 3, 8)])
     x = b.add("relu", [b.add("conv2d", [x, weight(b, rng, 1, 1, 4, 8)], groups=2)])
     x = b.add("relu", [b.add("conv2d", [x, weight(b, rng, 3, 3, 8, 8)], dilation=2)])
@@ -203,7 +203,7 @@ def test_groups_gaps_and_depthwise_layers_stay_in_floats() -> None:
 
 
 def test_bad_layers_are_refused() -> None:
-    b = Builder("b", {"x": TensorType((1, 4, 4, 8), "int8"), "y": TensorType((1, 4, 4, 8))})
+    b = GraphBuilder("b", {"x": TensorType((1, 4, 4, 8), "int8"), "y": TensorType((1, 4, 4, 8))})
     kernel = b.constant(np.zeros((1, 1, 8, 4), np.int8))
     bias = b.constant(np.zeros(4, np.int32))
     for shift in (-1, 16, 1.0, True):
@@ -222,7 +222,7 @@ def test_bad_layers_are_refused() -> None:
 @pytest.mark.parametrize("channels", [3, 8])
 def test_dot_products_of_the_cpu_give_the_same_bytes(channels: int) -> None:
     rng = np.random.default_rng(channels)
-    b = Builder("b", {"x": TensorType((2, 7, 6, channels), "int8"), "rows": TensorType((5, channels), "int8")})
+    b = GraphBuilder("b", {"x": TensorType((2, 7, 6, channels), "int8"), "rows": TensorType((5, channels), "int8")})
     bias = b.constant(rng.integers(-90, 90, 5).astype(np.int32))
     kernel = b.constant(rng.integers(-127, 128, (3, 2, channels, 5)).astype(np.int8))
     matrix = b.constant(rng.integers(-127, 128, (channels, 5)).astype(np.int8))
@@ -240,7 +240,7 @@ def test_dot_products_of_the_cpu_give_the_same_bytes(channels: int) -> None:
 
 
 def test_sums_that_an_offset_would_overflow_stay_as_they_are() -> None:
-    b = Builder("b", {"x": TensorType((1, 4), "int8")})
+    b = GraphBuilder("b", {"x": TensorType((1, 4), "int8")})
     matrix = b.constant(np.ones((4, 1), np.int8))
     graph = b.finish([b.add("shift_matmul", ["x", matrix, b.constant(np.full(1, 2**20, np.int32))], shift=12)])
     assert [node.op for node in with_dot_products(graph).nodes] == ["shift_matmul"]

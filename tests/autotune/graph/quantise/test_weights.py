@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import autotune
 from autotune.config import ConfigError, Quantisation
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.quantise import measure_accuracy, quantise_weights_only
 from autotune.graph.quantise.weights import quantise_weights
 from autotune.graph.zoo import bert_base
@@ -68,7 +68,7 @@ def test_zeros_stand_for_zero() -> None:
 def two_products() -> Graph:
     """A product, a relu and a product; another of two computed values; and one with the weight of the second."""
     rng = np.random.default_rng(0)
-    builder = Builder("two", {"x": TensorType((3, 40)), "z": TensorType((3, 50))})
+    builder = GraphBuilder("two", {"x": TensorType((3, 40)), "z": TensorType((3, 50))})
     first, second = (
         builder.constant(rng.standard_normal(shape).astype(np.float32), name)
         for name, shape in (("first", (40, 50)), ("second", (50, 20)))
@@ -125,7 +125,7 @@ def test_what_is_refused() -> None:
     graph = two_products()
     with pytest.raises(ValueError, match=r"`floats` must be layers of two \(one, two, three\), but got 'scores'"):
         quantise_weights_only(graph, "weights4", Quantisation(floats=["scores"]))
-    builder = Builder("none", {"x": TensorType((2, 3))})
+    builder = GraphBuilder("none", {"x": TensorType((2, 3))})
     with pytest.raises(GraphError, match="must have a product with constant weights, but none has none"):
         quantise_weights_only(builder.finish([builder.add("relu", ["x"])]), "weights8")
     model = bert_base.build(layers=1, hidden=16, heads=2, sequence=4, vocabulary=20)

@@ -10,7 +10,7 @@ import pytest
 from autotune.lab.dataset.t4 import read_t4
 from benchmarks import hub
 from benchmarks.hub_table import DEFAULT
-from benchmarks.kernel_tuner_peer import cache_of
+from benchmarks.kernel_tuner_peer import kernel_tuner_cache
 from tests.autotune.lab.measured_files import files
 
 
@@ -55,7 +55,7 @@ def test_a_folder_without_results_or_spaces_is_refused(tmp_path: Path, capsys: p
 
 def test_kernel_tuner_is_given_what_was_measured(folder: Path) -> None:
     measured = read_t4(folder / "made_X1_T4.json.gz", folder / "made.T1.json")
-    cache = cache_of(measured)["cache"]
+    cache = kernel_tuner_cache(measured)["cache"]
     assert len(cache) == 20
     assert cache["64,3,shared"]["time"] == pytest.approx(1.25)
     assert cache["64,3,shared"]["compile_time"] == pytest.approx(100.0)

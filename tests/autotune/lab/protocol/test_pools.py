@@ -16,10 +16,10 @@ from autotune.lab.protocol import REGISTERED, Pools, Registered, study
 from autotune.lab.protocol.curves import curve
 from autotune.lab.protocol.importance import importance
 from autotune.lab.protocol.pools import SHIPPED_POOLS
-from autotune.lab.protocol.study import CEILING, Held
+from autotune.lab.protocol.study import CEILING, HeldOut
 from costmodel.dataset import Dataset, DatasetError
 from costmodel.dataset.dataset import Measured
-from costmodel.models.errors import ModelError
+from costmodel.models.errors import CostModelError
 from tests.autotune.lab.protocol import made
 from tests.costmodel.fixture import opened
 
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.xdist_group("dataset")
 
 def changed(pools: Pools, **program):
     """The pools, one program of the first task another."""
-    task = pools.known.tasks[0]
-    of = pools.known.measured(task)
+    task = pools.training.tasks[0]
+    of = pools.training.measured(task)
     programs = [dataclasses.replace(of.programs[0], **program), *of.programs[1:]]
-    rest = {other: pools.known.measured(other) for other in pools.known.tasks[1:]}
+    rest = {other: pools.training.measured(other) for other in pools.training.tasks[1:]}
     return Dataset({task: Measured(of.sketches, programs), **rest})
 
 
@@ -125,7 +125,7 @@ def test_what_a_model_has_chosen_is_learned_from_beside_what_is_drawn_at_random(
         chosen = searched[part.task].programs if part.task in train[:2] else []
         assert len(part.rows) >= before + (len(chosen) > 0)
         assert both.count(part.task) <= alone.count(part.task) + len(chosen)  # what both have drawn is there once
-    assert len(pools.parts("train")) == len(parts) and pools.known.count(train[0]) == alone.count(train[0])
+    assert len(pools.parts("train")) == len(parts) and pools.training.count(train[0]) == alone.count(train[0])
     found = study(pools, "validation", ["ridge"], seeds=1, speed=False)
     assert found.programs == sum(len(part.rows) for part in more)
     Dataset(searched).write(tmp_path / "chosen")
@@ -136,17 +136,17 @@ def test_what_a_model_has_chosen_is_learned_from_beside_what_is_drawn_at_random(
 def test_a_network_that_was_not_measured_whole_is_not_scored_on():
     pools = made.pools()
     one = pools.data("test").select(pools.data("test").tasks[:1])
-    part = Pools(pools.registered, pools.known, one)
+    part = Pools(pools.registered, pools.training, one)
     assert len(part.missing("test")) == 1
-    with pytest.raises(ModelError, match="networks must be whole to be scored on"):
-        Held.of(part, "test")
+    with pytest.raises(CostModelError, match="networks must be whole to be scored on"):
+        HeldOut.of(part, "test")
 
 
 def test_a_study_has_chance_at_the_bottom_and_an_oracle_at_the_top():
     found = study(made.pools(), "test", ["ridge", "roofline"], seeds=2, speed=False)
     assert list(found.learned) == ["ridge", "roofline", "random", CEILING]
     assert found.programs == sum(len(part.rows) for part in made.pools().parts("train"))
-    value = {name: found.held.tasks.value("pairwise", one.ranked) for name, one in found.learned.items()}
+    value = {name: found.held_out.tasks.value("pairwise", one.ranked) for name, one in found.learned.items()}
     assert value["random"] == 0.5 < value["roofline"] < value[CEILING] < 1
     document = found.to_json()
     assert document["registered"] == made.registration().fingerprint
@@ -195,7 +195,7 @@ def test_commands_show_a_study_and_write_it(tmp_path):
 
 
 def test_a_table_has_a_row_for_each_program_and_features_by_name():
-    data = made.pools().known
+    data = made.pools().training
     table = data.to_pandas(data.tasks[:2])
     assert len(table) == sum(data.count(task) for task in data.tasks[:2])
     assert {"task", "sketch", "seconds", "roofline", "mean.roofline.share", "statements"} <= set(table.columns)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.lab.evaluate.scores import METRICS, TOP, Tasks, by_chance, first_of, ranked
+from autotune.lab.evaluate.scores import METRICS, TOP, Tasks, by_chance, expected_first, ranked
 from costmodel import metrics
 
 POOL = st.lists(st.floats(0.1, 10), min_size=2, max_size=9)
@@ -19,7 +19,7 @@ POOL = st.lists(st.floats(0.1, 10), min_size=2, max_size=9)
 def test_what_chance_finds_is_the_mean_over_all_choices(seconds, k):
     k = min(k, len(seconds))
     found = [min(chosen) for chosen in combinations(seconds, k)]
-    assert first_of(np.sort(seconds), k) == pytest.approx(np.mean(found))
+    assert expected_first(np.sort(seconds), k) == pytest.approx(np.mean(found))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=12))

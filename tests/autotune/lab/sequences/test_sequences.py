@@ -15,7 +15,7 @@ from autotune.lab.sequences import Sequences, encode, read_log, write_shards
 from autotune.lab.sequences.encoding import GIVEN, KINDS, LENGTH, WIDTH, own_steps
 from autotune.lab.sequences.model import Options, SequenceModel
 from autotune.lab.sequences.shards import of_dataset
-from costmodel.dataset import DatasetError, Part
+from costmodel.dataset import DatasetError, TaskPrograms
 from search_space.schedule.steps import STEPS
 from tests.costmodel.fixture import opened
 
@@ -157,7 +157,7 @@ def test_the_same_seed_learns_the_same():
 
 def test_schedules_of_this_project_are_sequences_too():
     data = opened()
-    part = Part(data.tasks[0], np.flatnonzero(np.isfinite(data.seconds(data.tasks[0]))))
+    part = TaskPrograms(data.tasks[0], np.flatnonzero(np.isfinite(data.seconds(data.tasks[0]))))
     task = of_dataset(data, part)
     assert task.sequences.shape == (len(part.rows), LENGTH, WIDTH) and len(np.unique(task.sequences, axis=0)) > 10
     perfect = ranked([[-task.seconds]], [task.seconds])

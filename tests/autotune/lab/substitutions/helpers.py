@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.lab.substitutions.cost import Cost
 from autotune.lab.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
 from autotune.lab.substitutions.rules import Rule
@@ -32,7 +32,7 @@ SHAPES = {
 def as_graph(terms: tuple[Term, ...], shapes: Mapping[str, tuple[int, ...]], windows: Windows) -> Graph | None:
     """Terms over variables of these shapes; None where their operands do not go together."""
     rng = np.random.default_rng(0)
-    builder = Builder("rule", {name: TensorType(shape) for name, shape in shapes.items() if name[0] == "x"})
+    builder = GraphBuilder("rule", {name: TensorType(shape) for name, shape in shapes.items() if name[0] == "x"})
     names: dict[Term, str] = {}
     for name, shape in shapes.items():
         array = rng.uniform(-1, 1, shape).astype(np.float32)

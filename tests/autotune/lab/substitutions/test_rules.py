@@ -16,7 +16,7 @@ from benchmarks.substitutions.rewriting import renamed
 from tests.autotune.graph.random_graphs import assert_equal_outputs
 from tests.autotune.lab.substitutions.helpers import both_sides
 
-KNOWN = [
+CASES = [
     "add(conv(x0,w0),conv(x0,w1)) -> conv(x0,add(w0,w1))",
     "concat(conv(x0,w0),conv(x0,w1)) -> conv(x0,concat(w0,w1))",
     "add(conv(x0,w0),conv(x1,w1)) -> conv(concat(x0,x1),concat_in(w0,w1))",
@@ -30,7 +30,7 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize("written", KNOWN)
+@pytest.mark.parametrize("written", CASES)
 def test_rules_of_the_paper_are_found(written: str) -> None:
     assert written in set(map(str, saved_rules()))
 
@@ -60,7 +60,7 @@ def test_generation_finds_what_is_saved() -> None:
     for rule in saved_rules():
         known.keep(rule)
     made = make([SMALL])
-    assert {KNOWN[0], "add(conv(x0,w0),conv(x1,w0)) -> conv(add(x0,x1),w0)"} <= set(map(str, made.rules))
+    assert {CASES[0], "add(conv(x0,w0),conv(x1,w0)) -> conv(add(x0,x1),w0)"} <= set(map(str, made.rules))
     assert [str(rule) for rule in made.rules if rule not in set(saved_rules()) and not known.implies(rule)] == []
 
 
@@ -121,6 +121,6 @@ def test_what_is_no_rule_is_refused(written: str, message: str) -> None:
 
 
 def test_rules_are_saved_as_text(tmp_path: Path) -> None:
-    rule = Rule.parse(KNOWN[0])
+    rule = Rule.parse(CASES[0])
     save(tmp_path / "rules.json", [rule], {"verified": 1})
-    assert json.loads((tmp_path / "rules.json").read_text()) == {"verified": 1, "rules": [KNOWN[0]]}
+    assert json.loads((tmp_path / "rules.json").read_text()) == {"verified": 1, "rules": [CASES[0]]}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.passes import optimise, same_graph, verify
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.fold_constants import fold_constants
@@ -33,7 +33,7 @@ class Net:
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(7)
-        self.b = Builder("net", {"x": TensorType(X), "y": TensorType(X)})
+        self.b = GraphBuilder("net", {"x": TensorType(X), "y": TensorType(X)})
 
     def weight(self, *shape: int) -> str:
         return self.b.constant(self.rng.uniform(-1, 1, shape).astype(np.float32))
@@ -177,9 +177,9 @@ def test_convolutions_that_winograd_computes_take_less() -> None:
 def test_inputs_of_a_part_may_be_written_into_a_concatenation() -> None:
     net = Net()
     graph = dead_code(net.b.finish([net("concat", "x", "y", net.conv("x"), axis=3)]))
-    whole, inside = (Analytic(given=given)(graph) for given in (None, ()))
+    whole, inside = (Analytic(network_inputs=given)(graph) for given in (None, ()))
     assert whole - inside > Analytic().overhead + 2 * graph.nodes[-1].type.nbytes / Analytic().bandwidth
-    assert Analytic(given=("x",))(graph) == whole, "all of it is, or nothing"
+    assert Analytic(network_inputs=("x",))(graph) == whole, "all of it is, or nothing"
 
 
 def test_measured_costs_come_first() -> None:
@@ -261,7 +261,7 @@ def dense_block() -> Graph:
 
 def test_a_mean_comes_before_a_convolution_of_pixels() -> None:
     graph = dense_block()
-    found = explore(graph, Analytic(peak=1e8, given=graph.inputs), 200, segment=3)
+    found = explore(graph, Analytic(peak=1e8, network_inputs=graph.inputs), 200, segment=3)
     assert found.used == {"avg_pool(point(x0,w0)) -> point(avg_pool(x0),w0)": 1}
     assert_equal_outputs(found.graph, graph)
     ops = [node.op for node in found.graph.nodes]
@@ -317,7 +317,7 @@ def test_searches_find_the_same_graph_in_every_process() -> None:
     code = (
         "from tests.autotune.lab.substitutions.test_search import *\n"
         "for graph in (branches(), dense_block()):\n"
-        "    print(explore(graph, Analytic(peak=1e8, given=graph.inputs), 150, segment=3).graph)"
+        "    print(explore(graph, Analytic(peak=1e8, network_inputs=graph.inputs), 150, segment=3).graph)"
     )
     runs = [
         subprocess.Popen(

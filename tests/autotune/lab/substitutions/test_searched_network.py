@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.compiler.load import load_network
 from autotune.compiler.options import CompileOptions
+from autotune.compiler.prepare import load_network
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.lab.substitutions.step import Substitute
 from tests.autotune.compiler.test_network import call
@@ -73,6 +73,6 @@ def test_a_searched_graph_is_tuned_checked_and_found_again(tmp_path: Path) -> No
 def test_a_search_for_substitutions_may_come_before_quantisation(tmp_path: Path) -> None:
     model = load_model(str(pooled_layers(tmp_path / "pooled.onnx")))
     network = load_network(model, "pooled", CompileOptions(quantise="int8", substitutions=(Substitute(),)))
-    assert network.found is not None and network.found.to_json()["rules"] == {SWAPPED: 1}
+    assert network.substituted is not None and network.substituted.to_json()["rules"] == {SWAPPED: 1}
     assert network.accuracy is not None and network.accuracy.quantised_layers == 2
-    assert load_network(model, "pooled").found is None
+    assert load_network(model, "pooled").substituted is None

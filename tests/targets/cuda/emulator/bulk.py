@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import Intrinsic, Operand
-from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, box_of
+from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, make_tensor_map
 from targets.cuda.program import TensorMap
 from tests.targets.cuda.emulator.emulator import INTRINSICS, Launch
 from tests.targets.cuda.emulator.memory import DeviceMemory, Mask, SharedMemory
@@ -133,13 +133,13 @@ def _copy(launch: Launch, call: Intrinsic, mask: Mask) -> None:
         )
     memory, source = launch.memory[call.output.buffer], launch.memory[given.buffer]
     assert isinstance(memory, SharedMemory) and isinstance(source, DeviceMemory) and memory.shadow is not None
-    wanted = box_of(call, memory.buffer, source.buffer)
+    wanted = make_tensor_map(call, memory.buffer, source.buffer)
     found = [m for m in launch.kernel.maps if m.name == wanted.name]
     if len(found) != 1:
         raise CopyError(f"a launch must hand over one map {wanted.name}, but the kernel has {len(found)}")
     (described,) = found
     blocks, (parts, rows, line) = launch.lanes.blocks, memory.extents[-3:]
-    first = int(memory.place(tuple(_number(launch, call, i) for i in call.output.indices), None))
+    first = int(memory.flat_index(tuple(_number(launch, call, i) for i in call.output.indices), None))
     begin = [_of_blocks(launch, call, i) for i in given.indices]
     for part in range(parts):
         box = boxed(described, source.data, [*begin[:-1], begin[-1] + part * line])

@@ -19,7 +19,7 @@ from search_space.ir.rounding import limited
 from search_space.ir.semantics import applied
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
-from targets.buffers import elements, shape_of
+from targets.buffers import constant_shape, elements
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
 from targets.cuda.pipeline import ASYNC
 from targets.cuda.program import DeviceKernel, DeviceProgram
@@ -71,10 +71,10 @@ def emulate(program: DeviceProgram, arrays: Mapping[str, NDArray[Any]], seed: in
         memory |= emulate(prologue, {b.name: memory[b.name] for b in prologue.program.inputs}, seed)
     for buffer in (*program.program.params, *program.workspace):
         if buffer.name not in memory:
-            memory[buffer.name] = undefined(shape_of(buffer), buffer.dtype)
-        elif memory[buffer.name].shape != shape_of(buffer):
+            memory[buffer.name] = undefined(constant_shape(buffer), buffer.dtype)
+        elif memory[buffer.name].shape != constant_shape(buffer):
             raise RunError(
-                f"`{buffer.name}` must have shape {shape_of(buffer)}, but got shape={memory[buffer.name].shape}"
+                f"`{buffer.name}` must have shape {constant_shape(buffer)}, but got shape={memory[buffer.name].shape}"
             )
     rng = np.random.default_rng(seed)
     flat = {b.name: _flattened(b, memory[b.name]) for b in (*program.program.params, *program.workspace)}
@@ -97,7 +97,7 @@ def _flattened(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
 def _shaped(buffer: Buffer, flat: NDArray[Any]) -> NDArray[Any]:
     """The buffer's view of its memory."""
     strides = [int(s.value) * flat.itemsize for s in buffer.strides]
-    return np.lib.stride_tricks.as_strided(flat, shape_of(buffer), strides)
+    return np.lib.stride_tricks.as_strided(flat, constant_shape(buffer), strides)
 
 
 def require_launchable(kernel: DeviceKernel) -> None:

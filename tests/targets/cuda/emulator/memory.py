@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS
 from search_space.ir.stmt import Buffer
-from targets.buffers import elements, shape_of
+from targets.buffers import constant_shape, elements
 from tests.targets.cuda.emulator.races import Clock, RaceError, Shadow, exchanged
 
 Index = int | NDArray[np.int64]
@@ -52,10 +52,10 @@ class Memory:
     def __init__(self, buffer: Buffer, lanes: Lanes, shadow: Shadow | None = None) -> None:
         self.buffer, self.lanes, self.shadow = buffer, lanes, shadow
         self.size = elements(buffer)
-        self.extents = shape_of(buffer)
+        self.extents = constant_shape(buffer)
         self.strides = tuple(int(s.value) for s in buffer.strides)
 
-    def place(self, indices: tuple[Index, ...], mask: Mask) -> Index:
+    def flat_index(self, indices: tuple[Index, ...], mask: Mask) -> Index:
         """The element at indices, 0 for threads that are masked out.
 
         Raises:
@@ -80,7 +80,7 @@ class Memory:
 
     def read(self, indices: tuple[Index, ...], mask: Mask) -> Any:
         """Elements at indices, for every thread."""
-        place = self.place(indices, mask)
+        place = self.flat_index(indices, mask)
         if self.shadow is not None:
             at, chosen = self._flat(place), self.lanes.chosen(mask)
             self.shadow.reads(at[chosen], self.lanes.number[chosen])
@@ -88,7 +88,7 @@ class Memory:
 
     def write(self, indices: tuple[Index, ...], values: Any, mask: Mask, copied: bool = False) -> None:
         """Sets elements, all threads at once; `copied`: by copies that arrive later."""
-        place = self.place(indices, mask)
+        place = self.flat_index(indices, mask)
         if self.shadow is not None:
             at, chosen = self._flat(place), self.lanes.chosen(mask)
             at, threads = at[chosen], self.lanes.number[chosen]
@@ -98,17 +98,17 @@ class Memory:
                 self.shadow.copies(at)
         self.put(place, values, mask)
 
-    def get(self, place: Index) -> Any:
+    def get(self, index: Index) -> Any:
         raise NotImplementedError
 
-    def put(self, place: Index, values: Any, mask: Mask) -> None:
+    def put(self, index: Index, values: Any, mask: Mask) -> None:
         raise NotImplementedError
 
     def flat(self) -> NDArray[Any]:
         """All elements of all blocks, where races are looked for."""
         raise NotImplementedError
 
-    def _flat(self, place: Index) -> NDArray[np.int64]:
+    def _flat(self, index: Index) -> NDArray[np.int64]:
         """Returns where in `flat` each thread is."""
         raise NotImplementedError
 
@@ -120,19 +120,19 @@ class DeviceMemory(Memory):
         super().__init__(buffer, lanes, shadow)
         self.data = data
 
-    def get(self, place: Index) -> Any:
-        return self.data[place]
+    def get(self, index: Index) -> Any:
+        return self.data[index]
 
-    def put(self, place: Index, values: Any, mask: Mask) -> None:
+    def put(self, index: Index, values: Any, mask: Mask) -> None:
         chosen = self.lanes.chosen(mask)
-        at = np.broadcast_to(np.asarray(place), self.lanes.shape)[chosen]
+        at = np.broadcast_to(np.asarray(index), self.lanes.shape)[chosen]
         self.data[at] = np.broadcast_to(values, self.lanes.shape)[chosen]
 
     def flat(self) -> NDArray[Any]:
         return self.data
 
-    def _flat(self, place: Index) -> NDArray[np.int64]:
-        return np.broadcast_to(np.asarray(place, np.int64), self.lanes.shape)
+    def _flat(self, index: Index) -> NDArray[np.int64]:
+        return np.broadcast_to(np.asarray(index, np.int64), self.lanes.shape)
 
 
 class SharedMemory(Memory):
@@ -144,23 +144,23 @@ class SharedMemory(Memory):
         super().__init__(buffer, lanes, shadow)
         self.data = undefined((lanes.blocks, size), buffer.dtype)
 
-    def get(self, place: Index) -> Any:
-        if not isinstance(place, np.ndarray):
-            return self.data[:, place : place + 1]
-        if place.shape[0] == 1:
-            return self.data[:, place[0]]
-        return self.data[self.lanes.rows, place]
+    def get(self, index: Index) -> Any:
+        if not isinstance(index, np.ndarray):
+            return self.data[:, index : index + 1]
+        if index.shape[0] == 1:
+            return self.data[:, index[0]]
+        return self.data[self.lanes.rows, index]
 
-    def put(self, place: Index, values: Any, mask: Mask) -> None:
+    def put(self, index: Index, values: Any, mask: Mask) -> None:
         chosen = self.lanes.chosen(mask)
-        at = self._flat(place)[chosen]
+        at = self._flat(index)[chosen]
         self.data.reshape(-1)[at] = np.broadcast_to(values, self.lanes.shape)[chosen]
 
     def flat(self) -> NDArray[Any]:
         return self.data.reshape(-1)
 
-    def _flat(self, place: Index) -> NDArray[np.int64]:
-        return np.broadcast_to(self.lanes.rows * self.size + np.asarray(place, np.int64), self.lanes.shape)
+    def _flat(self, index: Index) -> NDArray[np.int64]:
+        return np.broadcast_to(self.lanes.rows * self.size + np.asarray(index, np.int64), self.lanes.shape)
 
 
 class PrivateMemory(Memory):
@@ -170,21 +170,21 @@ class PrivateMemory(Memory):
         super().__init__(buffer, lanes)
         self.data = undefined((self.size, *lanes.shape), buffer.dtype)
 
-    def get(self, place: Index) -> Any:
-        if not isinstance(place, np.ndarray):
-            return self.data[place]
-        return self.data[place, self.lanes.rows, self.lanes.columns]
+    def get(self, index: Index) -> Any:
+        if not isinstance(index, np.ndarray):
+            return self.data[index]
+        return self.data[index, self.lanes.rows, self.lanes.columns]
 
-    def put(self, place: Index, values: Any, mask: Mask) -> None:
-        if not isinstance(place, np.ndarray):
+    def put(self, index: Index, values: Any, mask: Mask) -> None:
+        if not isinstance(index, np.ndarray):
             if mask is None:
-                self.data[place] = values
+                self.data[index] = values
             else:
-                np.copyto(self.data[place], values, where=np.broadcast_to(mask, self.lanes.shape))
+                np.copyto(self.data[index], values, where=np.broadcast_to(mask, self.lanes.shape))
             return
         chosen = self.lanes.chosen(mask)
         rows, columns = np.nonzero(chosen)
-        at = np.broadcast_to(place, self.lanes.shape)[chosen]
+        at = np.broadcast_to(index, self.lanes.shape)[chosen]
         self.data[at, rows, columns] = np.broadcast_to(values, self.lanes.shape)[chosen]
 
 
@@ -205,15 +205,15 @@ class SumsMemory(PrivateMemory):
         super().__init__(buffer, lanes)
         self.clock, self.group, self.fenced = clock, 0, False
 
-    def get(self, place: Index) -> NDArray[np.float32]:
+    def get(self, index: Index) -> NDArray[np.float32]:
         self._settled("read")
-        held: NDArray[np.float32] = super().get(place)
+        held: NDArray[np.float32] = super().get(index)
         return held
 
-    def put(self, place: Index, values: NDArray[np.float32], mask: Mask) -> None:
+    def put(self, index: Index, values: NDArray[np.float32], mask: Mask) -> None:
         self._settled("written")
         self.fenced = False
-        super().put(place, values, mask)
+        super().put(index, values, mask)
 
     def _settled(self, what: str) -> None:
         if self.group > self.clock.multiplied:

@@ -213,13 +213,13 @@ class Shadow:
             f"{self._thread(int(threads[at]))} {does} and {self._thread(int(others[at]))} {did} {element}"
         )
 
-    def _element(self, place: int) -> str:
+    def _element(self, index: int) -> str:
         """The name of an element of one of the blocks."""
-        return f"{self.buffer.name}[{', '.join(map(str, self._indices(place)))}]"
+        return f"{self.buffer.name}[{', '.join(map(str, self._indices(index)))}]"
 
-    def _indices(self, place: int) -> list[int]:
-        place = exchanged(place) if self.buffer.swizzled else place
-        rest, out = place % sizes(self.buffer), []
+    def _indices(self, index: int) -> list[int]:
+        index = exchanged(index) if self.buffer.swizzled else index
+        rest, out = index % sizes(self.buffer), []
         for stride in (int(s.value) for s in self.buffer.strides):
             out.append(rest // stride)
             rest %= stride
@@ -233,9 +233,9 @@ class Shadow:
         return f"thread ({local % x}, {local // x % y}, {local // (x * y)}) of block {thread // self.threads}"
 
 
-def exchanged(place: Any) -> Any:
+def exchanged(index: Any) -> Any:
     """Returns where elements of a swizzled buffer lie, and which element is at a place: parts of 8 in rows of 64."""
-    return place ^ (place >> 3 & 56)
+    return index ^ (index >> 3 & 56)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from targets.cuda.warpgroups import COMMIT, FENCE, LINE_BYTES, LINES, WAIT, Desc
 from tests.targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
 from tests.targets.cuda.emulator.memory import Mask, SharedMemory, SumsMemory
 from tests.targets.cuda.emulator.races import DivergenceError, RaceError
-from tests.targets.cuda.emulator.warps import elements_of
+from tests.targets.cuda.emulator.warps import lane_elements
 
 
 def _together(launch: Launch, name: str, mask: Mask) -> None:
@@ -106,9 +106,9 @@ def _multiply(wgmma: Wgmma, launch: Launch, call: Intrinsic, mask: Mask) -> None
     b = _tile(launch, call.inputs[1], wgmma.columns, True, mask)
     fragment = wgmma.product.fragments[-1]
     assert fragment is not None
-    rows, columns = elements_of(fragment)
+    rows, columns = lane_elements(fragment)
     product = (a @ b.swapaxes(-1, -2))[:, :, rows, columns].reshape(*launch.lanes.shape, fragment.registers)
-    at = memory.place(tuple(launch.value(i, mask) for i in call.output.indices), mask)
+    at = memory.flat_index(tuple(launch.value(i, mask) for i in call.output.indices), mask)
     assert not isinstance(at, np.ndarray)
     memory.data[at : at + fragment.registers] += np.moveaxis(product, -1, 0)
     memory.group = launch.clock.products

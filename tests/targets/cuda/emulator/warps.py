@@ -23,7 +23,7 @@ from tests.targets.cuda.emulator.races import DivergenceError
 
 
 @cache
-def elements_of(fragment: Fragment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def lane_elements(fragment: Fragment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and columns (lanes, elements) of what each lane holds."""
     lane: Any = fragment.lane
     register: Any = fragment.register
@@ -56,16 +56,16 @@ def _get(launch: Launch, operand: Operand, fragment: Fragment, dtype: str, mask:
     held = np.stack(words, -1).astype(kind).view(numpy_dtype(dtype))
     held = held.reshape(lanes.blocks, -1, WARP, fragment.registers)
     tile = np.zeros((*held.shape[:2], *fragment.shape), held.dtype)
-    rows, columns = elements_of(fragment)
+    rows, columns = lane_elements(fragment)
     tile[:, :, rows, columns] = held
     return tile
 
 
-def _put(launch: Launch, operand: Operand, fragment: Fragment, held: NDArray[Any], mask: Mask) -> None:
+def _put(launch: Launch, operand: Operand, fragment: Fragment, elements: NDArray[Any], mask: Mask) -> None:
     """Sets a fragment from what each lane holds: (blocks, threads, elements)."""
     memory = launch.memory[operand.buffer]
     at = tuple(launch.value(i, mask) for i in operand.indices)
-    words = np.ascontiguousarray(held).view(numpy_dtype(memory.buffer.dtype))
+    words = np.ascontiguousarray(elements).view(numpy_dtype(memory.buffer.dtype))
     for r in range(words.shape[-1]):
         memory.write((*at[:-1], at[-1] + r), words[..., r], mask)
 
@@ -78,7 +78,7 @@ def _load(intrinsic: TensorIntrin, dtype: str, launch: Launch, call: Intrinsic, 
     (source,) = call.inputs
     memory = launch.memory[source.buffer]
     lane = np.arange(launch.lanes.threads) % WARP
-    rows, columns = elements_of(fragment)
+    rows, columns = lane_elements(fragment)
     held = np.zeros((*launch.lanes.shape, fragment.registers), numpy_dtype(memory.buffer.dtype))
     for e in range(fragment.registers):
         launch.env |= {"#0": rows[lane, e][None, :], "#1": columns[lane, e][None, :]}
@@ -87,7 +87,7 @@ def _load(intrinsic: TensorIntrin, dtype: str, launch: Launch, call: Intrinsic, 
     _put(launch, call.output, fragment, factor(held, dtype), mask)
 
 
-def _taken(tile: NDArray[Any], dtype: str) -> NDArray[Any]:
+def _truncated(tile: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Returns factors as tensor cores see them: of tfloat32 without the bits that rounding should have made 0."""
     return (tile.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if dtype == TFLOAT32 else tile
 
@@ -98,11 +98,11 @@ def _multiply(mma: Mma, launch: Launch, call: Intrinsic, mask: Mask) -> None:
     left, right, out = mma.product.fragments
     assert left is not None and right is not None and out is not None
     kind = numpy_dtype(mma.dtypes[2])
-    a = _taken(_get(launch, call.inputs[0], left, mma.held[0], mask), mma.dtypes[0]).astype(kind)
-    b = _taken(_get(launch, call.inputs[1], right, mma.held[1], mask), mma.dtypes[1]).astype(kind)
+    a = _truncated(_get(launch, call.inputs[0], left, mma.register_dtypes[0], mask), mma.dtypes[0]).astype(kind)
+    b = _truncated(_get(launch, call.inputs[1], right, mma.register_dtypes[1], mask), mma.dtypes[1]).astype(kind)
     c = _get(launch, call.output, out, mma.dtypes[2], mask)
     c = c + a @ (b.swapaxes(-1, -2) if mma.turned else b)
-    rows, columns = elements_of(out)
+    rows, columns = lane_elements(out)
     held = c[:, :, rows, columns].reshape(*launch.lanes.shape, out.registers)
     _put(launch, call.output, out, held, mask)
 

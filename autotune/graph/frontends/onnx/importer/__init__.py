@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from autotune.graph.errors import ModelError
+from typing import TYPE_CHECKING
+
+from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.importer import (
     activations,
     choosing,
     control_flow,
     einsum,
     elementwise,
+    gather_scatter,
     integers,
     layers,
     nbits,
     normalisation,
-    places,
     quantised,
     recurrent,
     reductions,
@@ -28,10 +30,11 @@ from autotune.graph.frontends.onnx.importer import (
 from autotune.graph.frontends.onnx.importer.model import import_model, import_with_types
 from autotune.graph.frontends.onnx.importer.registry import HANDLERS
 from autotune.graph.frontends.onnx.importer.weights import with_weights
+from search_space.former_names import former_attributes
 
 __all__ = [
     "HANDLERS",
-    "ModelError",
+    "UnsupportedModelError",
     "activations",
     "choosing",
     "trigonometry",
@@ -44,7 +47,7 @@ __all__ = [
     "layers",
     "nbits",
     "normalisation",
-    "places",
+    "gather_scatter",
     "quantised",
     "recurrent",
     "reductions",
@@ -56,3 +59,7 @@ __all__ = [
     "spectral",
     "with_weights",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"ModelError": "UnsupportedModelError"})

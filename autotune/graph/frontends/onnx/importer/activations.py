@@ -68,7 +68,7 @@ def hard_sigmoid(call: Call) -> str:
     return call.add("multiply", [x, gate]) if swish else gate
 
 
-def softplus_of(call: Call, x: str) -> str:
+def add_softplus(call: Call, x: str) -> str:
     """Computes log(1 + exp(x)) without overflow, and without cancellation for small results."""
     small = call.add("exp", [call.add("negative", [call.add("abs", [x])])])
     return call.add("add", [_above(call, x), call.add("log1p", [small])])
@@ -77,14 +77,14 @@ def softplus_of(call: Call, x: str) -> str:
 @imports("Softplus")
 def softplus(call: Call) -> str:
     """Computes log(1 + exp(x))."""
-    return softplus_of(call, call.value(0))
+    return add_softplus(call, call.value(0))
 
 
 @imports("Mish")
 def mish(call: Call) -> str:
     """Computes x * tanh(softplus(x))."""
     x = call.value(0)
-    return call.add("multiply", [x, call.add("tanh", [softplus_of(call, x)])])
+    return call.add("multiply", [x, call.add("tanh", [add_softplus(call, x)])])
 
 
 @imports("Softsign")

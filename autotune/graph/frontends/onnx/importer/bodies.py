@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 
 from autotune.graph.calls import Call, Result
-from autotune.graph.errors import GraphError, ModelError
+from autotune.graph.errors import GraphError, UnsupportedModelError
 from autotune.graph.evaluate import evaluate
-from autotune.graph.frontends.onnx.file import array_of
+from autotune.graph.frontends.onnx.file import read_array
 from autotune.graph.frontends.onnx.importer.nodes import MOST_FOLDED, import_nodes
-from autotune.graph.frontends.onnx.importer.registry import model_of
-from autotune.graph.ir import Array, Builder, Graph, TensorType, type_of
-from autotune.graph.loops import Body, add_loop, loops_of
+from autotune.graph.frontends.onnx.importer.registry import get_model_context
+from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType, array_type
+from autotune.graph.loops import Body, add_loop, list_loops
 from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.unrolling import unrolled
@@ -74,7 +74,7 @@ class _Inside:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _ConstantSteps:
     """The values of a loop that depend on constants alone.
 
     Attributes:
@@ -113,9 +113,9 @@ def one_loop(call: Call, body: onnx.GraphProto, steps: Steps) -> list[Result] | 
     """
     try:
         inside = _imported(call, body, steps)
-        constant = _known(call, inside, steps)
+        constant = _constant_steps(call, inside, steps)
         left = _left(call, inside, constant, steps)
-    except (ModelError, GraphError) as error:
+    except (UnsupportedModelError, GraphError) as error:
         _LOG.debug("%s node %r has nodes for each step: %s", call.op, call.title, error)
         return None
     ends: dict[str, Result] = {**steps.states, **{name: array[-1] for name, array in constant.states.items()}}
@@ -134,10 +134,10 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
     """Imports the body as a graph whose inputs are states, elements and all values around it.
 
     Raises:
-        ModelError: a node needs a constant, or a value is stacked in both directions.
+        UnsupportedModelError: a node needs a constant, or a value is stacked in both directions.
         GraphError: nodes do not fit together.
     """
-    outer = model_of(call)
+    outer = get_model_context(call)
     ends = [value.name for value in body.output][bool(steps.condition) :]
     unchanged = {name for name, end in zip(steps.states, ends, strict=False) if _source(body, end) == name}
     fixed = {name: v for name, v in steps.states.items() if name in unchanged and not isinstance(v, str)}
@@ -150,10 +150,10 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
     around = (name for name in read_around(body) if name not in outer.arrays and name in outer.values)
     kinds |= {name: outer.builder.type(outer.values[name]) for name in around if name not in kinds}
     seen = {name: array for name, array in outer.arrays.items() if name not in kinds}
-    builder, values = Builder(call.title, kinds), {name: name for name in kinds}
+    builder, values = GraphBuilder(call.title, kinds), {name: name for name in kinds}
     arrays = ChainMap({}, seen)
     inner = replace(outer, builder=builder, values=values, arrays=arrays, failed=dict(outer.failed), prefix="")
-    inner.arrays.update({tensor.name: array_of(tensor) for tensor in body.initializer})
+    inner.arrays.update({tensor.name: read_array(tensor) for tensor in body.initializer})
     inner.arrays.update({**fixed, **({steps.condition: np.array(True)} if steps.condition else {})})
     import_nodes(inner, body.node)
     inside = replace(call, context=inner)
@@ -167,11 +167,12 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
     return _Inside(graph, states, stacked, {name for name, back in ways if back}, condition)
 
 
-def _known(call: Call, inside: _Inside, steps: Steps) -> _Known:
+def _constant_steps(call: Call, inside: _Inside, steps: Steps) -> _ConstantSteps:
     """Computes the values that depend on constants alone, for all steps.
 
     Raises:
-        ModelError: the loop has no step, or too many; constants are too large; or its condition is not constant.
+        UnsupportedModelError: the loop has no step, or too many; constants are too large; or its condition is not
+            constant.
         GraphError: a state changes its type.
     """
     states = {name for name in inside.states if not isinstance(steps.states[name], str)}
@@ -205,26 +206,26 @@ def _known(call: Call, inside: _Inside, steps: Steps) -> _Known:
         if going and not values[going].reshape(-1)[0]:
             break
     call.require(count > 0, "must have a step", "none")
-    return _Known(count, *({name: np.stack(a) for name, a in lists.items()} for lists in (outputs, before)))
+    return _ConstantSteps(count, *({name: np.stack(a) for name, a in lists.items()} for lists in (outputs, before)))
 
 
-def _left(call: Call, inside: _Inside, known: _Known, steps: Steps) -> _Left | None:
+def _left(call: Call, inside: _Inside, constant: _ConstantSteps, steps: Steps) -> _Left | None:
     """Returns the part of the loop that is not constant; None if all is.
 
     Raises:
-        ModelError: a loop within is longer than this one, and so is the better loop.
+        UnsupportedModelError: a loop within is longer than this one, and so is the better loop.
         GraphError: a state changes its type.
     """
-    stacked = [name for name in dict.fromkeys(inside.stacked) if name not in known.stacked]
-    states = {name: made for name, made in inside.states.items() if name not in known.states}
+    stacked = [name for name in dict.fromkeys(inside.stacked) if name not in constant.stacked]
+    states = {name: made for name, made in inside.states.items() if name not in constant.states}
     outputs = (*stacked, *dict.fromkeys(made for made in states.values() if made not in stacked))
     if not outputs:
         return None
-    longest = max((loop.attrs["trips"] for loop in loops_of(inside.graph)), default=0)
-    call.require(longest <= known.count, f"must have loops of at most {known.count} steps within", longest)
+    longest = max((loop.attrs["trips"] for loop in list_loops(inside.graph)), default=0)
+    call.require(longest <= constant.count, f"must have loops of at most {constant.count} steps within", longest)
     graph = unrolled(_part(inside.graph, outputs))
     carried = [name for name in states if name in graph.inputs]
-    sequences = [name for name in (*steps.sequences, steps.number, *known.states) if name in graph.inputs]
+    sequences = [name for name in (*steps.sequences, steps.number, *constant.states) if name in graph.inputs]
     shared = [name for name in graph.inputs if name not in {*carried, *sequences}]
     inputs = (*carried, *sequences, *shared)
     graph = Graph(graph.name, {n: graph.inputs[n] for n in inputs}, graph.constants, graph.nodes, graph.outputs)
@@ -233,22 +234,26 @@ def _left(call: Call, inside: _Inside, known: _Known, steps: Steps) -> _Left | N
     return _Left(body, inputs, outputs)
 
 
-def _run(call: Call, left: _Left, known: _Known, steps: Steps, back: Collection[str]) -> dict[str, str]:
+def _run(call: Call, left: _Left, constant: _ConstantSteps, steps: Steps, back: Collection[str]) -> dict[str, str]:
     """Adds the loop, and returns its results by the names of its outputs."""
-    given: dict[str, Result] = {steps.number: np.arange(known.count, dtype=np.int64), **steps.sequences, **steps.states}
-    given |= {name: array[:-1] for name, array in known.states.items()}
+    given: dict[str, Result] = {
+        steps.number: np.arange(constant.count, dtype=np.int64),
+        **steps.sequences,
+        **steps.states,
+    }
+    given |= {name: array[:-1] for name, array in constant.states.items()}
     inputs = [_added(call, given[n]) if n in given else call.context.value(n) for n in left.inputs]
     first = len(left.body.carried)
     reads = [name in steps.reads_back for name in left.inputs[first : first + left.body.sequences]]
     writes = [name in back for name in left.outputs]
     title = f"{call.context.prefix}{call.title}"
-    results = add_loop(call.context.builder, left.body, inputs, known.count, reads, writes, title)
+    results = add_loop(call.context.builder, left.body, inputs, constant.count, reads, writes, title)
     return dict(zip(left.outputs, results, strict=True))
 
 
-def _depending(graph: Graph, given: Collection[str]) -> set[str]:
-    """Lists the values that depend only on constants and `given`."""
-    values = {*given, *graph.constants}
+def _depending(graph: Graph, sources: Collection[str]) -> set[str]:
+    """Lists the values that depend only on constants and `sources`."""
+    values = {*sources, *graph.constants}
     for node in graph.nodes:
         if values.issuperset(node.inputs):
             values.add(node.name)
@@ -284,7 +289,7 @@ def read_around(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _type(call: Call, value: Result) -> TensorType:
-    return call.context.builder.type(value) if isinstance(value, str) else type_of(value)
+    return call.context.builder.type(value) if isinstance(value, str) else array_type(value)
 
 
 def _added(call: Call, value: Result) -> str:

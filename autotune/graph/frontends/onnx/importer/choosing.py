@@ -12,7 +12,7 @@ from autotune.graph.frontends.onnx.file import element_type
 from autotune.graph.frontends.onnx.importer.activations import with_number
 from autotune.graph.frontends.onnx.importer.reductions import first_extreme, reduced
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import taken
+from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.ir import Array
 from search_space.dtypes import FLOATS, numpy_dtype
 
@@ -38,7 +38,7 @@ def along(axis: int, rank: int, places: Array) -> Array:
 @imports("TopK")
 def largest(call: Call) -> list[str]:
     """Computes the first elements of an axis in order, and their indices, from the ranks of all elements."""
-    count = int(call.known(1, "k").reshape(-1)[0]) if call.has(1) else int(call.attrs["k"])
+    count = int(call.require_array(1, "k").reshape(-1)[0]) if call.has(1) else int(call.attrs["k"])
     axis = int(call.attrs.get("axis", -1)) % len(call.type(0).shape)
     data, back = moved_last(call, call.value(0), axis)
     *outer, extent = call.shape(data)
@@ -54,7 +54,7 @@ def largest(call: Call) -> list[str]:
 @imports("OneHot")
 def one_hot(call: Call) -> str:
     """Writes, along a new axis, one value at the index and another value elsewhere."""
-    depth = int(call.known(1, "depth").reshape(-1)[0])
+    depth = int(call.require_array(1, "depth").reshape(-1)[0])
     shape = call.type(0).shape
     axis = int(call.attrs.get("axis", -1)) % (len(shape) + 1)
     narrow = call.type(0).dtype in ("int32", "int8", "uint8", "bool")
@@ -65,7 +65,7 @@ def one_hot(call: Call) -> str:
     indices = call.add("reshape", [indices], shape=(*shape[:axis], 1, *shape[axis:]))
     numbers = along(axis, len(shape) + 1, np.arange(depth, dtype=numpy_dtype(dtype)))
     hit = call.add("equal", [indices, call.constant(numbers)])
-    off, on = (taken(call, call.value(2), np.array([place]), 0) for place in (0, 1))
+    off, on = (take_places(call, call.value(2), np.array([place]), 0) for place in (0, 1))
     return call.cast(call.add("where", [hit, on, off]), call.type(2).dtype)
 
 
@@ -87,7 +87,7 @@ def hardmax(call: Call) -> str:
 def triangle(call: Call) -> str:
     """Zeroes elements below, or above, a constant diagonal of matrices."""
     value, shape = call.value(0), call.type(0).shape
-    diagonal = int(call.known(1, "diagonal").reshape(-1)[0]) if call.has(1) else 0
+    diagonal = int(call.require_array(1, "diagonal").reshape(-1)[0]) if call.has(1) else 0
     ones = np.ones(shape[-2:], bool)
     mask = np.triu(ones, diagonal) if call.attrs.get("upper", 1) else np.tril(ones, diagonal)
     return call.add("where", [call.constant(mask), value, call.scalar(0, value)])
@@ -121,11 +121,11 @@ def is_infinite(call: Call) -> str:
 def compress(call: Call) -> str:
     """Selects elements, or slices of an axis, by a constant mask."""
     value = call.value(0)
-    indices = np.flatnonzero(call.known(1, "condition"))
+    indices = np.flatnonzero(call.require_array(1, "condition"))
     call.require(indices.size > 0, "must leave elements", "a condition that is false everywhere")
     if "axis" not in call.attrs:
-        return taken(call, call.reshaped(value, (math.prod(call.shape(value)),)), indices, 0)
-    return taken(call, value, indices, int(call.attrs["axis"]) % len(call.shape(value)))
+        return take_places(call, call.reshaped(value, (math.prod(call.shape(value)),)), indices, 0)
+    return take_places(call, value, indices, int(call.attrs["axis"]) % len(call.shape(value)))
 
 
 @imports("ReverseSequence")

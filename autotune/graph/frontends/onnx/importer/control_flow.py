@@ -14,7 +14,7 @@ from autotune.graph.calls import Call, Result
 from autotune.graph.frontends.onnx.importer.bodies import Steps, one_loop
 from autotune.graph.frontends.onnx.importer.nodes import import_subgraph
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import taken
+from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.frontends.onnx.importer.shapes import joined
 from autotune.graph.ir import Array
 from autotune.graph.ops.loops import MOST_TRIPS
@@ -24,7 +24,7 @@ from autotune.graph.unrolling import LEAST_STEPS, MOST_STEPS
 @imports("If")
 def branch(call: Call) -> list[Result]:
     """Imports the branch that a constant condition selects."""
-    chosen = bool(call.known(0, "condition").reshape(-1)[0])
+    chosen = bool(call.require_array(0, "condition").reshape(-1)[0])
     return import_subgraph(call, call.attrs["then_branch" if chosen else "else_branch"], [])
 
 
@@ -32,8 +32,8 @@ def branch(call: Call) -> list[Result]:
 def loop(call: Call) -> Sequence[Result | None]:
     """Imports a loop with a constant number of steps, or a constant condition in each step."""
     body: onnx.GraphProto = call.attrs["body"]
-    trips = int(call.known(0, "trip count").reshape(-1)[0]) if call.has(0) else None
-    going: Result = call.known(1, "condition") if call.has(1) else np.array(True)
+    trips = int(call.require_array(0, "trip count").reshape(-1)[0]) if call.has(0) else None
+    going: Result = call.require_array(1, "condition") if call.has(1) else np.array(True)
     state: list[Result] = [call.context.result(name) for name in call.inputs[2:]]
     outputs = len(body.output) - 1 - len(state)
     if (trips is None or trips >= LEAST_STEPS) and np.asarray(going).reshape(-1)[0]:
@@ -119,11 +119,11 @@ def _axis_at(call: Call, value: Result, axis: int) -> Result:
     return call.add("transpose", [value], axes=axes) if place else value
 
 
-def _part(call: Call, sequence: Result, place: int, axis: int) -> Result:
+def _part(call: Call, sequence: Result, index: int, axis: int) -> Result:
     """Returns an element of a sequence."""
     if not isinstance(sequence, str):
-        return np.asarray(np.take(sequence, place, axis))
-    return taken(call, sequence, np.array(place), axis)
+        return np.asarray(np.take(sequence, index, axis))
+    return take_places(call, sequence, np.array(index), axis)
 
 
 def _stacked(call: Call, parts: Sequence[Result], axis: int, name: str) -> Result | None:

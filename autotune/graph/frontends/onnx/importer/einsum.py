@@ -40,12 +40,12 @@ def einsum(call: Call) -> str:
     if dtype in FLOATS and dtype != "float32":  # sums of narrow floats are wide
         values = [call.add("cast", [value], dtype="float32") for value in values]
     waiting = [_operand(call, value, labels) for value, labels in zip(values, terms, strict=True)]
-    left = _kept(call, waiting.pop(0), {*output, *(label for other in waiting for label in other.labels)})
+    left = _reduce_axes(call, waiting.pop(0), {*output, *(label for other in waiting for label in other.labels)})
     while waiting:
         right = waiting.pop(0)
         wanted = {*output, *(label for other in waiting for label in other.labels)}
-        right = _kept(call, right, wanted | set(left.labels))
-        left = _kept(call, left, wanted | set(right.labels))
+        right = _reduce_axes(call, right, wanted | set(left.labels))
+        left = _reduce_axes(call, left, wanted | set(right.labels))
         left = _product(call, left, right, [*output, *sorted(wanted - set(output))])
     value = _ordered(call, left, [label for label in output if label in left.labels])
     final = tuple(extents[label] for label in output)
@@ -119,7 +119,7 @@ def _operand(call: Call, value: str, labels: Labels) -> _Operand:
     return _Operand(value, labels)
 
 
-def _kept(call: Call, operand: _Operand, wanted: Collection[str]) -> _Operand:
+def _reduce_axes(call: Call, operand: _Operand, wanted: Collection[str]) -> _Operand:
     """Sums over the axes that are not wanted."""
     axes = [axis for axis, label in enumerate(operand.labels) if label not in wanted]
     labels = tuple(label for label in operand.labels if label in wanted)
@@ -169,14 +169,14 @@ def _swapped(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) 
 
 
 def _elementwise(
-    call: Call, left: _Operand, right: _Operand, kept: list[str], summed: list[str], extents: dict[str, int]
+    call: Call, left: _Operand, right: _Operand, outer: list[str], summed: list[str], extents: dict[str, int]
 ) -> _Operand:
     """Multiplies elements, then sums."""
-    labels = [*kept, *summed]
+    labels = [*outer, *summed]
     sides = []
     for one in (left, right):
         value = _ordered(call, one, [label for label in labels if label in one.labels])
         shape = tuple(extents[label] if label in one.labels else 1 for label in labels)
         sides.append(call.reshaped(value, shape))
     out = call.add("multiply", sides)
-    return _kept(call, _Operand(out, tuple(labels)), kept)
+    return _reduce_axes(call, _Operand(out, tuple(labels)), outer)

@@ -57,7 +57,7 @@ def folded(call: Call) -> str:
 def identity(call: Call) -> Sequence[Result]:
     """Returns its input; the mask of a Dropout is all true."""
     if call.op == "Dropout" and call.has(2):
-        training = bool(call.known(2, "training_mode").reshape(-1)[0])
+        training = bool(call.require_array(2, "training_mode").reshape(-1)[0])
         call.require(not training, "must not be in training mode", "training_mode=1")
     # Before opset 10 the mask has the data's dtype.
     dtype = numpy_dtype(call.type(0).dtype) if call.context.opset < 10 else bool
@@ -71,7 +71,7 @@ def clip(call: Call) -> str:
     ends: list[int | float] = []
     for place, name in ((1, "min"), (2, "max")):
         if call.has(place):
-            ends.append(call.known(place, name).reshape(-1)[0].item())
+            ends.append(call.require_array(place, name).reshape(-1)[0].item())
         else:
             ends.append(call.attrs.get(name, -np.inf if name == "min" else np.inf))
     return clipped(call, call.value(0), *ends)

@@ -22,7 +22,7 @@ from autotune.graph.passes.split_windows import BALANCE, START
 Digits = tuple[int, ...]
 
 
-def whole(extent: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:
+def full_matrix(extent: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:
     """Returns the matrix from parts of the signal to parts of the frequencies, (extent * parts, outputs).
 
     A shorter signal is padded with zeros, a longer one is cut.
@@ -57,7 +57,7 @@ def stages(digits: Digits, parts: int, inverse: bool) -> Iterator[Array]:
         done, scale, parts = frequencies.reshape(-1), 1.0, 2
 
 
-def digits_of(length: int, parts: int, columns: int, moved: bool) -> Digits:
+def choose_digits(length: int, parts: int, columns: int, moved: bool) -> Digits:
     """Returns the factors of a length, in order, whose stages cost least; the length itself if one product costs less.
 
     The cost counts multiply-adds, `BALANCE` of them for each number that is read or written, weights included, and
@@ -97,7 +97,7 @@ def digits_of(length: int, parts: int, columns: int, moved: bool) -> Digits:
     return min(ways)[1]
 
 
-def shapes_of(digits: Digits, parts: int) -> Iterator[tuple[int, int, int]]:
+def list_shapes(digits: Digits, parts: int) -> Iterator[tuple[int, int, int]]:
     """Yields for the matrices of each stage their number, outputs and inputs."""
     done = 1
     for digit in digits:

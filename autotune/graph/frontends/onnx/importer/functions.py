@@ -16,7 +16,7 @@ Attributes = Mapping[str, AttributeProto]
 
 
 @cache
-def schema_of(op: str, domain: str, opset: int) -> Any:  # onnx's annotations lack the functions of schemas
+def find_schema(op: str, domain: str, opset: int) -> Any:  # onnx's annotations lack the functions of schemas
     try:
         return defs.get_schema(op, opset, domain)
     except defs.SchemaError:
@@ -25,11 +25,11 @@ def schema_of(op: str, domain: str, opset: int) -> Any:  # onnx's annotations la
 
 def has_body(node: NodeProto, opset: int) -> bool:
     """Tells whether ONNX defines the operator of a node by others."""
-    schema = schema_of(node.op_type, node.domain, opset)
+    schema = find_schema(node.op_type, node.domain, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> FunctionProto | None:
+def expand_definition(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> FunctionProto | None:
     """Returns ONNX's definition of a node with its attributes inserted; None if ONNX defines no function.
 
     Args:
@@ -37,7 +37,7 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> 
         opset: version of that domain in the model.
         types: types of the node's inputs; None for omitted ones.
     """
-    schema = schema_of(node.op_type, node.domain, opset)
+    schema = find_schema(node.op_type, node.domain, opset)
     if schema is None:
         return None
     plain, dependent = schema.function_opset_versions, schema.context_dependent_function_opset_versions

@@ -104,7 +104,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class InterpolationKernel:
     """An interpolation kernel, which weights the neighbours of a position.
 
     Attributes:

@@ -12,7 +12,7 @@ from autotune.graph.calls import Call, Result, channels_first, channels_last
 from autotune.graph.frontends.onnx.importer import windows as by_slices
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.ir import Array
-from search_space.operators.windows import padding_of
+from search_space.operators.windows import normalise_padding
 
 
 def _per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class ConvWindow:
         return replace(self, pads=(none, none))
 
 
-def window_of(call: Call, weight: Array) -> ConvWindow:
+def make_window(call: Call, weight: Array) -> ConvWindow:
     """Returns the window of filters (out, in, *kernel) over the call's first input (n, c, *spatial)."""
     shape = call.type(0).shape
     rank = len(shape) - 2
@@ -84,7 +84,7 @@ def convolution(call: Call, value: str, weight: Array, window: ConvWindow, bias:
     """Adds a convolution of data (n, c, *spatial) between transpositions: in groups, or depthwise."""
     rank, groups = weight.ndim - 2, window.groups
     data, spatial = channels_last(call, value), tuple(range(2, rank + 2))
-    padding = padding_of(rank, tuple(zip(*window.pads, strict=True)))
+    padding = normalise_padding(rank, tuple(zip(*window.pads, strict=True)))
     attrs = {"stride": window.stride, "padding": padding, "dilation": window.dilation}
     if rank == 2 and groups == call.shape(value)[1] == weight.shape[0] and groups > 1:
         filters = call.constant(weight[:, 0].transpose(1, 2, 0))
@@ -106,14 +106,16 @@ def conv(call: Call) -> str:
     call.require(weight is not None, "must have a constant weight", call.inputs[1])
     assert weight is not None
     bias = call.value(2) if call.has(2) else None
-    return convolution(call, call.value(0), weight, window_of(call, weight), bias)
+    return convolution(call, call.value(0), weight, make_window(call, weight), bias)
 
 
 @imports("BatchNormalization")
 def batch_normalization(call: Call) -> str:
     """Normalises by constant statistics: x * scale + shift."""
     call.require(not call.attrs.get("training_mode", 0), "must not be in training mode", "training_mode=1")
-    scale, shift, mean, variance = (call.known(i, "scale, bias, mean and variance").astype(float) for i in range(1, 5))
+    scale, shift, mean, variance = (
+        call.require_array(i, "scale, bias, mean and variance").astype(float) for i in range(1, 5)
+    )
     factor = scale / np.sqrt(variance + call.attrs.get("epsilon", 1e-5))
     constants = [call.constant(a.astype(np.float32)) for a in (factor, shift - mean * factor)]
     return channels_first(call, call.add("affine", [channels_last(call, call.value(0)), *constants]))
@@ -124,7 +126,7 @@ def pool_with_places(call: Call) -> str | Sequence[Result]:
     """Imports pooling; if indices of maxima are read, each element of a window becomes a slice."""
     if len([o for o in call.outputs if o]) > 1:
         columns_first = bool(call.attrs.get("storage_order", 0))
-        return by_slices.maxima_with_places(call, call.value(0), windows_of(call), columns_first)
+        return by_slices.maxima_with_places(call, call.value(0), pool_windows(call), columns_first)
     return pool(call)
 
 
@@ -136,7 +138,7 @@ def pool(call: Call) -> str:
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank > 0, "must slide over at least one axis", f"input shape={shape}")
-    windows = windows_of(call)
+    windows = pool_windows(call)
     kernel, stride = windows.kernel, windows.stride
     if set(windows.dilation) != {1}:
         if call.op == "MaxPool":
@@ -152,7 +154,7 @@ def pool(call: Call) -> str:
     return channels_first(call, out)
 
 
-def windows_of(call: Call) -> by_slices.Windows:
+def pool_windows(call: Call) -> by_slices.Windows:
     """Returns the windows of a pooling over its first input."""
     spatial = call.type(0).shape[2:]
     rank = len(spatial)
@@ -166,7 +168,7 @@ def windows_of(call: Call) -> by_slices.Windows:
 @imports("LpPool")
 def power_pool(call: Call) -> str:
     """Computes the root of the sum of powers of each window."""
-    return by_slices.powers(call, call.value(0), windows_of(call), int(call.attrs.get("p", 2)))
+    return by_slices.powers(call, call.value(0), pool_windows(call), int(call.attrs.get("p", 2)))
 
 
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
@@ -195,7 +197,7 @@ def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int],
     before, after = pads
     attrs = {"kernel": tuple(kernel), "stride": tuple(stride)}
     small = all(2 * max(b, a) <= k for b, a, k in zip(before, after, kernel, strict=True))
-    padding = padding_of(2, tuple(zip(before, after, strict=True)))
+    padding = normalise_padding(2, tuple(zip(before, after, strict=True)))
     if call.op == "MaxPool":
         if not small:
             shape = ((0, *before, 0), (0, *after, 0))

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import onnx
 
-from autotune.graph.errors import ModelError
-from autotune.graph.frontends.onnx.file import array_of, element_type
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.onnx.file import element_type, read_array
 from autotune.graph.frontends.onnx.importer.bodies import read_around
 from autotune.graph.frontends.onnx.importer.functions import has_body
 from autotune.graph.frontends.onnx.importer.nodes import SHAPELESS, SHAPES, import_nodes, refusal, repeatable
-from autotune.graph.frontends.onnx.importer.registry import DEFAULT, ModelContext, handler_of
+from autotune.graph.frontends.onnx.importer.registry import DEFAULT, ModelContext, find_handler
 from autotune.graph.frontends.onnx.importer.weights import with_weights
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.limits import Budget
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.dtypes import BITS
@@ -30,7 +30,8 @@ def import_model(model: onnx.ModelProto, seed: int = 0, loops: bool = False) -> 
         loops: whether loops of at least `LEAST_STEPS` steps stay loops; all others are unrolled.
 
     Raises:
-        ModelError: an operator or opset is not supported, which is named, or a loop has too many steps to unroll.
+        UnsupportedModelError: an operator or opset is not supported, which is named, or a loop has too many steps to
+            unroll.
     """
     return unrolled(import_with_types(model, seed)[0], below=LEAST_STEPS if loops else None)
 
@@ -39,13 +40,15 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
     """Converts a model without unrolling; also returns the types of its values by their names in the model."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset not in OPSETS:
-        raise ModelError(f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}")
+        raise UnsupportedModelError(
+            f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}"
+        )
     model = with_weights(model, seed)
     graph = model.graph
-    arrays = {tensor.name: array_of(tensor) for tensor in graph.initializer}
+    arrays = {tensor.name: read_array(tensor) for tensor in graph.initializer}
     inputs = {value.name: _type(value) for value in graph.input if value.name not in arrays}
     outputs = [value.name for value in graph.output]
-    builder = Builder(graph.name or "network", inputs, outputs)
+    builder = GraphBuilder(graph.name or "network", inputs, outputs)
     functions = {(function.domain, function.name): function for function in model.functions}
     nodes = _live_nodes(graph)
     constants = sum(
@@ -75,7 +78,7 @@ def _check_supported(context: ModelContext, nodes: Sequence[onnx.NodeProto]) -> 
     """Rejects a model before its import, so that the message names all missing operators.
 
     Raises:
-        ModelError: operators are neither supported nor defined by supported ones; they are named.
+        UnsupportedModelError: operators are neither supported nor defined by supported ones; they are named.
     """
     constants = {*context.arrays, ""}
     missing: list[onnx.NodeProto] = []
@@ -84,18 +87,18 @@ def _check_supported(context: ModelContext, nodes: Sequence[onnx.NodeProto]) -> 
             continue
         if node.op_type in SHAPES or (all(name in constants for name in node.input) and repeatable(node)):
             constants.update(node.output)
-        elif handler_of(node) is None and (node.domain not in DEFAULT or not has_body(node, context.opset)):
+        elif find_handler(node) is None and (node.domain not in DEFAULT or not has_body(node, context.opset)):
             missing.append(node)
     if not missing:
         return
     first, shown = missing[0], ", ".join(dict.fromkeys(node.op_type for node in missing))
     more = "" if first.op_type in SHAPELESS else f" (not supported here: {shown})"
-    raise ModelError(refusal(first) + more)
+    raise UnsupportedModelError(refusal(first) + more)
 
 
 def _type(value: onnx.ValueInfoProto) -> TensorType:
     kind = value.type.tensor_type
     dtype = str(element_type(kind.elem_type, value.name))
     if dtype not in BITS:
-        raise ModelError(f"inputs of a model must be of {', '.join(BITS)}, but got {value.name}: {dtype}")
+        raise UnsupportedModelError(f"inputs of a model must be of {', '.join(BITS)}, but got {value.name}: {dtype}")
     return TensorType(tuple(dim.dim_value for dim in kind.shape.dim), dtype)

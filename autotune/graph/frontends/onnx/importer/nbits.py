@@ -26,13 +26,15 @@ def matmul_nbits(call: Call) -> str:
     call.require(not call.has(4), "must have no g_idx", call.inputs[4] if call.has(4) else "")
     call.require(not call.attrs.get("weight_prepacked", 0), "must have weights that are not prepacked", "others")
     blocks = -(-depth // block)
-    packed = call.known(1, "B")
+    packed = call.require_array(1, "B")
     shape = (columns, blocks, block * bits // 8)
     call.require(
-        packed.dtype == np.uint8 and packed.size == math.prod(shape), f"must have a uint8 B {shape}", _of(packed)
+        packed.dtype == np.uint8 and packed.size == math.prod(shape),
+        f"must have a uint8 B {shape}",
+        _describe_type(packed),
     )
-    scales = call.known(2, "scales")
-    call.require(scales.size == columns * blocks, f"must have scales ({columns}, {blocks})", _of(scales))
+    scales = call.require_array(2, "scales")
+    call.require(scales.size == columns * blocks, f"must have scales ({columns}, {blocks})", _describe_type(scales))
     weight = packed.reshape(shape).transpose(1, 2, 0)
     constants = [weight, scales.reshape(columns, blocks).T]
     if call.has(3):
@@ -70,19 +72,23 @@ _SIZES = ("K", "N", "bits", "block_size")
 
 def _zeros(call: Call, columns: int, blocks: int, bits: int) -> Array:
     """Reads zeros (N, blocks): bytes, packed like the weights, or floats, which may be fractional."""
-    values = call.known(3, "zero_points")
+    values = call.require_array(3, "zero_points")
     if values.dtype != np.uint8:
-        call.require(values.size == columns * blocks, f"must have zero_points ({columns}, {blocks})", _of(values))
+        call.require(
+            values.size == columns * blocks, f"must have zero_points ({columns}, {blocks})", _describe_type(values)
+        )
         zeros = values.astype(np.float32).reshape(columns, blocks)
         whole = bool(((zeros == np.floor(zeros)) & (zeros >= 0) & (zeros < 256)).all())
         return zeros.astype(np.uint8) if whole else zeros
     length = -(-blocks * bits // 8)
-    call.require(values.size == columns * length, f"must have zero_points ({columns}, {length})", _of(values))
+    call.require(
+        values.size == columns * length, f"must have zero_points ({columns}, {length})", _describe_type(values)
+    )
     rows = values.reshape(columns, length)
     if bits == 4:
         rows = np.stack([rows & 15, rows >> 4], axis=-1).reshape(columns, -1)[:, :blocks]
     return rows
 
 
-def _of(array: Array) -> str:
+def _describe_type(array: Array) -> str:
     return f"{array.dtype}{list(array.shape)}"

@@ -10,11 +10,11 @@ import onnx
 from onnx import checker, helper, numpy_helper, shape_inference
 
 from autotune.graph.calls import Context
-from autotune.graph.errors import ModelError
-from autotune.graph.frontends.onnx.importer.functions import schema_of, type_proto
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.onnx.importer.functions import find_schema, type_proto
 from autotune.graph.frontends.onnx.importer.registry import DEFAULT
-from autotune.graph.frontends.onnx.shapes import SMALL, equation_of, infers_otherwise, is_equation
-from autotune.graph.ir import Array, TensorType, type_of
+from autotune.graph.frontends.onnx.shapes import SMALL, infers_otherwise, is_equation, read_equation
+from autotune.graph.ir import Array, TensorType, array_type
 
 _MOST_SCALES = 16
 """Maximum number of floats that may be scales of axes."""
@@ -63,13 +63,13 @@ def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, Inferred
         context: context that knows the node's inputs.
         node: node that is not imported yet.
     """
-    schema = schema_of(node.op_type, "", context.opset) if node.domain in DEFAULT else None
+    schema = find_schema(node.op_type, "", context.opset) if node.domain in DEFAULT else None
     inner = any(item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for item in node.attribute)
     if (
         schema is None
         or inner
         or node.op_type == "Constant"
-        or (node.op_type == "Einsum" and not is_equation(equation_of(node)))
+        or (node.op_type == "Einsum" and not is_equation(read_equation(node)))
         or not all(not name or context.is_known(name) for name in node.input)
     ):
         return {}
@@ -79,7 +79,9 @@ def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, Inferred
         small = {name: array.reshape(()) if array.size == 1 else array for name, array in small.items()}
         if counted := _range(node, list(small.values())):
             return counted
-    kinds = {name: type_of(small[name]) if name in small else _known_type(context, name) for name in node.input if name}
+    kinds = {
+        name: array_type(small[name]) if name in small else _known_type(context, name) for name in node.input if name
+    }
     types = {name: type_proto(kind) for name, kind in kinds.items()}
     data = {name: numpy_helper.from_array(array, name) for name, array in small.items()}
     opsets = [helper.make_opsetid("", context.opset)]
@@ -95,7 +97,7 @@ def check_types(context: Context, node: onnx.NodeProto, title: str, inferred: Ma
     """Checks the imported outputs of a node against the types that ONNX infers.
 
     Raises:
-        ModelError: an output has another type.
+        UnsupportedModelError: an output has another type.
     """
     shapes = not infers_otherwise(node)
     for name, kind in _imported(context, node):
@@ -103,7 +105,9 @@ def check_types(context: Context, node: onnx.NodeProto, title: str, inferred: Ma
         if wanted is None:
             continue
         if not (wanted if shapes else InferredType(wanted.dtype, None)).agrees(kind):
-            raise ModelError(f"output {name!r} of {title} must be {wanted}, as ONNX infers, but was imported as {kind}")
+            raise UnsupportedModelError(
+                f"output {name!r} of {title} must be {wanted}, as ONNX infers, but was imported as {kind}"
+            )
 
 
 def _says_of_shapes(array: Array) -> bool:
@@ -128,7 +132,7 @@ def _imported(context: Context, node: onnx.NodeProto) -> Iterator[tuple[str, Ten
 
 def _known_type(context: Context, name: str) -> TensorType:
     """Returns the type of a value without adding a constant to the graph."""
-    return type_of(context.arrays[name]) if name in context.arrays else context.builder.type(context.values[name])
+    return array_type(context.arrays[name]) if name in context.arrays else context.builder.type(context.values[name])
 
 
 def _inferred(kind: onnx.TypeProto) -> InferredType:

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 
 from autotune.graph.calls import Call, Context, Result
-from autotune.graph.errors import ModelError
-from autotune.graph.frontends.onnx.file import array_of
-from autotune.graph.frontends.onnx.importer.functions import body_of, bound_node, has_body
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.onnx.file import read_array
+from autotune.graph.frontends.onnx.importer.functions import bound_node, expand_definition, has_body
 from autotune.graph.frontends.onnx.importer.node_types import InferredType, check_types, infer_types
-from autotune.graph.frontends.onnx.importer.registry import DEFAULT, ModelContext, handler_of, model_of
+from autotune.graph.frontends.onnx.importer.registry import DEFAULT, ModelContext, find_handler, get_model_context
 from autotune.graph.frontends.onnx.nodes import TYPED, NodeError, run_node
 from autotune.graph.ir import Array, GraphError
 from autotune.graph.limits import check_value
@@ -41,7 +41,7 @@ def import_node(context: ModelContext, node: onnx.NodeProto) -> None:
     """Adds a node to a graph, or evaluates it.
 
     Raises:
-        ModelError: the node cannot be imported; the message names it.
+        UnsupportedModelError: the node cannot be imported; the message names it.
     """
     attrs = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     call = Call(context, node.op_type, node.name or node.output[0], tuple(node.input), tuple(node.output), attrs)
@@ -77,7 +77,7 @@ def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, Infer
     if may_give_nothing and kinds and all(kind is not None and kind.size == 0 for kind in kinds.values()):
         context.arrays.update({n: np.zeros(k.shape, numpy_dtype(k.dtype)) for n, k in kinds.items() if k is not None})
         return True
-    if not fold or not (handler_of(node) is None or _small(node, context.arrays)):
+    if not fold or not (find_handler(node) is None or _small(node, context.arrays)):
         return False
     try:
         context.arrays.update(run_node(node, context.arrays, context.opset))
@@ -90,12 +90,14 @@ def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, Infer
 
 def _import_computed(context: ModelContext, call: Call, node: onnx.NodeProto) -> None:
     """Adds a node that is computed at run time."""
-    handler = handler_of(node)
+    handler = find_handler(node)
     if handler is None and node.domain in DEFAULT and has_body(node, context.opset) and _all_known(context, node):
         types = [call.type(i) if call.has(i) else None for i in range(len(node.input))]
-        function = body_of(node, context.opset, types)
+        function = expand_definition(node, context.opset, types)
         if function is None:
-            raise ModelError(f"{call.op} node {call.title!r} must have a definition of its inputs, but there is none")
+            raise UnsupportedModelError(
+                f"{call.op} node {call.title!r} must have a definition of its inputs, but there is none"
+            )
         _import_body(context, call, node, function)
         return
     if handler is None:  # its outputs stay unknown, which is an error only where they are read
@@ -105,7 +107,7 @@ def _import_computed(context: ModelContext, call: Call, node: onnx.NodeProto) ->
     try:
         found = handler(call)
     except GraphError as error:
-        raise ModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
+        raise UnsupportedModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
     results: list[Result | None] = [found] if isinstance(found, str) else list(found)
     for name, result in zip(node.output, _rounded(call, results), strict=False):
         if name and result is not None:
@@ -120,11 +122,13 @@ def _import_body(context: ModelContext, call: Call, node: onnx.NodeProto, functi
     """Adds the body of a function, defined by ONNX or by the model, with names of its own.
 
     Raises:
-        ModelError: the function calls itself.
+        UnsupportedModelError: the function calls itself.
     """
     key = (node.domain, node.op_type)
     if key in context.calling:
-        raise ModelError(f"functions of a model must not call themselves, but {call.op} node {call.title!r} does")
+        raise UnsupportedModelError(
+            f"functions of a model must not call themselves, but {call.op} node {call.title!r} does"
+        )
     attributes = {item.name: item for item in function.attribute_proto} | {item.name: item for item in node.attribute}
     opset = next((o.version for o in function.opset_import if o.domain in DEFAULT), context.opset)
     prefix, calling = f"{context.prefix}{call.title}.", (*context.calling, key)
@@ -155,15 +159,15 @@ def refusal(node: onnx.NodeProto) -> str:
     return f"operators of a model must be supported, but got {node.op_type} in node {title}"
 
 
-def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result]) -> list[Result]:
+def import_subgraph(call: Call, graph: onnx.GraphProto, inputs: Sequence[Result]) -> list[Result]:
     """Adds the nodes of a subgraph, which see the values around its node, and returns its outputs.
 
     Args:
         call: call of the node.
         graph: subgraph of the node.
-        given: inputs of the subgraph.
+        inputs: inputs of the subgraph.
     """
-    outer = model_of(call)
+    outer = get_model_context(call)
     inner = replace(
         outer,
         values=ChainMap({}, outer.values),
@@ -171,8 +175,8 @@ def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result])
         failed=dict(outer.failed),
         prefix=f"{outer.prefix}{call.title}.",
     )
-    inner.arrays.update({tensor.name: array_of(tensor) for tensor in graph.initializer})
-    for value, result in zip(graph.input, given, strict=True):
+    inner.arrays.update({tensor.name: read_array(tensor) for tensor in graph.initializer})
+    for value, result in zip(graph.input, inputs, strict=True):
         inner.bind(value.name, result)
     import_nodes(inner, graph.node)
     return [inner.result(value.name) for value in graph.output]

@@ -53,7 +53,7 @@ def _per_channel(call: Call, value: str) -> str:
     """Multiplies by the scale and adds the bias, (c,) or, in old opsets, one value per group."""
     shape = call.shape(value)
     for place, op in ((1, "multiply"), (2, "add")):
-        parameter = call.known(place, "scale and bias")
+        parameter = call.require_array(place, "scale and bias")
         full = np.repeat(parameter, shape[1] // parameter.size).reshape(-1, *[1] * (len(shape) - 2))
         value = call.add(op, [value, call.constant(full)])
     return value

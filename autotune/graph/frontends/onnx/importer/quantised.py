@@ -13,7 +13,7 @@ import numpy as np
 from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.file import element_type
 from autotune.graph.frontends.onnx.importer.activations import with_number
-from autotune.graph.frontends.onnx.importer.layers import convolution, product, window_of
+from autotune.graph.frontends.onnx.importer.layers import convolution, make_window, product
 from autotune.graph.frontends.onnx.importer.reductions import reduced
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import repeated
@@ -45,7 +45,7 @@ def _to_bytes(call: Call, numbers: str, zero: str | None, dtype: str) -> str:
     return call.cast(call.cast(limited, "int32"), dtype)
 
 
-def _zero_of(call: Call, shape: tuple[int, ...], dtype: str) -> str:
+def _zero_point(call: Call, shape: tuple[int, ...], dtype: str) -> str:
     """Returns the zero for data of `shape`, 0 by default."""
     if call.has(2):
         return _along(call, call.value(2), shape)
@@ -61,7 +61,7 @@ def quantise(call: Call) -> str:
     dtype = call.type(2).dtype if call.has(2) else dtype
     call.require(dtype in _BYTES, f"must give {' or '.join(_BYTES)}", dtype)
     scale = call.cast(_along(call, call.value(1), shape), "float32")
-    return call.add("quantise_linear", [x, scale, _zero_of(call, shape, dtype)], dtype=dtype)
+    return call.add("quantise_linear", [x, scale, _zero_point(call, shape, dtype)], dtype=dtype)
 
 
 @imports("DequantizeLinear")
@@ -71,7 +71,7 @@ def dequantise(call: Call) -> str:
     call.require(kind.dtype in (*_BYTES, "int32"), f"must read {', '.join(_BYTES)} or int32", f"{kind}")
     scale = call.cast(_along(call, call.value(1), shape), "float32")
     if kind.dtype in _BYTES:
-        return call.add("dequantise", [call.value(0), scale, _zero_of(call, shape, kind.dtype)])
+        return call.add("dequantise", [call.value(0), scale, _zero_point(call, shape, kind.dtype)])
     numbers = call.cast(call.value(0), "int32")
     if call.has(2):
         numbers = call.add("subtract", [numbers, call.cast(_along(call, call.value(2), shape), "int32")])
@@ -121,8 +121,8 @@ def _products(call: Call, left: str, right: str, zeros: tuple[str | None, str | 
     return out
 
 
-def _optional(call: Call, place: int) -> str | None:
-    return call.value(place) if call.has(place) else None
+def _optional(call: Call, index: int) -> str | None:
+    return call.value(index) if call.has(index) else None
 
 
 @imports("MatMulInteger")
@@ -145,7 +145,7 @@ def quantised_product(call: Call) -> str:
 
 def _convolved(call: Call, weight: Array, zeros: tuple[str | None, Array | None]) -> str:
     """Adds a convolution of bytes less their zeros in int32, channels first; the weight and its zero are constants."""
-    rank, window = weight.ndim - 2, window_of(call, weight)
+    rank, window = weight.ndim - 2, make_window(call, weight)
     by = -128 if weight.dtype == np.uint8 else 0
     filters = (weight.astype(np.int32) + by).astype(np.int8)
     filter_zero = by + (np.zeros(1, np.int32) if zeros[1] is None else zeros[1].astype(np.int32).reshape(-1))
@@ -172,15 +172,15 @@ def _convolved(call: Call, weight: Array, zeros: tuple[str | None, Array | None]
 @imports("ConvInteger")
 def integer_convolution(call: Call) -> str:
     """Computes a convolution of bytes less their zeros, in int32."""
-    zero = call.known(3, "zero of the weight") if call.has(3) else None
-    return _convolved(call, call.known(1, "weight"), (_optional(call, 2), zero))
+    zero = call.require_array(3, "zero of the weight") if call.has(3) else None
+    return _convolved(call, call.require_array(1, "weight"), (_optional(call, 2), zero))
 
 
 @imports("QLinearConv")
 def quantised_convolution(call: Call) -> str:
     """Computes a convolution of bytes with scales and an int32 bias, and requantises it."""
-    weight = call.known(3, "weight")
-    sums = _convolved(call, weight, (call.value(2), call.known(5, "zero of the weight")))
+    weight = call.require_array(3, "weight")
+    sums = _convolved(call, weight, (call.value(2), call.require_array(5, "zero of the weight")))
     rank = len(call.shape(sums))
     if call.has(8):
         sums = call.add("add", [sums, _column(call, call.value(8), rank, 1)])

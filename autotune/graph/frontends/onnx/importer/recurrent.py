@@ -14,7 +14,7 @@ import numpy as np
 from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.shapes import joined
-from autotune.graph.ir import Array, Builder, TensorType
+from autotune.graph.ir import Array, GraphBuilder, TensorType
 from autotune.graph.loops import Body, add_loop
 from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.ops.recurrent import FUNCTIONS
@@ -64,7 +64,7 @@ def recurrent(call: Call) -> list[str]:
     call.require(asked in names, f"must have a direction of {', '.join(names)}", f"direction={asked!r}")
     turned = names[asked]
     _check(call, steps)
-    directions, given = _directions(call, len(turned)), _given(call, x)
+    directions, given = _directions(call, len(turned)), _project_inputs(call, x)
     outputs, lasts = [], []
     for direction, backwards in zip(directions, turned, strict=True):
         output, states = _run(direction, given, steps, batch, backwards)
@@ -84,7 +84,7 @@ def _check(call: Call, steps: int) -> None:
     call.require(not call.attrs.get("clip", 0), "must not clip", f"clip={call.attrs.get('clip')}")
     call.require(not call.attrs.get("input_forget", 0), "must have a gate to forget", "input_forget=1")
     if call.has(4):
-        lengths = call.known(4, "length of its sequences").reshape(-1)
+        lengths = call.require_array(4, "length of its sequences").reshape(-1)
         whole = bool((lengths == steps).all())
         call.require(whole, f"must have sequences of all {steps} steps", f"sequence_lens={lengths.tolist()}")
 
@@ -100,10 +100,10 @@ def _functions(call: Call, count: int) -> list[tuple[str, ...]]:
 
 
 def _directions(call: Call, count: int) -> list[_Direction]:
-    weights = call.known(2, "recurrence weight")
+    weights = call.require_array(2, "recurrence weight")
     width, gates = weights.shape[2], _GATES[call.op]
     bias = _bias(call, count, gates * width)[1]
-    peepholes = call.known(7, "peephole weight") if call.op == "LSTM" and call.has(7) else [None] * count
+    peepholes = call.require_array(7, "peephole weight") if call.op == "LSTM" and call.has(7) else [None] * count
     functions = _functions(call, count)
     return [
         _Direction(call, i, functions[i], np.ascontiguousarray(weights[i].T), bias[i], peepholes[i])
@@ -118,7 +118,7 @@ def _bias(call: Call, count: int, width: int) -> Array:
     """
     if not call.has(3):
         return np.zeros((2, count, width), call.type(0).dtype)
-    of_inputs, of_states = call.known(3, "bias").reshape(count, 2, width).transpose(1, 0, 2).copy()
+    of_inputs, of_states = call.require_array(3, "bias").reshape(count, 2, width).transpose(1, 0, 2).copy()
     separate = np.zeros(width, bool)
     if call.op == "GRU" and call.attrs.get("linear_before_reset", 0):
         separate[-width // 3 :] = True
@@ -126,10 +126,10 @@ def _bias(call: Call, count: int, width: int) -> Array:
     return np.stack([of_inputs, np.where(separate, of_states, 0).astype(of_states.dtype)])
 
 
-def _given(call: Call, x: str) -> str:
+def _project_inputs(call: Call, x: str) -> str:
     """Computes the products of all inputs for all gates, (steps, batch, directions * gates * width)."""
     steps, batch, size = call.shape(x)
-    weights = call.known(1, "weight")
+    weights = call.require_array(1, "weight")
     call.require(
         weights.shape[2] == size, "must have a weight for each input", f"{weights.shape[2]} weights of {size} inputs"
     )
@@ -141,17 +141,17 @@ def _given(call: Call, x: str) -> str:
     return call.add("reshape", [out], shape=(steps, batch, count * width))
 
 
-def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
+def _run(direction: _Direction, projected: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
     """Runs a direction; returns outputs in input order, (steps, batch, width), and final states."""
     call, width = direction.call, direction.width
-    kind = call.context.builder.type(given)  # states of 16-bit models are float32, like all intermediate values
+    kind = call.context.builder.type(projected)  # states of 16-bit models are float32, like all intermediate values
     states = [call.cast(_initial(direction, i, batch), kind.dtype) for i in ((5, 6) if call.op == "LSTM" else (5,))]
     body = _body(direction, batch, kind, len(states))
     outer, more = call.context.builder, len(states) - 1
     results = add_loop(
         outer,
         body,
-        [*states, given],
+        [*states, projected],
         steps,
         [backwards],
         [backwards] + [False] * more,
@@ -169,7 +169,7 @@ def _body(direction: _Direction, batch: int, kind: TensorType, states: int) -> B
     """
     call, dtype, columns = direction.call, kind.dtype, kind.shape[2]
     kinds = {f"state{i}": TensorType((batch, direction.width), dtype) for i in range(states)}
-    builder = Builder(call.op.lower(), {**kinds, "given": TensorType((batch, columns), dtype)})
+    builder = GraphBuilder(call.op.lower(), {**kinds, "given": TensorType((batch, columns), dtype)})
     inner = replace(call, context=replace(call.context, builder=builder, prefix=""))
     step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[call.op](replace(direction, call=inner))
     wide = direction.weights.shape[1]
@@ -180,12 +180,12 @@ def _body(direction: _Direction, batch: int, kind: TensorType, states: int) -> B
     return Body(builder.finish(made), tuple(range(states)), 1, (True, *(False for _ in made[1:])))
 
 
-def _initial(direction: _Direction, place: int, batch: int) -> str:
+def _initial(direction: _Direction, index: int, batch: int) -> str:
     """Returns an initial state, given or zeros: (batch, width)."""
     call, width = direction.call, direction.width
-    if not call.has(place):
+    if not call.has(index):
         return call.constant(np.zeros((batch, width), call.type(0).dtype))
-    state = call.value(place)
+    state = call.value(index)
     if call.attrs.get("layout", 0):
         state = call.add("transpose", [state], axes=(1, 0, 2))
     one = call.add("slice", [state], begin=(direction.number, 0, 0), size=(1, batch, width))
@@ -197,9 +197,9 @@ def _lstm(direction: _Direction) -> Step:
     weights = call.constant(direction.weights)
     more = [] if direction.peepholes is None else [call.constant(direction.peepholes)]
 
-    def step(given: str, states: list[str]) -> list[str]:
+    def step(projected: str, states: list[str]) -> list[str]:
         hidden, state = states
-        gates = call.add("add", [call.add("matmul", [hidden, weights]), given])
+        gates = call.add("add", [call.add("matmul", [hidden, weights]), projected])
         state = call.add("lstm_state", [gates, state, *more], functions=(gate, new))
         return [call.add("lstm_output", [gates, state, *more], functions=(gate, shown)), state]
 
@@ -210,8 +210,8 @@ def _rnn(direction: _Direction) -> Step:
     call, (function,) = direction.call, direction.functions
     weights = call.constant(direction.weights)
 
-    def step(given: str, states: list[str]) -> list[str]:
-        return [call.add(function, [call.add("add", [call.add("matmul", [states[0], weights]), given])])]
+    def step(projected: str, states: list[str]) -> list[str]:
+        return [call.add(function, [call.add("add", [call.add("matmul", [states[0], weights]), projected])])]
 
     return step
 
@@ -221,17 +221,17 @@ def _gru(direction: _Direction) -> Step:
     if call.attrs.get("linear_before_reset", 0):
         weights, bias = call.constant(direction.weights), call.constant(direction.bias)
 
-        def linear(given: str, states: list[str]) -> list[str]:
+        def linear(projected: str, states: list[str]) -> list[str]:
             hidden = call.add("add", [call.add("matmul", [states[0], weights]), bias])
-            return [call.add("gru_linear", [given, hidden, states[0]], functions=(gate, new))]
+            return [call.add("gru_linear", [projected, hidden, states[0]], functions=(gate, new))]
 
         return linear
     of_gates, of_new = (call.constant(np.ascontiguousarray(w)) for w in np.split(direction.weights, [2 * width], 1))
 
-    def step(given: str, states: list[str]) -> list[str]:
-        rows, (state,) = call.shape(given)[0], states
+    def step(projected: str, states: list[str]) -> list[str]:
+        rows, (state,) = call.shape(projected)[0], states
         sides = [(0, 2 * width), (2 * width, width)]
-        gates, fresh = (call.add("slice", [given], begin=(0, b), size=(rows, n)) for b, n in sides)
+        gates, fresh = (call.add("slice", [projected], begin=(0, b), size=(rows, n)) for b, n in sides)
         gates = call.add("add", [call.add("matmul", [state, of_gates]), gates])
         kept = call.add("gru_reset", [gates, state], functions=(gate,))
         fresh = call.add("add", [call.add("matmul", [kept, of_new]), fresh])

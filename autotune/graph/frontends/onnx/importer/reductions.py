@@ -127,7 +127,7 @@ LONGEST_SCAN = 256
 def running_sum(call: Call) -> str:
     """Computes running sums along a constant axis."""
     value, rank = call.value(0), len(call.type(0).shape)
-    axis = int(call.known(1, "axis").reshape(-1)[0])
+    axis = int(call.require_array(1, "axis").reshape(-1)[0])
     call.require(-rank <= axis < rank, f"must have an axis of {rank}", f"axis={axis}")
     flags = {name: bool(call.attrs.get(name, 0)) for name in ("exclusive", "reverse")}
     return _scanned(call, value, axis % rank, **flags)
@@ -140,8 +140,8 @@ def _scanned(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) 
     if extent <= LONGEST_SCAN:
         return call.add("cumsum", [value], axis=axis, exclusive=exclusive, reverse=reverse)
 
-    def at(place: int) -> tuple[int, ...]:
-        return tuple(place if a == axis else 0 for a in range(rank))
+    def at(index: int) -> tuple[int, ...]:
+        return tuple(index if a == axis else 0 for a in range(rank))
 
     width = min(LONGEST_SCAN, math.isqrt(extent - 1) + 1)
     parts = math.ceil(extent / width)

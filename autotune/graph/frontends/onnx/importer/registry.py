@@ -24,7 +24,7 @@ class ModelContext(Context):
     calling: tuple[tuple[str, str], ...] = ()
 
 
-def model_of(call: Call) -> ModelContext:
+def get_model_context(call: Call) -> ModelContext:
     """Returns the context of a node with subgraphs, which only ONNX models have."""
     assert isinstance(call.context, ModelContext)
     return call.context
@@ -56,6 +56,6 @@ def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
     return register
 
 
-def handler_of(node: onnx.NodeProto) -> Handler | None:
+def find_handler(node: onnx.NodeProto) -> Handler | None:
     """Returns the importer of a node, or None."""
     return HANDLERS.get(node.op_type) if node.domain in DEFAULT else CONTRIBUTED.get((node.domain, node.op_type))

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autotune.graph.calls import Call, channels_first, channels_last
-from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
+from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, InterpolationKernel
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import repeated, taken
+from autotune.graph.frontends.onnx.importer.selection import repeated, take_places
 from autotune.graph.ir import Array
 from autotune.graph.limits import check_value
 from autotune.graph.types import TensorType
@@ -34,7 +34,7 @@ def resize(call: Call) -> str:
     else:
         dtype = call.type(0).dtype
         call.require(dtype in FLOATS, "must interpolate floating-point values", f"{call.type(0)}")
-        kernel = Kernel(
+        kernel = InterpolationKernel(
             cubic=mode == "cubic",
             coefficient=float(call.attrs.get("cubic_coeff_a", -0.75)),
             antialias=bool(call.attrs.get("antialias", 0)),
@@ -59,10 +59,10 @@ def _axes(call: Call) -> dict[int, Axis]:
     axes = [a % rank for a in call.ints("axes", default=range(rank)) or ()]
     regions = [(0.0, 1.0)] * len(axes)
     if kind == "tf_crop_and_resize":
-        roi = call.known(1, "region").reshape(-1).astype(float)
+        roi = call.require_array(1, "region").reshape(-1).astype(float)
         regions = list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     if not old and call.has(3):
-        sizes = [int(n) for n in call.known(3, "sizes")]
+        sizes = [int(n) for n in call.require_array(3, "sizes")]
         ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
         policy = _text(call, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
@@ -71,7 +71,7 @@ def _axes(call: Call) -> dict[int, Axis]:
             ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
     else:
         given = call.attrs.get("scales")
-        ratios = [float(s) for s in (given if given is not None else call.known(1 if old else 2, "scales"))]
+        ratios = [float(s) for s in (given if given is not None else call.require_array(1 if old else 2, "scales"))]
         # Exact products, as in ONNX's shape inference. ONNX Runtime rounds them to float32: from 10 elements and the
         # scale 3.3, whose float32 is less than 3.3, it makes 33 and warns that the model has 32.
         sizes = [int(shape[axis] * ratio) for axis, ratio in zip(axes, ratios, strict=True)]
@@ -99,10 +99,10 @@ def copied(call: Call, value: str, axis: int, places: Array) -> str:
     count = places.size // extent
     if places.size % extent == 0 and (places == np.repeat(np.arange(extent), count)).all():
         return repeated(call, value, axis, count, each=True)
-    return taken(call, value, places, axis)
+    return take_places(call, value, places, axis)
 
 
-def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: Kernel) -> str:
+def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: InterpolationKernel) -> str:
     """Interpolates. Many channels come last if other axes are resized: neighbours are then whole vectors.
 
     With few channels, rows are vectors: one axis at a time, the last one when there are fewest elements.

@@ -13,7 +13,7 @@ from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.importer.activations import with_number
 from autotune.graph.frontends.onnx.importer.reductions import reduced
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import taken
+from autotune.graph.frontends.onnx.importer.selection import take_places
 
 _CUBIC = -0.75
 """Coefficient of the cubic convolution, as in PyTorch."""
@@ -37,20 +37,20 @@ def _reflected(call: Call, x: str, low: float, high: float) -> str:
     return call.add("subtract", [call.scalar(high, back), back])
 
 
-def _number(call: Call, place: str, extent: int, padding: str, aligned: bool) -> tuple[str, str | None]:
+def _number(call: Call, position: str, extent: int, padding: str, aligned: bool) -> tuple[str, str | None]:
     """Returns the pixel (float32) of a whole position along an axis, and whether it counts; None: all count."""
     if padding == "reflection":
         ends = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
         # Reflections of whole numbers are whole up to rounding, which must not lead to the pixel below.
-        place = call.add("floor", [with_number(call, "add", _reflected(call, place, *ends), 0.25)])
+        position = call.add("floor", [with_number(call, "add", _reflected(call, position, *ends), 0.25)])
     inside = None
     if padding == "zeros":
         sides = [
-            call.add("less_equal", [call.scalar(0.0, place), place]),
-            call.add("less_equal", [place, call.scalar(extent - 1.0, place)]),
+            call.add("less_equal", [call.scalar(0.0, position), position]),
+            call.add("less_equal", [position, call.scalar(extent - 1.0, position)]),
         ]
         inside = call.add("logical_and", sides)
-    return _bounded(call, place, 0.0, extent - 1.0), inside
+    return _bounded(call, position, 0.0, extent - 1.0), inside
 
 
 def _weights(call: Call, mode: str, share: str) -> list[tuple[int, str]]:
@@ -121,7 +121,7 @@ def grid_sample(call: Call) -> str:
     most = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode, MOST_NEIGHBOURS + 1) ** rank
     call.require(most <= MOST_NEIGHBOURS, f"must weigh at most {MOST_NEIGHBOURS} pixels", f"mode={mode!r}")
     grid = call.cast(call.add("reshape", [call.value(1)], shape=(n, count, rank)), "float32")
-    columns = [call.reshaped(taken(call, grid, np.array([rank - 1 - a]), 2), (n, count)) for a in range(rank)]
+    columns = [call.reshaped(take_places(call, grid, np.array([rank - 1 - a]), 2), (n, count)) for a in range(rank)]
     padding = _text(call, "padding_mode", "zeros")
     axes = [_neighbours(call, at, extent, mode, padding) for at, extent in zip(columns, spatial, strict=True)]
     flat = _flat(call, call.value(0))
@@ -169,7 +169,7 @@ def region_align(call: Call) -> str:
     counts = [int(call.attrs.get(name, 1)) for name in ("output_height", "output_width")]
     corners = with_number(call, "multiply", call.value(1), float(call.attrs.get("spatial_scale", 1.0)))
     corners = with_number(call, "subtract", corners, 0.5) if centred else corners
-    x1, y1, x2, y2 = (taken(call, corners, np.array([place]), 1) for place in range(4))
+    x1, y1, x2, y2 = (take_places(call, corners, np.array([place]), 1) for place in range(4))
     height, width = (count * samples for count in counts)
     least = 0.0 if centred else 1.0
     rows, columns = (

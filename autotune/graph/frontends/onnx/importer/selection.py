@@ -101,7 +101,7 @@ def sign_of_numbers(call: Call) -> str:
     return call.add("subtract", sides)
 
 
-def taken(call: Call, value: str, places: Array, axis: int) -> str:
+def take_places(call: Call, value: str, places: Array, axis: int) -> str:
     """Selects constant indices of an axis, none of them negative: a slice if they are evenly spaced."""
     shape = call.shape(value)
     flat = places.reshape(-1)
@@ -129,7 +129,7 @@ def gather(call: Call) -> str:
         return call.add("gather", [value, call.value(1)], axis=axis)
     inside = bool(((indices >= -extent) & (indices < extent)).all())
     call.require(inside, f"must have indices within {extent}", f"{indices.min()} to {indices.max()}")
-    return taken(call, value, np.where(indices < 0, indices + extent, indices), axis)
+    return take_places(call, value, np.where(indices < 0, indices + extent, indices), axis)
 
 
 @imports("Slice")
@@ -173,7 +173,7 @@ def split(call: Call) -> list[Result]:
 def expand(call: Call) -> str:
     """Broadcasts to a constant shape, in which 1 means the input's extent."""
     value = call.value(0)
-    wanted = tuple(int(n) for n in call.known(1, "shape").reshape(-1))
+    wanted = tuple(int(n) for n in call.require_array(1, "shape").reshape(-1))
     return call.broadcast(value, np.broadcast_shapes(call.shape(value), wanted))
 
 
@@ -181,7 +181,7 @@ def expand(call: Call) -> str:
 def tile(call: Call) -> str:
     """Repeats along every axis."""
     value = call.value(0)
-    repeats = [int(n) for n in call.known(1, "repeats").reshape(-1)]
+    repeats = [int(n) for n in call.require_array(1, "repeats").reshape(-1)]
     for axis, count in enumerate(repeats):
         call.require(count > 0, "must repeat at least once", f"repeats={repeats}")
         value = repeated(call, value, axis, count)

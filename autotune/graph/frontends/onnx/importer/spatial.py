@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.graph.calls import Call, channels_first, channels_last
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import taken
+from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.ir import Array, TensorType
 from search_space.dtypes import is_float_exact, numpy_dtype
 
@@ -48,7 +48,7 @@ def pad(call: Call) -> str:
         if any(side):
             indices = np.arange(call.shape(value)[axis])
             call.take(TensorType((len(indices) + sum(side),), "int64"))
-            value = taken(
+            value = take_places(
                 call,
                 value,
                 np.pad(indices, side, mode="edge") if mode == "edge" else _padded(indices, side, mode),
@@ -67,7 +67,9 @@ def padded(call: Call, value: str, before: tuple[int, ...], after: tuple[int, ..
 
 def _fill(call: Call) -> int | float:
     """Returns the number of a constant padding."""
-    found: int | float = call.known(2, "value").reshape(-1)[0].item() if call.has(2) else call.attrs.get("value", 0.0)
+    found: int | float = (
+        call.require_array(2, "value").reshape(-1)[0].item() if call.has(2) else call.attrs.get("value", 0.0)
+    )
     return found
 
 
@@ -103,7 +105,9 @@ def space_to_depth(call: Call) -> str:
 @imports("Col2Im")
 def blocks_to_image(call: Call) -> str:
     """Adds blocks where they overlap; blocks that tile the image are only transposed."""
-    image, block = ([int(n) for n in call.known(i, what)] for i, what in ((1, "image shape"), (2, "block shape")))
+    image, block = (
+        [int(n) for n in call.require_array(i, what)] for i, what in ((1, "image shape"), (2, "block shape"))
+    )
     rank, value = len(image), call.value(0)
     stride, dilation = (call.ints(name, default=[1] * rank) or () for name in ("strides", "dilations"))
     pads = call.ints("pads", default=[0] * 2 * rank) or ()
@@ -127,7 +131,7 @@ def conv_transpose(call: Call) -> str:
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank in (1, 2), "must slide over one or two axes", f"input shape={shape}")
-    weight = _dilated(call.known(1, "weight"), call.ints("dilations", default=[1] * rank) or ())
+    weight = _dilated(call.require_array(1, "weight"), call.ints("dilations", default=[1] * rank) or ())
     kernel, stride = weight.shape[2:], call.ints("strides", default=[1] * rank) or ()
     more = call.ints("output_padding", default=[0] * rank) or ()
     full = [(n - 1) * s + k for n, s, k in zip(shape[2:], stride, kernel, strict=True)]
@@ -145,7 +149,7 @@ def conv_transpose(call: Call) -> str:
     for group in range(groups):
         mine = data
         if groups > 1:
-            mine = taken(call, data, np.arange(group * width, (group + 1) * width), 3)
+            mine = take_places(call, data, np.arange(group * width, (group + 1) * width), 3)
         filters = weight[group * width : (group + 1) * width].transpose(2, 3, 0, 1)
         parts.append(call.add("conv2d_transpose", [mine, call.constant(filters)], **attrs))
     out = parts[0] if groups == 1 else call.add("concat", parts, axis=3)

@@ -26,12 +26,12 @@ def discrete_fourier_transform(call: Call) -> str:
     if call.context.opset < 20:
         axis = int(call.attrs.get("axis", 1))
     else:
-        axis = int(call.known(2, "axis").reshape(-1)[0]) if call.has(2) else -2
+        axis = int(call.require_array(2, "axis").reshape(-1)[0]) if call.has(2) else -2
     axis %= rank
     call.require(axis < rank - 1, "must transform another axis than that of real and imaginary parts", f"axis={axis}")
     inverse, onesided = bool(call.attrs.get("inverse", 0)), bool(call.attrs.get("onesided", 0))
     default = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
-    length = int(call.known(1, "length").reshape(-1)[0]) if call.has(1) else default
+    length = int(call.require_array(1, "length").reshape(-1)[0]) if call.has(1) else default
     transform = _Transform(value, axis, length, inverse, onesided)
     real = call.context.builder.node(value)
     if real is not None and _without_imaginary(call, real):
@@ -62,7 +62,7 @@ class _Transform:
         return 1 if self.inverse and self.onesided else 2
 
     @property
-    def kept(self) -> int:
+    def output_length(self) -> int:
         """Number of frequencies, or positions, of the output."""
         return self.length // 2 + 1 if self.onesided and not self.inverse else self.length
 
@@ -82,7 +82,7 @@ def _transformed(call: Call, of: _Transform) -> str:
     columns = math.prod(shape[:-1]) // shape[of.axis]
     digits: fourier.Digits = (of.length,)
     if dtype == "float32":
-        digits = fourier.digits_of(of.length, shape[-1], columns, of.axis < len(shape) - 2)
+        digits = fourier.choose_digits(of.length, shape[-1], columns, of.axis < len(shape) - 2)
     return _in_stages(call, of, digits) if len(digits) > 1 else _at_once(call, of)
 
 
@@ -97,7 +97,7 @@ def _at_once(call: Call, of: _Transform) -> str:
     outer = [shape[a] for a in order[:-2]]
     rows = call.add("reshape", [value], shape=(math.prod(outer), len(matrix)))
     out = call.add("matmul", [rows, call.constant(matrix)])
-    out = call.add("reshape", [out], shape=(*outer, of.kept, of.parts))
+    out = call.add("reshape", [out], shape=(*outer, of.output_length, of.parts))
     return _turned(call, out, np.argsort(order))
 
 
@@ -106,12 +106,12 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
     shape = call.shape(of.value)
     rank, parts, signals = len(shape), shape[-1], [a for a in range(len(shape) - 1) if a != of.axis]
     others = [shape[a] for a in signals]
-    for size in fourier.shapes_of(digits, parts):
+    for size in fourier.list_shapes(digits, parts):
         _limited(call, *size)
     value = _turned(call, of.value, [rank - 1, of.axis, *signals])
     value = _fitted(call, value, of, digits[0])
     done, columns = 1, math.prod(others)
-    frequencies = [*digits[:-1], -(-of.kept * digits[-1] // of.length)]
+    frequencies = [*digits[:-1], -(-of.output_length * digits[-1] // of.length)]
     for number, matrices in enumerate(fourier.stages(digits, parts, of.inverse)):
         last = number == len(digits) - 1
         places = call.shape(value)[1] * digits[0] // of.length if number == 0 else digits[number]
@@ -132,7 +132,7 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
     final = [*shape[:-1], of.parts]
     final[of.axis] = math.prod(frequencies)
     value = call.add("reshape", [value], shape=tuple(final))
-    return _cut(call, value, of.axis, of.kept)
+    return _cut(call, value, of.axis, of.output_length)
 
 
 def _fitted(call: Call, value: str, of: _Transform, digit: int) -> str:
@@ -171,10 +171,10 @@ def _turned(call: Call, value: str, axes: Iterable[int]) -> str:
 @imports("STFT")
 def short_time_fourier_transform(call: Call) -> str:
     """Transforms frames by a convolution with the windowed waves of each frequency."""
-    (samples, extent, parts), step = call.type(0).shape, int(call.known(1, "step").reshape(-1)[0])
-    window = call.known(2, "window").astype(float) if call.has(2) else None
+    (samples, extent, parts), step = call.type(0).shape, int(call.require_array(1, "step").reshape(-1)[0])
+    window = call.require_array(2, "window").astype(float) if call.has(2) else None
     if call.has(3):
-        length = int(call.known(3, "length").reshape(-1)[0])
+        length = int(call.require_array(3, "length").reshape(-1)[0])
     else:
         length = extent if window is None else window.size
     window = np.ones(length) if window is None else window
@@ -208,4 +208,4 @@ def _matrix(call: Call, value: str, extent: int, length: int, inverse: bool, one
     kept = length // 2 + 1 if onesided and not inverse else length
     outputs = kept * (1 if inverse and onesided else 2)
     _limited(call, extent * parts, outputs)
-    return fourier.whole(extent, parts, length, inverse, onesided).astype(kind.dtype)
+    return fourier.full_matrix(extent, parts, length, inverse, onesided).astype(kind.dtype)

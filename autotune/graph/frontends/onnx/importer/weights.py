@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.frontends.onnx.file import array_of
+from autotune.graph.frontends.onnx.file import read_array
 from autotune.graph.ir import Array, TensorType
 from autotune.graph.limits import Budget
 
@@ -37,7 +37,7 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     """
     if not any(n.op_type == "ConstantOfShape" for n in model.graph.node):
         return model
-    arrays = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
+    arrays = {tensor.name: read_array(tensor) for tensor in model.graph.initializer}
     creators = [n for n in model.graph.node if n.op_type == "ConstantOfShape" and n.input[0] in arrays]
     users = _users(model)
     replaced = {n.output[0]: users[n.output[0]] for n in creators if n.output[0] in users}
@@ -95,20 +95,20 @@ class _Places:
 
     Args:
         model: model in topological order.
-        known: tensors of the model, by name.
+        arrays: tensors of the model, by name.
     """
 
-    def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
-        self._known = known
+    def __init__(self, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
         self._makers = {name: node for node in model.graph.node for name in node.output}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in model.graph.node:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
 
-    def drawn(self, node: onnx.NodeProto, place: int, shape: Shape, rng: np.random.Generator) -> Array:
+    def drawn(self, node: onnx.NodeProto, index: int, shape: Shape, rng: np.random.Generator) -> Array:
         """Draws a weight for an input of a node."""
-        kind = _DRAWS[node.op_type][place]
+        kind = _DRAWS[node.op_type][index]
         if kind == "small":
             return rng.standard_normal(shape) * 0.1
         if kind == "variance":
@@ -136,7 +136,7 @@ class _Places:
         if node.op_type != "Conv":
             return None
         behind = (n for n in self._readers.get(node.output[0], []) if n.op_type == "BatchNormalization")
-        return next((self._known[n.input[4]] for n in behind if n.input[4] in self._known), None)
+        return next((self._arrays[n.input[4]] for n in behind if n.input[4] in self._arrays), None)
 
 
 def _fan_in(node: onnx.NodeProto, shape: Shape) -> int:

@@ -14,14 +14,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.compiler import compile_from_records, crew, load
+from autotune.compiler import compile_from_records, compile_workers, prepare
+from autotune.compiler.bundle_cache import find_bundle_entry
+from autotune.compiler.cache.locations import open_networks
 from autotune.compiler.cache.networks import NetworkCache
-from autotune.compiler.cache.place import open_networks
-from autotune.compiler.cache.store import Store
-from autotune.compiler.whole import whole_of
+from autotune.compiler.cache.store import FolderCache
 from autotune.config import ConfigError, check_config
 from autotune.graph.frontends.onnx.importer.registry import HANDLERS
-from autotune.run.workloads import job_of
+from autotune.run.workloads import make_job
 
 INPUT = np.random.default_rng(1).standard_normal((4, 128)).astype(np.float32)
 WEIGHTS = np.random.default_rng(2).standard_normal((128, 256)).astype(np.float32)
@@ -40,7 +40,7 @@ def check(network: Any, weights: np.ndarray = WEIGHTS) -> None:
     np.testing.assert_allclose(network(INPUT), np.maximum(INPUT @ weights, 0), rtol=1e-4, atol=1e-4)
 
 
-def made(path: Path, cache: Path, **options: Any) -> Any:
+def compile_file(path: Path, cache: Path, **options: Any) -> Any:
     return autotune.compile(path, threads=1, cache=cache, **options)
 
 
@@ -59,13 +59,13 @@ def cache(tmp_path: Path) -> Path:
 
 def test_what_is_kept_is_what_was_made(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "model.onnx")
-    none, cold = made(path, Path("none")), made(path, cache)
+    none, cold = compile_file(path, Path("none")), compile_file(path, cache)
     kept = entries(cache)
     assert len(kept) == 2  # weights, and the other files
     (tmp_path / "elsewhere").mkdir()
     other = written(tmp_path / "elsewhere" / "model.onnx")
     monkeypatch.setattr(compile_from_records, "compile_model_in_memory", None)
-    warm = [made(path, cache), made(other, cache)]
+    warm = [compile_file(path, cache), compile_file(other, cache)]
     folders = [found.save(tmp_path / f"saved{number}") for number, found in enumerate((none, cold, *warm))]
     assert all(contents(folder) == contents(folders[0]) for folder in folders)
     assert entries(cache) == kept
@@ -76,25 +76,25 @@ def test_what_is_kept_is_what_was_made(tmp_path: Path, cache: Path, monkeypatch:
 
 def test_other_bytes_are_another_network(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path / "model.onnx")
-    check(made(path, cache))
+    check(compile_file(path, cache))
     facts = path.stat()
     written(path, -WEIGHTS)
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # nothing but its bytes tells
-    check(made(path, cache), -WEIGHTS)
-    check(made(path, cache), -WEIGHTS)
+    check(compile_file(path, cache), -WEIGHTS)
+    check(compile_file(path, cache), -WEIGHTS)
     assert len(entries(cache)) == 4
 
 
 def test_a_damaged_one_is_made_again(tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path / "model.onnx")
-    first = made(path, cache)
+    first = compile_file(path, cache)
     for kept in entries(cache):
         whole = kept.read_bytes()
         for damaged in (whole[:-1], whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:], whole[:10], b""):
             kept.write_bytes(damaged)
             caplog.clear()
             with caplog.at_level(logging.WARNING):
-                again = made(path, cache)
+                again = compile_file(path, cache)
             assert again.manifest == first.manifest and kept.read_bytes() == whole
             check(again)
             assert [text.partition(":")[0] for text in caplog.messages] == [
@@ -104,9 +104,9 @@ def test_a_damaged_one_is_made_again(tmp_path: Path, cache: Path, caplog: pytest
 
 def test_weights_of_other_files_are_not_kept(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path / "model.onnx", save_as_external_data=True, location="data", size_threshold=0)
-    check(made(path, cache))
+    check(compile_file(path, cache))
     written(path, -WEIGHTS, save_as_external_data=True, location="data", size_threshold=0)
-    check(made(path, cache), -WEIGHTS)
+    check(compile_file(path, cache), -WEIGHTS)
     assert entries(cache) == []
 
 
@@ -115,15 +115,15 @@ def test_a_file_that_is_written_to_meanwhile_is_not_kept(
     gone: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "model.onnx")
-    load_network = load.load_network
+    load_network = prepare.load_network
 
-    def late(*arguments: Any) -> load.Network:
+    def late(*arguments: Any) -> prepare.Network:
         network = load_network(*arguments)
         path.unlink() if gone else os.utime(path, (1, 1))
         return network
 
-    monkeypatch.setattr(load, "load_network", late)
-    network = made(path, cache)
+    monkeypatch.setattr(prepare, "load_network", late)
+    network = compile_file(path, cache)
     assert [entry.name for entry in entries(cache)] == [network.manifest["weights"]["sha256"]]
 
 
@@ -132,7 +132,7 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch
 
     def key(**changes: Any) -> str | None:
         config = {"model": str(path), "name": "model", "trials": 0, "cache": str(cache), **changes}
-        found = whole_of(job_of(check_config(config, "test")))
+        found = find_bundle_entry(make_job(check_config(config, "test")))
         return None if found is None else found.key
 
     found = [
@@ -147,10 +147,10 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch
         key(search={"algorithms": ["direct"]}),
     ]
     with monkeypatch.context() as context:
-        context.setattr("autotune.compiler.whole.code_digest", lambda: "another version")
+        context.setattr("autotune.compiler.bundle_cache.code_digest", lambda: "another version")
         found.append(key())
     with monkeypatch.context() as context:
-        context.setattr("autotune.compiler.whole.version", lambda name: "another library")
+        context.setattr("autotune.compiler.bundle_cache.version", lambda name: "another library")
         found.append(key())
     assert None not in found and len({*found}) == len(found)
     assert key(output="elsewhere") == key() == found[0]
@@ -163,14 +163,14 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch
 
 def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path / "model.onnx")
-    made(path, cache)
+    compile_file(path, cache)
     (cache / "networks").chmod(0o777)
     with pytest.raises(ConfigError, match="cache: `cache` must be a folder of this user"):
-        made(path, cache)
+        compile_file(path, cache)
 
 
 def test_what_is_too_large_is_known_all_the_same(tmp_path: Path) -> None:
-    cache = NetworkCache(Store(tmp_path, limit=1000))
+    cache = NetworkCache(FolderCache(tmp_path, limit=1000))
     small, large = [np.arange(200, dtype=np.uint8)] * 2, [np.zeros(501, np.uint8)]
     digests = [sha256(b"".join(part.tobytes() for part in parts)).hexdigest() for parts in (small, large)]
     for key, parts in zip(digests, (small, large), strict=True):
@@ -184,7 +184,7 @@ def test_what_is_too_large_is_known_all_the_same(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ processes
-class Counted(crew.Child):
+class Counted(compile_workers.Child):
     """A process that is counted, as are those that have ended."""
 
     started = 0
@@ -201,9 +201,9 @@ class Counted(crew.Child):
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compile_from_records, crew):
+    for module in (compile_from_records, compile_workers):
         monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
-    monkeypatch.setattr(crew, "Child", Counted)
+    monkeypatch.setattr(compile_workers, "Child", Counted)
     monkeypatch.setattr(compile_from_records, "LEAST_BYTES", 1)
     Counted.started = Counted.ended = 0
 
@@ -213,13 +213,13 @@ def test_processes_are_started_for_a_new_model_alone(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "model.onnx")
-    check(made(path, cache))
+    check(compile_file(path, cache))
     assert (Counted.started, Counted.ended) == (2, 2)
     monkeypatch.setattr(NetworkCache, "weights", lambda self, key: None)  # as of one that is too large to be kept
-    check(made(path, cache))
+    check(compile_file(path, cache))
     assert Counted.started == 2
     monkeypatch.setattr(compile_from_records, "LEAST_BYTES", path.stat().st_size + 1)
-    check(made(path, tmp_path / "other"))
+    check(compile_file(path, tmp_path / "other"))
     assert Counted.started == 2
 
 
@@ -227,7 +227,7 @@ def test_processes_are_started_for_a_new_model_alone(
 def test_a_file_that_is_no_model_leaves_no_process_behind(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"none")
     with pytest.raises(ConfigError, match="must be a complete ONNX file"):
-        made(tmp_path / "model.onnx", cache)
+        compile_file(tmp_path / "model.onnx", cache)
     assert Counted.started == Counted.ended == 2
 
 

@@ -14,7 +14,7 @@ Described = Mapping[str, Any]
 """JSON of a workload: distances need no workload objects, as there may be thousands."""
 
 
-def anchor_of(workload: Described) -> Described:
+def anchor_description(workload: Described) -> Described:
     """Returns the anchor of a workload, without fused operations."""
     found: Described = workload["args"]["anchor"] if workload["operator"] == "fused" else workload
     return found
@@ -22,13 +22,13 @@ def anchor_of(workload: Described) -> Described:
 
 def signature(workload: Described) -> tuple[object, ...]:
     """Returns the operator and the types, which must be equal for schedules to be transferred."""
-    anchor = anchor_of(workload)
+    anchor = anchor_description(workload)
     return anchor["operator"], tuple(sorted((k, v) for k, v in anchor["args"].items() if "dtype" in k))
 
 
 def distance(one: Described, other: Described) -> float:
     """Sums |log2| of the ratios of sizes, and 1 for each other difference; 0 for the same layer."""
-    first, second = anchor_of(one)["args"], anchor_of(other)["args"]
+    first, second = anchor_description(one)["args"], anchor_description(other)["args"]
     total = sum(_apart(first.get(name), second.get(name)) for name in sorted({*first, *second}))
     return total + 0.25 * abs(_fused(one) - _fused(other))  # fused operations change little
 

@@ -15,7 +15,7 @@ WRITTEN_BY = ("onnx", "timm", "torch", "torchvision", "transformers")
 NOTED = ("exporter", "export_seconds")
 
 
-class Kept:
+class ExportCache:
     """The export of a model in a folder, by all that it depends on.
 
     Args:

@@ -9,12 +9,12 @@ from autotune.graph.precision import is_lowered, moved_together, stored_together
 
 
 @dataclass(frozen=True)
-class Place:
+class RoundingSite:
     """A set of numbers that are in a narrow type if any of some kernels is.
 
     Attributes:
         name: name of the first value.
-        kernels: names of the kernels, see `kernels_of`.
+        kernels: names of the kernels, see `list_narrow_kernels`.
         values: stored values; empty for an operand.
         operand: a constant, or a value stored in float32, that layers read rounded; "" for stored values.
     """
@@ -25,7 +25,7 @@ class Place:
     operand: str = ""
 
 
-def places_of(graph: Graph) -> list[Place]:
+def list_rounding_sites(graph: Graph) -> list[RoundingSite]:
     """Lists stored values, then operands that are rounded only for layers: weights, and inputs of the network."""
     stored = stored_together(graph)
     same = moved_together(graph)
@@ -35,5 +35,5 @@ def places_of(graph: Graph) -> list[Place]:
         for name in dict.fromkeys(node.inputs) if is_lowered(graph, node) else ():
             if same.get(name) not in values and graph.type(name).dtype == "float32":
                 operands.setdefault(name, []).append(node.name)
-    found = [Place(each.values[0], each.kernels, each.values) for each in stored]
-    return [*found, *(Place(name, tuple(layers), (), name) for name, layers in operands.items())]
+    found = [RoundingSite(each.values[0], each.kernels, each.values) for each in stored]
+    return [*found, *(RoundingSite(name, tuple(layers), (), name) for name, layers in operands.items())]

@@ -38,7 +38,7 @@ def open_schedules(name: str) -> ScheduleDatabase:
     return _merged(_files(name))
 
 
-def digest_of(name: str) -> str:
+def compute_digest(name: str) -> str:
     """Computes twelve hexadecimal digits from the contents of a database's files, without parsing entries.
 
     Raises:

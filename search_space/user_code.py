@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["attribute", "is_own", "place_of"]
+__all__ = ["attribute", "is_own", "absolute_name"]
 
 
 def is_own(name: str) -> bool:
@@ -21,7 +21,7 @@ def is_own(name: str) -> bool:
     return ":" in name
 
 
-def place_of(name: str) -> str:
+def absolute_name(name: str) -> str:
     """Returns the name with the absolute path of its file, so that it does not depend on the working directory."""
     place, _, attribute = name.rpartition(":")
     return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
@@ -63,11 +63,11 @@ def attribute(name: str, option: str, error: type[ValueError] = ValueError) -> A
     return getattr(module, name_in_module)
 
 
-def _module(place: str) -> ModuleType:
+def _module(location: str) -> ModuleType:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        return importlib.import_module(place)
+        return importlib.import_module(location)
     finally:
         sys.path.remove(here)
 

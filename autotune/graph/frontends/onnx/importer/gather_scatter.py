@@ -11,7 +11,7 @@ import numpy as np
 from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.importer.reductions import reduced
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import taken
+from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.ir import Array
 from search_space.dtypes import numpy_dtype
 
@@ -41,7 +41,7 @@ def gather_elements(call: Call) -> str:
         assert places is not None
         along = np.moveaxis(places, axis, 0).reshape(places.shape[axis], -1)
         if plain == [n for a, n in enumerate(shape) if a != axis] and (along == along[:, :1]).all():
-            return taken(call, value, np.where(along[:, 0] < 0, along[:, 0] + shape[axis], along[:, 0]), axis)
+            return take_places(call, value, np.where(along[:, 0] < 0, along[:, 0] + shape[axis], along[:, 0]), axis)
     return _gathered(call, call.add("reshape", [value], shape=(math.prod(shape),)), rows, rows.shape)
 
 
@@ -85,7 +85,7 @@ def unpooled(call: Call) -> str:
     stride, pads = call.ints("strides", default=[1] * rank) or (), call.ints("pads", default=[0] * 2 * rank) or ()
     fields = zip(shape[2:], stride, kernel, pads[:rank], pads[rank:], strict=True)
     inner = (*shape[:2], *((n - 1) * s - b - a + k for n, s, k, b, a in fields))
-    final = tuple(int(n) for n in call.known(2, "output shape")) if call.has(2) else inner
+    final = tuple(int(n) for n in call.require_array(2, "output shape")) if call.has(2) else inner
     indices = call.array(1)
     if indices is None:
         rows = _Rows(shape, None, call.cast(call.value(1), "int32"))
@@ -158,7 +158,7 @@ def _further(call: Call, rows: _Rows, first: Array) -> _Rows:
 
 def _gathered(call: Call, data: str, rows: _Rows, final: tuple[int, ...]) -> str:
     if rows.array is not None:
-        out = taken(call, data, rows.array, 0)
+        out = take_places(call, data, rows.array, 0)
     else:
         out = call.add("gather", [data, rows.value], axis=0)
     return call.reshaped(out, final)
@@ -175,7 +175,7 @@ def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, par
     updates = call.add("reshape", [updates], shape=(total, *wide))
     if rows.array is not None:
         for round_updates in _rounds(call, rows.array.reshape(-1), count, reduction):
-            chosen = taken(call, updates, np.maximum(round_updates, 0), 0)
+            chosen = take_places(call, updates, np.maximum(round_updates, 0), 0)
             if reduction != "none":
                 chosen = call.add(_REDUCTIONS[reduction], [data, chosen])
             mask = (round_updates >= 0).reshape(count, *[1] * len(wide))

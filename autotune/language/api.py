@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from autotune.graph.types import Array
-from autotune.language.model import Model, ModelError
+from autotune.language.model import LanguageModelError, Model
 from autotune.language.parts import PREFILL, STEP
 from autotune.language.sampling import Sampler, greedy
 from search_space.scratch import ScratchFolder
@@ -57,21 +57,21 @@ def compile(
         cache: folder of results of earlier compilations, or `none`; see `autotune.compile`.
 
     Raises:
-        ModelError: a length that the model does not take.
+        LanguageModelError: a length that the model does not take.
         ValueError: an unknown `quantise`, an invalid group, or unknown `activations`.
         ConfigError, BuildError, RuntimeError: see `autotune.compile`.
     """
     if not isinstance(model, Model):
-        raise ModelError(f"`model` must be one that `gpt2` or `llama` gives, but got model={model!r:.80}")
+        raise LanguageModelError(f"`model` must be one that `gpt2` or `llama` gives, but got model={model!r:.80}")
     known = model.sizes.positions
     longest = longest or known or 2048
     if not SHORTEST <= longest <= (known or longest):
         most = "" if known is None else f" and at most {known}, the positions that the model knows"
-        raise ModelError(f"`longest` must be at least {SHORTEST}{most}, but got longest={longest}")
+        raise LanguageModelError(f"`longest` must be at least {SHORTEST}{most}, but got longest={longest}")
     from autotune.config import Quantisation
-    from autotune.language.building import built, options_of
+    from autotune.language.building import built, make_options
 
-    options = options_of(precision, quantise, Quantisation(group=group, symmetric=symmetric, activations=activations))
+    options = make_options(precision, quantise, Quantisation(group=group, symmetric=symmetric, activations=activations))
     scratch = ScratchFolder("language")
     folder = Path(scratch.name)
     weights = built(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
@@ -136,7 +136,7 @@ class LanguageModel:
         self._states = [aligned(p.shape, p.dtype) for p in states]
         self._rows = [state.nbytes // len(state) for state in self._states]
         self._token = aligned((1,), "int64")
-        self._place = aligned((1,), "int64")
+        self._position = aligned((1,), "int64")
         self._tokens = aligned((self.longest,), "int64")
 
     def __repr__(self) -> str:
@@ -168,15 +168,15 @@ class LanguageModel:
             Logits of the next token, (vocabulary,).
 
         Raises:
-            ModelError: other tokens.
+            LanguageModelError: other tokens.
         """
         prompt = self._checked(tokens)
         count = max(len(prompt), self._least)
         self._tokens[: len(prompt)] = prompt
         self._tokens[len(prompt) : count] = 0
-        self._place[0] = len(prompt) - 1
+        self._position[0] = len(prompt) - 1
         logits = aligned((self.vocabulary,), "float32")
-        arrays = [self._tokens, self._place, logits, *self._states]
+        arrays = [self._tokens, self._position, logits, *self._states]
         self.prefill_network.infer_at([int(a.ctypes.data) for a in arrays], [count])
         self.position = len(prompt)
         return logits
@@ -185,18 +185,21 @@ class LanguageModel:
         """Adds a token to the sequence, and returns logits of the next one, (vocabulary,).
 
         Raises:
-            ModelError: no sequence has begun, it is as long as it may be, or the token is not of the vocabulary.
+            LanguageModelError: no sequence has begun, it is as long as it may be, or the token is not of the
+                vocabulary.
         """
         if not self.position:
-            raise ModelError("a step must follow a prompt, but none has been read")
+            raise LanguageModelError("a step must follow a prompt, but none has been read")
         if self.position == self.longest:
-            raise ModelError(f"a sequence must have at most {self.longest} tokens, but another one is added to them")
+            raise LanguageModelError(
+                f"a sequence must have at most {self.longest} tokens, but another one is added to them"
+            )
         self._token[0] = self._checked([token])[0]
-        self._place[0] = self.position
+        self._position[0] = self.position
         logits = aligned((self.vocabulary,), "float32")
         states = [int(state.ctypes.data) for state in self._states]
         rows = [at + self.position * nbytes for at, nbytes in zip(states, self._rows, strict=True)]
-        given = [int(a.ctypes.data) for a in (self._token, self._place)]
+        given = [int(a.ctypes.data) for a in (self._token, self._position)]
         self.step_network.infer_at([*given, *states, int(logits.ctypes.data), *rows], [self.position + 1])
         self.position += 1
         return logits
@@ -217,13 +220,13 @@ class LanguageModel:
             stop: says of a token whether it is the last one; it is among the tokens given.
 
         Raises:
-            ModelError: tokens that are not of the vocabulary, or more than a sequence may have.
+            LanguageModelError: tokens that are not of the vocabulary, or more than a sequence may have.
         """
         if count < 0:
-            raise ModelError(f"`count` must not be negative, but got count={count}")
+            raise LanguageModelError(f"`count` must not be negative, but got count={count}")
         prompt = self._checked(tokens)
         if len(prompt) + count > self.longest:
-            raise ModelError(
+            raise LanguageModelError(
                 f"a sequence must have at most {self.longest} tokens, but {count} are to follow {len(prompt)}"
             )
         return list(self._generated(prompt, count, sampler, stop))
@@ -240,12 +243,12 @@ class LanguageModel:
     def _checked(self, tokens: Sequence[int] | Array) -> Array:
         array = np.asarray(tokens)
         if array.ndim != 1 or not 1 <= len(array) <= self.longest or array.dtype.kind not in "iu":
-            raise ModelError(
+            raise LanguageModelError(
                 f"`tokens` must be 1 to {self.longest} whole numbers, but got {array.dtype} of shape {array.shape}"
             )
         if array.min() < 0 or array.max() >= self.vocabulary:
             worst = array.min() if array.min() < 0 else array.max()
-            raise ModelError(f"`tokens` must be from 0 to {self.vocabulary - 1}, but got {worst}")
+            raise LanguageModelError(f"`tokens` must be from 0 to {self.vocabulary - 1}, but got {worst}")
         return array
 
     # ------------------------------------------------------------------ files

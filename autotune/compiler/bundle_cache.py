@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiler.cache.code import code_digest
+from autotune.compiler.cache.locations import open_networks
 from autotune.compiler.cache.networks import NetworkCache
-from autotune.compiler.cache.place import open_networks
 from autotune.compiler.job import NetworkJob
 from autotune.config import errors_at
 from autotune.graph.types import Array
 from autotune.modes import CHOOSING
-from search_space.machines.registry import rules_of
+from search_space.machines.registry import get_rules
 from targets import registry
 from targets.base import Target
 from targets.executable import Executable
-from targets.manifest import MANIFEST, files_of, parsed
+from targets.manifest import MANIFEST, list_files, parsed
 
 FOLDER = "network"
 """Folder of the executable within a run folder."""
@@ -45,7 +45,7 @@ _INCLUDED = {"target", "trials", "seed", "measure", "network"}
 
 
 @dataclass(frozen=True)
-class Whole:
+class BundleEntry:
     """Cache entry of the executable of a model's file.
 
     Attributes:
@@ -66,13 +66,13 @@ class Whole:
         return self.stamp[0]
 
     @property
-    def known(self) -> bool:
+    def was_compiled(self) -> bool:
         """Tells whether the model was compiled before, even if its executable is not cached."""
         return self.cache.knows(self.key)
 
     def load(self, folder: Path, threads: int | None, target: str) -> Executable | None:
         """Loads the executable, with its files in a folder and its weights in memory; None if it is not cached."""
-        kind, files = registry.executable_of(target), self.cache.files(self.key)
+        kind, files = registry.find_executable_class(target), self.cache.files(self.key)
         if kind is None or files is None:
             return None
         weights = self.cache.weights(json.loads(files[MANIFEST])["weights"]["sha256"])
@@ -98,13 +98,13 @@ class Whole:
             same = False
         if not same:
             return
-        names = [MANIFEST, *(file for file, _ in files_of(executable.manifest))]
+        names = [MANIFEST, *(file for file, _ in list_files(executable.manifest))]
         names.remove(executable.manifest["weights"]["file"])
         files = {name: (executable.folder / name).read_bytes() for name in names}
         self.cache.put_files(self.key, files)
 
 
-def whole_of(job: NetworkJob) -> Whole | None:
+def find_bundle_entry(job: NetworkJob) -> BundleEntry | None:
     """Makes the cache entry of a configuration's model; None if the executable may depend on more than its file and the
     configuration.
 
@@ -117,7 +117,7 @@ def whole_of(job: NetworkJob) -> Whole | None:
     keys, path = config.network, Path(str(config.model)).expanduser()
     with errors_at("cache"):
         cache = open_networks(config.cache)
-    kind = registry.executable_of(target.name)
+    kind = registry.find_executable_class(target.name)
     if cache is None or kind is None or not kind.holds_weights or target.identity is None or _own(target):
         return None
     if job.device is not None or keys.precision in CHOOSING or keys.quantisation.data is not None:
@@ -131,7 +131,7 @@ def whole_of(job: NetworkJob) -> Whole | None:
             key = _key(job, digest)
     except OSError:
         return None  # reading the model will report the error
-    return Whole(path, stamp, key, cache)
+    return BundleEntry(path, stamp, key, cache)
 
 
 def _key(job: NetworkJob, digest: Future[Any]) -> str:
@@ -154,7 +154,7 @@ def _key(job: NetworkJob, digest: Future[Any]) -> str:
 
 def _own(target: Target) -> bool:
     """Tells whether rules, operators or importers from outside take part, whose code is in no digest."""
-    modules = [type(rule).__module__ for rule in rules_of(target.hardware.kind)]
+    modules = [type(rule).__module__ for rule in get_rules(target.hardware.kind)]
     functions = _registered("autotune.graph.frontends.onnx.importer.registry", "HANDLERS")
     for operation in _registered("autotune.graph.ops.base", "OPS"):
         functions += [part for part in vars(operation).values() if isfunction(part)]

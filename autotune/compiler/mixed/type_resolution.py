@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from autotune.graph.mixed import Candidate, Problem, assign, front
-from autotune.graph.mixed.assignment import Choice, Point, point_of
+from autotune.graph.mixed.assignment import Choice, TradeoffPoint, make_point
 
 NARROW = "bfloat16"
 """Type of kernels that are neither in float32 nor on bytes."""
@@ -24,7 +24,7 @@ SHOWN = 10
 """Number of choices of the front that are stored, besides both ends."""
 
 
-def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]) -> tuple[Choice, float]:
+def resolve_types(problem: Problem, allowed: float, measure: Callable[[Choice], float]) -> tuple[Choice, float]:
     """Returns the fastest choice found whose measured noise keeps the bound, and this noise.
 
     The noise of kernels is only nearly additive: each choice is measured as a whole, and the bound of the next search
@@ -36,7 +36,7 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
         measure: function choice → its noise over signal.
     """
     best, saved, least = problem.full, 0.0, 0.0
-    most = point_of(problem, assign(problem, math.inf)).saved
+    most = make_point(problem, assign(problem, math.inf)).saved
     bound, measured = allowed, dict[bytes, float]()
     for _ in range(ROUNDS if allowed > 0 else 0):
         choice = assign(problem, bound)
@@ -46,7 +46,7 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
             measured[choice.tobytes()] = measure(choice)
         noise = measured[choice.tobytes()]
         if noise <= allowed:
-            point = point_of(problem, choice)
+            point = make_point(problem, choice)
             if point.saved > saved:
                 best, saved, least = choice, point.saved, noise
             if noise > CLOSE * allowed or math.isclose(point.saved, most):
@@ -66,18 +66,18 @@ def candidates(problem: Problem, seconds: float) -> tuple[Candidate, ...]:
         problem: problem that was solved.
         seconds: seconds of the network in float32.
     """
-    wholes = [point_of(problem, problem.all_in(kind)) for kind in range(1, problem.may.shape[1])]
+    wholes = [make_point(problem, problem.all_in(kind)) for kind in range(1, problem.may.shape[1])]
     loudest = max(point.noise for point in wholes)
     points = front(problem, loudest)[1:] if loudest > 0 else []
     shown = [points[round(i * (len(points) - 1) / max(SHOWN - 1, 1))] for i in range(min(SHOWN, len(points)))]
 
-    def named(name: str, point: Point) -> Candidate:
+    def named(name: str, point: TradeoffPoint) -> Candidate:
         counts = [int((point.choice == kind).sum()) for kind in (1, 2)]
         return Candidate(name, point.decibels, seconds - point.saved, *counts)
 
     known = {point.choice.tobytes() for point in wholes}
     choices = (
-        named("float32", point_of(problem, problem.full)),
+        named("float32", make_point(problem, problem.full)),
         *(named("mixed", point) for point in dict.fromkeys(shown) if point.choice.tobytes() not in known),
         *(named(name, point) for name, point in zip(TYPES[1:], wholes, strict=False)),
     )

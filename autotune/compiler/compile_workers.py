@@ -14,7 +14,7 @@ from measure.host import allowed_cores
 Answer = tuple[dict[str, Any], bytes]
 
 
-class Crew:
+class CompileWorkers:
     """Processes that answer requests, one per core.
 
     Args:

@@ -17,16 +17,16 @@ from autotune.compiler.checking.benched import keep
 from autotune.compiler.checking.comparison import Check
 from autotune.compiler.checking.timing import Timing, time_network
 from autotune.compiler.compile_from_records import FOLDER
-from autotune.compiler.executable.loading import load, manifest_of
+from autotune.compiler.executable.loading import load, load_manifest
 from autotune.compiler.executable.stepwise import StepwiseExecutable
 from autotune.compiler.job import NetworkJob
-from autotune.compiler.load import Network
 from autotune.compiler.precisions import own_precision
+from autotune.compiler.prepare import Network
 from autotune.compiler.tuned import check_linked, link_network
 from autotune.config import CompileConfig, ConfigError, errors_at
 from autotune.schedule_store import ScheduledWorkload
 from autotune.titles import INT8
-from autotune.tuner.result import TuneResult, known
+from autotune.tuner.result import TuneResult, none_if_nan
 from autotune.tuner.settings import Settings
 from measure.hostlock import alone
 from measure.steadiness import tell_if_busy
@@ -66,8 +66,8 @@ def finish_network(
         from the reference's than the configuration allows; "" if they are not.
     """
     config, settings = job.config, job.settings
-    if network.found is not None:
-        say(f"substitutions: {network.found}")
+    if network.substituted is not None:
+        say(f"substitutions: {network.substituted}")
     if network.mixture is not None:
         say(f"mixed precision: {network.mixture}")
     schedules, notes = link_network(network, results, job, folder, say)
@@ -85,7 +85,7 @@ def finish_network(
         timing = _timed(executable, network, settings, folder / FOLDER, say)
         notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
         notes += [timing.unsteady] if timing.unsteady else []
-    facts = manifest_of(folder / FOLDER)
+    facts = load_manifest(folder / FOLDER)
     memory = {
         "arena_bytes": facts["memory"]["arena_bytes"],
         "weights_bytes": facts["weights"]["nbytes"],
@@ -176,7 +176,7 @@ def compare(
         if name not in peers:
             raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
     network_folder = folder or job.folder / FOLDER
-    more = [(_precision_of(run), run / FOLDER) for run in also]
+    more = [(_read_precision(run), run / FOLDER) for run in also]
     tell_if_busy(say)
     load(network_folder)
     network = job.load()
@@ -191,7 +191,7 @@ def compare(
     return timing
 
 
-def _precision_of(run: Path) -> str:
+def _read_precision(run: Path) -> str:
     """Reads the precision of the network of a run folder from its summary."""
     try:
         network = json.loads((run / "summary.json").read_text())["network"]
@@ -227,10 +227,10 @@ def _document(
     return {
         "name": network.name,
         "seconds": ours,
-        "spread": None if timing is None else known(timing.spread("autotune")),
+        "spread": None if timing is None else none_if_nan(timing.spread("autotune")),
         "reference": reference,
         "reference_seconds": None if reference is None else seconds[reference],
-        "max_error": None if check is None else known(check.max_error),
+        "max_error": None if check is None else none_if_nan(check.max_error),
         "errors": None if check is None else dict(check.errors),
         "layers": None if check is None else dict(check.layers),
         "precision": network.precision,
@@ -238,7 +238,7 @@ def _document(
         "rounding": {} if check is None else {name: _finite(asdict(cost)) for name, cost in check.rounding.items()},
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
         "imported": None if network.imported is None else network.imported.to_json(),
-        "substitutions": None if network.found is None else network.found.to_json(),
+        "substitutions": None if network.substituted is None else network.substituted.to_json(),
         "tasks_seconds": tasks_seconds,
         "bound_seconds": bound,
         "trials": trials,

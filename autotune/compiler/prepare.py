@@ -10,9 +10,9 @@ import onnx
 
 from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.compiler.options import CompileOptions
-from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.pipeline import make_pipeline
 from autotune.compiler.sources import ModelSource, OnnxSource
-from autotune.compiler.tasks import tasks_of
+from autotune.compiler.tasks import list_tasks
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import Mixture
 from autotune.graph.passes.pipeline import GraphPass, Listener
@@ -38,7 +38,7 @@ class Network:
         graph: graph after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: error due to quantisation; None if the network is not quantised.
-        found: result of a search for substitutions; None without a search.
+        substituted: result of a search for substitutions; None without a search.
         device: target of the tasks that an accelerator computes; None without an accelerator.
         precision: type that layers multiply and values between kernels are stored in; for a model that has 16-bit
             floats this type, even if parts of it are in float32.
@@ -52,7 +52,7 @@ class Network:
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
-    found: Substituted | None = None
+    substituted: Substituted | None = None
     device: str | None = None
     precision: str = FULL
     mixture: Mixture | None = None
@@ -86,14 +86,14 @@ def load_network(
         listener: called after each pass.
 
     Raises:
-        ModelError: an operator is not supported, or shapes are not known.
+        UnsupportedModelError: an operator is not supported, or shapes are not known.
         GraphError: a network to quantise has no layers with weights, or none that the device supports.
         ValueError: the model excludes options, or layers or data that `quantisation` names do not exist.
     """
     options = options or CompileOptions()
     source = model if isinstance(model, ModelSource) else OnnxSource.of(model, options.seed)
     choice = None if choose is None else lambda graph: choose(graph, source)
-    pipeline = pipeline_of(options, choice, report, listener=listener)
+    pipeline = make_pipeline(options, choice, report, listener=listener)
     lowered = pipeline.run(source.graph(loops=True))
     facts, device = lowered.facts, None if options.device is None else options.device.name
     narrow, precision = facts["check_types"], options.precision.name
@@ -103,7 +103,7 @@ def load_network(
         name,
         source,
         lowered.graph,
-        tuple(tasks_of(lowered.graph, device, options.target.alignment)),
+        tuple(list_tasks(lowered.graph, device, options.target.alignment)),
         facts.get("quantise"),
         facts.get("substitute"),
         device,
