@@ -8,5 +8,5 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 
 
 def find_browser() -> str | None:
-    """Returns the path of an installed browser, None if there is none."""
+    """Returns the path of an installed browser, or None."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)

@@ -232,7 +232,7 @@ def describe_source(document: Mapping[str, Any]) -> str:
     return f"{said}{_noise(document)} With {versions}.\n\n"
 
 
-def brief_of(document: Mapping[str, Any]) -> str:
+def summarise_state(document: Mapping[str, Any]) -> str:
     """Returns processor, threads, commit, dates and measurement noise of a table of one state, as sentences."""
     state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
     machines = " and ".join(dict.fromkeys(row["made"]["cpu"] for row in document["rows"].values()))

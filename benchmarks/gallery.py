@@ -69,11 +69,11 @@ def map_spaces(data: Dataset) -> Any:
     figure = new_figure(9.0, 5.2)
     panels = figure.subplots(2, 3)
     for panel, task in zip(panels.flat, data.tasks, strict=True):
-        places, rows = [], []
+        positions, rows = [], []
         for of, features in data.features(task):
-            places.append(of)
+            positions.append(of)
             rows.append(program_features(features).T)  # (programs, features)
-        order = np.concatenate(places)
+        order = np.concatenate(positions)
         points = principal_components(np.concatenate(rows))
         throughput, searched = data.throughput(task)[order], data.origin(task)[order] == "search"
         for chosen, marker, label in ((~searched, "o", "drawn at random"), (searched, "^", "from a search")):

@@ -193,7 +193,7 @@ def kinds() -> dict[str, tuple[Sequence[str], Sequence[str], str]]:
     return {"floats": (("ours",), PEERS, "read"), **few}
 
 
-def fastest_of(row: Mapping[str, Any], kind: str) -> tuple[str | None, str | None]:
+def find_fastest(row: Mapping[str, Any], kind: str) -> tuple[str | None, str | None]:
     """Returns the fastest of ours and of the peers with weights of a kind; None where none was timed."""
     ours, peers = (
         min((who for who in each if who in row["seconds"]), key=row["seconds"].__getitem__, default=None)
@@ -202,9 +202,9 @@ def fastest_of(row: Mapping[str, Any], kind: str) -> tuple[str | None, str | Non
     return ours, peers
 
 
-def ratios_of(rows: Iterable[Mapping[str, Any]], kind: str) -> list[tuple[float, float]]:
+def compute_ratios(rows: Iterable[Mapping[str, Any]], kind: str) -> list[tuple[float, float]]:
     """Returns seconds of the fastest peer over ours, with weights of a kind, and the noise of the two; none untimed."""
-    found = [(row, *fastest_of(row, kind)) for row in rows]
+    found = [(row, *find_fastest(row, kind)) for row in rows]
     return [
         (row["seconds"][peer] / row["seconds"][ours], halves_difference(row, ours, peer))
         for row, ours, peer in found
@@ -227,7 +227,7 @@ def _part(rows: Sequence[Mapping[str, Any]], several: bool, kind: str) -> str:
         of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
         of = f"{row['model']}: {of}" if several else of
         tokens = count if what == "prefill" else 1
-        fastest, best = fastest_of(row, kind)
+        fastest, best = find_fastest(row, kind)
         cells: list[str] = []
         for who in (*ours, *peers):
             error = f" ({row['errors'][who]:.1%})" if who in row["errors"] and ours != ("ours",) else ""

@@ -73,7 +73,9 @@ def _claimed(what: str, noun: str) -> Callable[[str, Document], Cases]:
 def _language(name: str, document: Document) -> Cases:
     """Returns every prompt and step with every kind of weights, beside peers with the same kind of weights."""
     rows = document["rows"].values()
-    return Cases([each for kind in language.kinds() for each in language.ratios_of(rows, kind)], "prompts and steps")
+    return Cases(
+        [each for kind in language.kinds() for each in language.compute_ratios(rows, kind)], "prompts and steps"
+    )
 
 
 def _search_time(name: str, document: Document) -> Cases:
@@ -161,14 +163,14 @@ def readme(folder: Path = results.FOLDER) -> str:
         else:
             mean, ends = f"{cases.whole:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
         held_out = f", {len(cases.held_out)} held out: {geometric_mean(cases.held_out):.2f}x" if cases.held_out else ""
-        cells = [f"[{line.title}](docs/{line.page})", line.peers, _machine_of(document), line.trials]
+        cells = [f"[{line.title}](docs/{line.page})", line.peers, _describe_machine(document), line.trials]
         lines.append([*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}"])
-        commits[_commit_of(document)] = None
+        commits[_find_commit(document)] = None
     said = f"Commits {' and '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."
     return f"{table(HEADER, lines, left=4)}\n\n{said}"
 
 
-def _machine_of(document: Document) -> str:
+def _describe_machine(document: Document) -> str:
     """Returns the device, or the processors and threads; figures without threads are counted by a simulator."""
     if "device" in document:
         return str(document["device"])
@@ -179,7 +181,7 @@ def _machine_of(document: Document) -> str:
     return f"{re.sub('znver', 'Zen ', processors)}, {threads} thread{'s' * (threads > 1)}"
 
 
-def _commit_of(document: Document) -> str:
+def _find_commit(document: Document) -> str:
     if "state" in document:
         return str(document.get("at") or document["state"]["commit"])
     return ", ".join(dict.fromkeys(row["made"]["commit"] for row in document["rows"].values()))

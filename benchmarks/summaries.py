@@ -50,7 +50,7 @@ def language_models(document: Document) -> str:
     for kind in language.kinds():
         for what, title in (("prefill", "prompts"), ("step", "one token")):
             rows = [row for row in document["rows"].values() if row["case"][0] == what]
-            if ratios := language.ratios_of(rows, kind):
+            if ratios := language.compute_ratios(rows, kind):
                 lines.append([kind, title, *mean_and_ends(ratios)])
     return table(["weights", "of", "geometric mean", "lowest", "highest", "rows"], lines)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.collected import brief_of, check, describe_source
+from benchmarks.collected import check, describe_source, summarise_state
 from benchmarks.headline import headline
 from benchmarks.readme_table import readme
 from benchmarks.stages import STAGES
@@ -66,7 +66,7 @@ SORTS = {"table": TABLES, "summary": SUMMARIES}
 
 def _brief(kind: str, document: dict[str, object]) -> str:
     """Returns where a summary comes from: machine, commit and command."""
-    said = brief_of(document) if "state" in document else _said(kind, document).strip()
+    said = summarise_state(document) if "state" in document else _said(kind, document).strip()
     device = f"{document['device']}." if "device" in document else ""
     return " ".join(part for part in (device, said, f"`{measuring_command(kind)}`.") if part)
 

@@ -62,13 +62,13 @@ def export(
         from autotune.tuner.export import select_entries
         from measure.database import Database
 
-        found = []
+        entries = []
         for path in records:
             with Database(path / "records.jsonl" if path.is_dir() else path, readonly=True) as kept:
-                found += list(select_entries(kept, note))
+                entries += list(select_entries(kept, note))
         from autotune.tuner.database import ScheduleDatabase
 
-        database = ScheduleDatabase(found)
+        database = ScheduleDatabase(entries)
         if not len(database):
             fail("records must hold a schedule of a search space that worked, but got none")
         database.write(output)

@@ -65,23 +65,23 @@ def tasks(
         settings = make_settings(loaded)
         show = (lambda run: typer.echo(str(run))) if passes else None
         network = None if loaded.model is None else make_job(loaded).load(listener=show)
-        found = tasks_of_any(loaded) if network is None else list(network.tasks)
-        targets = [settings.of(task).target for task in found]
+        tasks = tasks_of_any(loaded) if network is None else list(network.tasks)
+        targets = [settings.of(task).target for task in tasks]
         algorithms = [
             ", ".join(within(algorithms_on(task.workload, target.hardware), named=loaded.network.algorithms))
-            for task, target in zip(found, targets, strict=True)
+            for task, target in zip(tasks, targets, strict=True)
         ]
-        types = [element_types(task.workload) for task in found]
+        types = [element_types(task.workload) for task in tasks]
         columns = [
-            Column("task", [task.name for task in found], left=True),
+            Column("task", [task.name for task in tasks], left=True),
             *([Column("types", types, rank=1, left=True)] if set(types) != {"float32"} else []),
-            Column("times", [str(task.weight) for task in found]),
-            Column("MFLOP", [f"{task.workload.flops * 1e-6:.2f}" for task in found]),
+            Column("times", [str(task.weight) for task in tasks]),
+            Column("MFLOP", [f"{task.workload.flops * 1e-6:.2f}" for task in tasks]),
             Column("target", [target.name for target in targets], rank=1, left=True),
             Column("algorithms", algorithms, rank=2, left=True),
         ]
         console = print_table(columns)
-        console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
+        console.print(f"{len(tasks)} tasks, {sum(task.weight for task in tasks)} kernels", highlight=False)
         if network is not None and network.mixture is not None:
             console.print(str(network.mixture), highlight=False, soft_wrap=True)
         if network is not None and network.imported is not None:

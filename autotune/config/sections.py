@@ -420,16 +420,16 @@ class RunConfig(CompileConfig):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         kinds = ("model", "workload", "collect")
-        if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
-            raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
+        if len(stated := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
+            raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(stated) or 'none'}")
         if self.trials < 1 and self.model is None:
-            raise ValueError(f"`trials` must be at least 1 beside a `{found[0]}`, but got trials={self.trials}")
+            raise ValueError(f"`trials` must be at least 1 beside a `{stated[0]}`, but got trials={self.trials}")
         if self.lock is not None and self.model is None:
-            raise ValueError(f"`lock` must stand beside a `model`, but got a {found[0]}")
+            raise ValueError(f"`lock` must stand beside a `model`, but got a {stated[0]}")
         if self.search.template is not None and self.workload is None:
-            raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
+            raise ValueError(f"`search.template` must stand beside a `workload`, but got a {stated[0]}")
         if self.sizes is not None and (self.workload is None or self.search.template is not None):
-            what = "a `search.template`" if self.workload is not None else f"a {found[0]}"
+            what = "a `search.template`" if self.workload is not None else f"a {stated[0]}"
             raise ValueError(f"`sizes` must stand beside a `workload` without a template, but got {what}")
         return self
 

@@ -221,7 +221,7 @@ class GraphBuilder:
         return node.name
 
     def finish(self, outputs: Iterable[str]) -> Graph:
-        """Returns the graph."""
+        """Makes a graph of all nodes so far; `outputs` are its results, in order."""
         return Graph(
             self.name, self._inputs, self._constants, tuple(self._nodes.values()), tuple(outputs), self._output_names
         )

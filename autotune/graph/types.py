@@ -41,7 +41,7 @@ class TensorType:
 
 
 def array_type(array: Array) -> TensorType:
-    """Returns the type of an array."""
+    """Describes the shape and element type of an array as a value of a graph."""
     return TensorType(tuple(array.shape), _dtype_name(array.dtype))
 
 

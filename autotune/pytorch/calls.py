@@ -58,11 +58,11 @@ def by_arrays(piece: Piece, run: Compiled) -> Call:
     """Makes the call of a piece by a function from NumPy arrays to NumPy arrays."""
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = [
+        outputs = [
             tensor_from_array(array) for array in run([array_from_tensor(tensor.contiguous()) for tensor in inputs])
         ]
-        check_indices(piece.checks, inputs, found)
-        return tuple(map(laid_out, found[: len(piece.examples)], piece.examples))
+        check_indices(piece.checks, inputs, outputs)
+        return tuple(map(laid_out, outputs[: len(piece.examples)], piece.examples))
 
     return call
 

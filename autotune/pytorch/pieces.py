@@ -195,11 +195,11 @@ def _piece(module: GraphModule, call: Node, constants: ConstantValues) -> Piece:
     inner = module.get_submodule(str(call.target))
     assert isinstance(inner, GraphModule)
     placeholders = inner.graph.find_nodes(op="placeholder")
-    given = list(zip(placeholders, call.all_input_nodes, strict=True))
+    pairs = list(zip(placeholders, call.all_input_nodes, strict=True))
     mine = ConstantValues(
-        {inside.name: constants.arrays[outside.name] for inside, outside in given if outside.name in constants.arrays}
+        {inside.name: constants.arrays[outside.name] for inside, outside in pairs if outside.name in constants.arrays}
     )
-    arguments = [(inside, outside) for inside, outside in given if inside.name not in mine.arrays]
+    arguments = [(inside, outside) for inside, outside in pairs if inside.name not in mine.arrays]
     outputs: Any = inner.graph.output_node().args[0]
     checks: list[IndexCheck] = []
     name = str(call.target)

@@ -111,19 +111,19 @@ _Cells = tuple[str, int, Callable[[Figures], str], str]  # title, rank, cell of 
 
 def result_table(tasks: Sequence[Figures], width: int) -> Table:
     """Makes a row for each task, and one for their weighted sum; at most `width` characters wide."""
-    whole = summed(tasks)
+    total = summed(tasks)
     columns: list[_Cells] = [
         ("task", 0, lambda task: task.name, "weighted sum"),
-        ("times", 9, lambda task: str(task.weight), str(whole.weight)),
+        ("times", 9, lambda task: str(task.weight), str(total.weight)),
         ("algorithm", 8, lambda task: task.algorithm or "-", ""),
-        ("trials", 6, lambda task: str(task.trials), str(whole.trials)),
-        ("failed", 7, lambda task: str(task.failed), str(whole.failed)),
-        ("latency", 0, lambda task: latency(task.seconds), latency(whole.seconds)),
+        ("trials", 6, lambda task: str(task.trials), str(total.trials)),
+        ("failed", 7, lambda task: str(task.failed), str(total.failed)),
+        ("latency", 0, lambda task: latency(task.seconds), latency(total.seconds)),
         ("spread", 3, lambda task: share(task.spread), ""),
-        ("GFLOP/s", 1, _rate, _rate(whole)),
-        ("of peak", 2, _peak, _peak(whole)),
-        ("ORT", 4, lambda task: latency(task.reference_seconds), latency(whole.reference_seconds)),
-        ("ratio", 1, _ratio, _ratio(whole)),
+        ("GFLOP/s", 1, _rate, _rate(total)),
+        ("of peak", 2, _peak, _peak(total)),
+        ("ORT", 4, lambda task: latency(task.reference_seconds), latency(total.reference_seconds)),
+        ("ratio", 1, _ratio, _ratio(total)),
     ]
     return _table(columns, tasks, width, foot=len(tasks) > 1)
 
@@ -131,7 +131,7 @@ def result_table(tasks: Sequence[Figures], width: int) -> Table:
 def network_table(tasks: Sequence[Figures], width: int) -> Table:
     """Makes a row for each task, the most expensive first, and one for all; at most `width` characters wide."""
     timed = [task for task in tasks if not math.isnan(task.seconds)]
-    whole, seconds = summed(tasks), sum(task.total for task in timed)
+    total, seconds = summed(tasks), sum(task.total for task in timed)
     ordered = sorted(tasks, key=lambda task: 0.0 if math.isnan(task.total) else task.total, reverse=True)
 
     def part(task: Figures) -> str:
@@ -139,10 +139,10 @@ def network_table(tasks: Sequence[Figures], width: int) -> Table:
 
     columns: list[_Cells] = [
         ("task", 0, lambda task: task.name, "sum"),
-        ("times", 2, lambda task: str(task.weight), str(whole.weight)),
+        ("times", 2, lambda task: str(task.weight), str(total.weight)),
         ("algorithm", 8, lambda task: task.algorithm or "-", ""),
-        ("trials", 6, lambda task: str(task.trials), str(whole.trials)),
-        ("failed", 7, lambda task: str(task.failed), str(whole.failed)),
+        ("trials", 6, lambda task: str(task.trials), str(total.trials)),
+        ("failed", 7, lambda task: str(task.failed), str(total.failed)),
         ("latency", 3, lambda task: latency(task.seconds), ""),
         ("spread", 5, lambda task: share(task.spread), ""),
         ("in all", 0, lambda task: latency(task.total), latency(seconds)),

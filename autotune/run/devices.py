@@ -51,15 +51,15 @@ def facts(again: bool = False, source: Path | None = None) -> Facts:
 def _processor(again: bool, source: Path | None) -> Facts:
     target = registry.get("cpu")
     limits = make_limits(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), is_host=True)
-    given = (limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
-    path = figures.figures_path(*given)
+    machine = (limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
+    path = figures.figures_path(*machine)
     if source is not None:
         figures.save(figures.load(source), path)
     if again:
         with alone():
-            found = figures.probe_again(*given)
+            rates = figures.probe_again(*machine)
     else:
-        found = figures.probed(*given)
+        rates = figures.probed(*machine)
     return {
         "name": cpu_name(),
         "target": target.name,
@@ -70,7 +70,7 @@ def _processor(again: bool, source: Path | None) -> Facts:
         "vector_registers": limits.vector_registers,
         "features": list(limits.features),
         "caches": _caches(),
-        "figures": asdict(found),
+        "figures": asdict(rates),
         "file": str(path) if path.exists() else "",
     }
 

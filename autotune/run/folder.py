@@ -50,17 +50,17 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     """
     if result.best is None:
         return None
-    place = folder / "best" / file_name(result.name)
-    place.mkdir(parents=True, exist_ok=True)
+    task_folder = folder / "best" / file_name(result.name)
+    task_folder.mkdir(parents=True, exist_ok=True)
     head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {latency(result.best_seconds)}\n"
-    (place / "schedule.txt").write_text(f"{head}{result.trace}\n")
-    (place / "program.txt").write_text(f"{result.program}\n")
+    (task_folder / "schedule.txt").write_text(f"{head}{result.trace}\n")
+    (task_folder / "program.txt").write_text(f"{result.program}\n")
     target = registry.get(result.target)
     try:
         if result.module.llvm_ir:
-            (place / "kernel.ll").write_text(result.module.llvm_ir)
-        (place / "kernel.s").write_text(target.assembly(result.module))
-        target.export(result.module, place, "kernel")
+            (task_folder / "kernel.ll").write_text(result.module.llvm_ir)
+        (task_folder / "kernel.s").write_text(target.assembly(result.module))
+        target.export(result.module, task_folder, "kernel")
     except RuntimeError as error:  # BuildError, or a linker that refuses
         return f"{result.name}: the best kernel could not be exported: {error}"
     return None
@@ -70,11 +70,11 @@ def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
     """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
     from autotune.report.roofline import RooflinePoint, draw, make_point
 
-    found: dict[str, tuple[Hardware, list[RooflinePoint]]] = {}
+    points_by_target: dict[str, tuple[Hardware, list[RooflinePoint]]] = {}
     for result in results:
         if (place := make_point(result)) is not None:
-            found.setdefault(result.target, (result.hardware, []))[1].append(place)
-    for number, (hardware, points) in enumerate(found.values()):
+            points_by_target.setdefault(result.target, (result.hardware, []))[1].append(place)
+    for number, (hardware, points) in enumerate(points_by_target.values()):
         name = "roofline.png" if number == 0 else f"roofline{number}.png"
         draw(points, hardware, folder / name)
 

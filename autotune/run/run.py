@@ -149,13 +149,13 @@ def _run(
         if network is not None and network.mixture is not None:
             run_files.write_json(network.mixture.to_json(), folder / run_files.PRECISION)
         results: list[TuneResult] = []
-        found: SizesResult | None = None
+        sizes_result: SizesResult | None = None
         if pool is not None and database is not None and config.sizes is not None:
-            found = tuned_for_sizes(config, settings, pool, database, callbacks, resume)
-            results = list(found.tuned.values())
+            sizes_result = tuned_for_sizes(config, settings, pool, database, callbacks, resume)
+            results = list(sizes_result.tuned.values())
             tasks = [Task(result.name, result.workload) for result in results]
             notes += database.notes
-            say(str(found))
+            say(str(sizes_result))
         elif pool is not None and database is not None:
             if resume:
                 database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
@@ -181,8 +181,8 @@ def _run(
     else:
         references = [None] * len(results)
     document = run_folder.summary(config, results, references)
-    if found is not None:
-        document["sizes"] = found.summary()
+    if sizes_result is not None:
+        document["sizes"] = sizes_result.summary()
     if network is not None and job is not None and not interrupted:
         from autotune.compiler.finalize import finish_network
 

@@ -73,7 +73,7 @@ def parse_variations(texts: Sequence[str], configuration: Mapping[str, Any]) -> 
     Raises:
         ConfigError: no field, one that designs do not have, or no values.
     """
-    found: dict[str, list[Any]] = {}
+    variations: dict[str, list[Any]] = {}
     for text in texts:
         field, equals, values = text.partition("=")
         if not equals or not values:
@@ -82,12 +82,12 @@ def parse_variations(texts: Sequence[str], configuration: Mapping[str, Any]) -> 
             hint = nearest(field, configuration)
             raise ConfigError(f"`--vary` must name one of {', '.join(configuration)}, but got {field!r}{hint}")
         try:
-            found[field] = [_number(value) for value in values.split(",")]
+            variations[field] = [_number(value) for value in values.split(",")]
         except ValueError:
             raise ConfigError(f"`--vary` must give numbers, but got {text!r}") from None
-    if not found:
+    if not variations:
         raise ConfigError("`--vary` must name at least one field, but got none")
-    return found
+    return variations
 
 
 def _number(text: str) -> float:
@@ -200,11 +200,11 @@ def _in_blocks(task: Task, hardware: Hardware) -> Task:
 
 def front(points: Sequence[SweepPoint]) -> list[SweepPoint]:
     """Selects the points that no other beats in both memory and time, the smallest first."""
-    found: list[SweepPoint] = []
+    frontier: list[SweepPoint] = []
     for point in sorted(points, key=lambda p: (p.memory_bytes, p.seconds)):
-        if point.seconds == point.seconds and (not found or point.seconds < found[-1].seconds):
-            found.append(point)
-    return found
+        if point.seconds == point.seconds and (not frontier or point.seconds < frontier[-1].seconds):
+            frontier.append(point)
+    return frontier
 
 
 def draw(points: Sequence[SweepPoint], path: Path) -> None:

@@ -113,12 +113,12 @@ def make_workload(config: WorkloadConfig) -> Workload:
     if missing:
         raise ValueError(f"`{config.operator}` must be given {', '.join(missing)}")
     if operator.name not in LIBRARY:
-        found = workloads.own(operator, **config.arguments)
+        workload = workloads.own(operator, **config.arguments)
     else:
-        found = Workload.from_json({"operator": operator.name, "args": config.arguments})
-        found.check_size()
-    found.tensors(found.algorithms[0])  # states what is wrong with impossible sizes
-    return found
+        workload = Workload.from_json({"operator": operator.name, "args": config.arguments})
+        workload.check_size()
+    workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
+    return workload
 
 
 def make_settings(config: RunConfig) -> Settings:

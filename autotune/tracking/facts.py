@@ -176,12 +176,12 @@ def code_version() -> dict[str, str]:
     if (_ROOT / ".git").exists():
         command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--match="]
         try:
-            found = subprocess.run(
+            answer = subprocess.run(
                 command, capture_output=True, encoding="utf-8", errors="replace", timeout=5, check=True
             )
         except (OSError, subprocess.SubprocessError):
             return version
-        version["commit"] = found.stdout.strip()
+        version["commit"] = answer.stdout.strip()
     return version
 
 

@@ -70,11 +70,11 @@ class MLflowStore(TrackingStore):
             if file is not None:
                 make_whole(file, _migrated)
             self._client = MlflowClient(uri, uri)
-            found = self._client.get_experiment_by_name(experiment)
-            if found is not None and found.lifecycle_stage == "deleted":
-                self._client.restore_experiment(found.experiment_id)
-            self._experiment = found.experiment_id if found is not None else self._created(experiment, file)
-            if found is None or found.tags.get(VIEW_TAG) != view_state(experiment):
+            existing = self._client.get_experiment_by_name(experiment)
+            if existing is not None and existing.lifecycle_stage == "deleted":
+                self._client.restore_experiment(existing.experiment_id)
+            self._experiment = existing.experiment_id if existing is not None else self._created(experiment, file)
+            if existing is None or existing.tags.get(VIEW_TAG) != view_state(experiment):
                 self._client.set_experiment_tag(self._experiment, VIEW_TAG, view_state(experiment))
 
     def open_run(
@@ -121,14 +121,14 @@ class MLflowStore(TrackingStore):
         """Copies the model such that `mlflow.pyfunc.load_model("runs:/ID/cost_model")` loads it."""
         with self._store_errors(), ScratchFolder("model") as place:
             data = write_folder(Path(place) / "data", path, kind)
-            made = Path(place) / "cost_model"
+            model_folder = Path(place) / "cost_model"
             mlflow.pyfunc.save_model(
-                str(made),
+                str(model_folder),
                 loader_module="autotune.tracking.model",
                 data_path=str(data),
                 pip_requirements=[f"autotune-tensor=={__version__}"],
             )
-            self._client.log_artifacts(run, str(made), "cost_model")
+            self._client.log_artifacts(run, str(model_folder), "cost_model")
 
     def register_model(self, run: str, name: str) -> str:
         """Makes the version that `mlflow.pyfunc.load_model("models:/NAME/VERSION")` loads."""

@@ -163,11 +163,11 @@ class Upload:
         """Uploads a file, unless a later run has put another one in its place."""
         path = Path(event["path"])
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
-            found = None
-        same = found is not None and (found.st_size, found.st_mtime_ns) == (event["bytes"], event["changed_ns"])
-        grown = found is not None and event.get("grows") and found.st_size >= event["bytes"]
+            status = None
+        same = status is not None and (status.st_size, status.st_mtime_ns) == (event["bytes"], event["changed_ns"])
+        grown = status is not None and event.get("grows") and status.st_size >= event["bytes"]
         if same or grown:
             store.log_file(run, path, event["to"])
         else:
@@ -257,10 +257,10 @@ def _follow(folder: Path) -> bool:
     uploads: dict[Path, Upload] = {}
     failures, last_tries = 0, 0
     while True:
-        found = spools(folder)
-        alive = any(driver_lives(spool) for spool in found)
+        spool_folders = spools(folder)
+        alive = any(driver_lives(spool) for spool in spool_folders)
         problems = []
-        for spool in found:
+        for spool in spool_folders:
             try:
                 if spool in uploads or pending(spool):
                     uploads.setdefault(spool, Upload(spool, _untimed)).catch_up()
@@ -274,7 +274,7 @@ def _follow(folder: Path) -> bool:
                 return not failures
         pause = min(LIVE * 2**failures, _LONGEST_PAUSE) if alive else 1.0
         until = time.monotonic() + pause
-        while time.monotonic() < until and not (alive and not any(map(driver_lives, found))):
+        while time.monotonic() < until and not (alive and not any(map(driver_lives, spool_folders))):
             time.sleep(_POLL)
 
 

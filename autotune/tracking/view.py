@@ -63,7 +63,7 @@ def view_state(experiment: str) -> str:
         "autoRefreshEnabled": True,
         "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
     }
-    found = {
+    state = {
         "searchFilter": "",
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
@@ -72,7 +72,7 @@ def view_state(experiment: str) -> str:
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
     }
-    return json.dumps({**found, **page})
+    return json.dumps({**state, **page})
 
 
 def links(address: str, run: str | None = None) -> tuple[str, str] | None:
@@ -92,12 +92,12 @@ def links(address: str, run: str | None = None) -> tuple[str, str] | None:
         newest = _ask(address, "runs/search", {**wanted, "experiment_ids": ids}).get("runs", []) if ids else []
         if not newest:
             return None
-        found = newest[0]
+        run_info = newest[0]
     else:
-        found = _ask(address, f"runs/get?run_id={run}")["run"]
-    tags = {tag["key"]: tag["value"] for tag in found["data"].get("tags", [])}
-    name = tags.get("mlflow.parentRunId", found["info"]["run_id"])  # of a task: the run that it belongs to
-    experiment = f"{address}/#/experiments/{found['info']['experiment_id']}/runs"
+        run_info = _ask(address, f"runs/get?run_id={run}")["run"]
+    tags = {tag["key"]: tag["value"] for tag in run_info["data"].get("tags", [])}
+    name = tags.get("mlflow.parentRunId", run_info["info"]["run_id"])  # of a task: the run that it belongs to
+    experiment = f"{address}/#/experiments/{run_info['info']['experiment_id']}/runs"
     return experiment, f"{experiment}/{name}"
 
 

@@ -86,8 +86,8 @@ class CostModel(ABC):
         Unless a model overrides it, it learns them as though they were of one task, as throughput is relative.
 
         Args:
-            features: as in `fit`.
-            throughput: as in `fit`, relative to the best of the candidate's own task.
+            features: features of the candidates, see `fit`.
+            throughput: throughput by candidate, see `fit`, relative to the best of the candidate's own task.
             groups: (candidates,) number of the task of each; only candidates of one task are ever ranked.
         """
         self.fit(features, throughput)

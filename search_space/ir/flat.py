@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, total, var
-from search_space.ir.polynomial import Monomial, Poly, from_poly, monomial_of, poly, poly_mul
+from search_space.ir.polynomial import Monomial, Poly, from_poly, make_monomial, poly, poly_mul
 from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized
 
@@ -45,7 +45,7 @@ def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
             quotient = _atom(simplify.floordiv(x, c)) if simplify else None
             quotient = _quotient(x, c) if quotient is None else quotient
             # Only both together are x again; a remainder alone stays.
-            ((twin, scale),) = poly_mul(poly(c), {monomial_of((quotient, *rest)): 1}).items()
+            ((twin, scale),) = poly_mul(poly(c), {make_monomial((quotient, *rest)): 1}).items()
             if terms.get(twin) == k * scale:
                 del terms[monomial], terms[twin]
                 merged = poly(x)

@@ -17,18 +17,18 @@ Monomial = tuple[Expr, ...]
 Poly = dict[Monomial, int]
 
 
-def _place(atom: Expr) -> tuple[str, int]:
-    """Where an atom stands in a monomial; of two with one text, which no program holds together, the older first."""
+def _sort_key(atom: Expr) -> tuple[str, int]:
+    """Orders atoms by their text; the older of two with one text, which no program has together, comes first."""
     return atom._text or str(atom), atom.serial
 
 
-def monomial_of(atoms: Iterable[Expr]) -> Monomial:
-    """The product of atoms, in the one order that monomials have."""
-    return tuple(sorted(atoms, key=_place))
+def make_monomial(atoms: Iterable[Expr]) -> Monomial:
+    """Multiplies atoms: sorts them in the one order of monomials."""
+    return tuple(sorted(atoms, key=_sort_key))
 
 
 def ordered(p: Poly) -> list[Monomial]:
-    """Monomials of a polynomial, those with most factors first and the constant last, in textual order."""
+    """Lists the monomials in textual order: those with most factors first, the constant last."""
     if len(p) < 2:
         return list(p)
     return sorted(p, key=lambda m: (-len(m), [a._text or str(a) for a in m]))
@@ -64,7 +64,7 @@ def poly_mul(a: Poly, b: Poly) -> Poly:
     out: Poly = {}
     for m, c in a.items():
         for n, d in b.items():
-            key = monomial_of(m + n) if m and n else m or n
+            key = make_monomial(m + n) if m and n else m or n
             out[key] = out.get(key, 0) + c * d
     return {m: c for m, c in out.items() if c}
 

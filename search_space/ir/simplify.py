@@ -14,7 +14,7 @@ from search_space.ir.polynomial import (
     Poly,
     canon,
     from_poly,
-    monomial_of,
+    make_monomial,
     nonpositive,
     poly,
     poly_add,
@@ -278,7 +278,7 @@ class Simplifier:
         """
         bounds = {atom: self.atom_range(atom) for m in terms for atom in m}
         # In one order, as no more than a few choices are looked at.
-        minima = monomial_of(a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1)
+        minima = make_monomial(a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1)
         highs = {a: bound.highs[0] if bound.highs else None for a, bound in bounds.items()}
         for choice in islice(cartesian(*(bounds[a].highs for a in minima)), MAX_CHOICES):
             found = self._upper(terms, bounds, {**highs, **dict(zip(minima, choice, strict=True))})

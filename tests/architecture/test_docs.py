@@ -51,7 +51,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
-def name_of(page: Path) -> str:
+def page_name(page: Path) -> str:
     """Returns its path, which tells pages of one name apart."""
     return page.relative_to(ROOT).as_posix()
 
@@ -92,7 +92,7 @@ def test_every_field_of_a_record_is_documented() -> None:
     assert SCHEMA in text and all(f"`{kind}`" in text for kind in ErrorClass)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)  # code has [..](..), too
     for link in re.findall(r"\]\(([^)]+)\)", text):
@@ -120,7 +120,7 @@ def test_extras_that_are_asked_for_exist() -> None:
     assert {extra: place for extra, place in asked.items() if extra not in known} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_paths_and_commands_exist(page: Path) -> None:
     text = page.read_text()
     shown = re.findall(

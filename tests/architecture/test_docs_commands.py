@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from autotune.cli.app import app
-from tests.architecture.test_docs import PAGES, ROOT, name_of
+from tests.architecture.test_docs import PAGES, ROOT, page_name
 from tests.without_lab import COMMANDS, has_lab
 
 SHOWN = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`|^(?: {4}|\$ )((?:[^\n\\]|\\\n|\\.)+)$", re.MULTILINE)
@@ -46,13 +46,13 @@ def find_problem(words: list[str]) -> str | None:
     return f"no option {', '.join(unknown)}" if unknown else None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_commands_of_a_page_have_what_they_name(page: Path) -> None:
     wrong = [(words, found) for words in commands(page, "autotune") if (found := find_problem(words)) is not None]
     assert wrong == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=page_name)
 def test_modules_of_a_page_have_the_options_that_it_shows(page: Path) -> None:
     wrong = []
     for program in ("python -m", "python3 -m"):

@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
-    """Where a server shows the site."""
+    """Address of a server that shows the site."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -140,7 +140,7 @@ def test_pages_have_the_same_structure_here_and_on_github() -> None:
 
 
 def test_names_that_pages_import_are_in_the_reference(site: Path) -> None:
-    """Of a module that is imported some name is enough."""
+    """A page that imports a module needs some name of it in the reference."""
     documents = [Document(path.read_text()) for path in (site / "reference").glob("*.html")]
     anchors = set().union(*(document.anchors for document in documents))
     described = anchors | {anchor.rpartition(".")[0] for anchor in anchors}

@@ -21,7 +21,7 @@ from search_space import te
 from search_space.ir import expr
 from search_space.ir.expr import Expr, size, var, walk
 from search_space.ir.flat import merge_divisions
-from search_space.ir.polynomial import monomial_of, nonpositive, poly
+from search_space.ir.polynomial import make_monomial, nonpositive, poly
 from search_space.ir.sizes import find_sizes
 from search_space.ir.stmt import LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
@@ -140,7 +140,7 @@ def test_factors_stand_in_textual_order_and_divisions_merge_whichever_is_older(s
     makers: list[Callable[[], Expr]] = [lambda: size("pitch", 2, 32), lambda: var(name) // 8]
     pitch, quotient = (makers[0](), makers[1]()) if sizes_first else reversed([makers[1](), makers[0]()])
     (monomial,) = poly(pitch * quotient)
-    assert monomial == monomial_of([quotient, pitch])
+    assert monomial == make_monomial([quotient, pitch])
     assert [str(atom) for atom in monomial] == sorted(map(str, monomial))
     assert merge_divisions(quotient * 8 * pitch + var(name) % 8 * pitch) is var(name) * pitch
 

@@ -47,7 +47,7 @@ class TaskStats:
 
 def stats(data: Dataset) -> list[TaskStats]:
     """Computes figures of every task, in order."""
-    return [_of(data, task) for task in data.tasks]
+    return [_compute_stats(data, task) for task in data.tasks]
 
 
 def to_json(found: list[TaskStats]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def to_json(found: list[TaskStats]) -> dict[str, Any]:
     return {"tasks": rows, "programs": sum(s.programs for s in found), "valid": sum(s.valid for s in found)}
 
 
-def _of(data: Dataset, task: TaskData) -> TaskStats:
+def _compute_stats(data: Dataset, task: TaskData) -> TaskStats:
     seconds, errors = data.seconds(task), data.errors(task)
     valid = np.isfinite(seconds)
     best, median = (float(np.nanmin(seconds)), float(np.nanmedian(seconds))) if valid.any() else (np.nan, np.nan)

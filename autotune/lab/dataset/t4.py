@@ -56,7 +56,7 @@ def read_t4(path: Path, space: Path | None = None) -> MeasuredSpace:
         last[json.dumps(configuration, sort_keys=True)] = result
     latest = list(last.values())
     try:
-        searched_space = _space_of(path, latest) if space is None else read_t1(space)
+        searched_space = _make_space(path, latest) if space is None else read_t1(space)
         rows = searched_space.choices([result["configuration"] for result in latest])
     except (T1Error, ValueError) as error:
         raise DatasetError(f"{path.name}: {error}") from error
@@ -117,7 +117,7 @@ def _document(path: Path) -> Any:
         raise DatasetError(f"{path.name} must be JSON, but got {error}") from error
 
 
-def _space_of(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpace:
+def _make_space(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpace:
     """Builds a space whose parameters have the values that occur."""
     names = dict.fromkeys(name for result in results for name in result["configuration"])
     parameters = []

@@ -128,33 +128,33 @@ def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
         title: text for screen readers.
         parts: (name, amount) from left to right.
     """
-    whole = sum(amount for _, amount in parts)
-    if not whole > 0:
+    total = sum(amount for _, amount in parts)
+    if not total > 0:
         return ""
-    found = [
+    lines = [
         f'<svg class="bar" viewBox="0 0 {WIDTH} 20" preserveAspectRatio="none" role="img" aria-label="{escape(title)}">'
     ]
     x = 0.0
     for number, (name, amount) in enumerate(parts):
-        width = WIDTH * amount / whole
-        label = f"{name} {amount / whole:.1%}"
-        found.append(
+        width = WIDTH * amount / total
+        label = f"{name} {amount / total:.1%}"
+        lines.append(
             f'<rect class="s{number % SERIES}" x="{x:.1f}" width="{width:.1f}" height="20">'
             f"<title>{escape(label)}</title></rect>"
         )
         x += width
-    return "".join([*found, "</svg>"])
+    return "".join([*lines, "</svg>"])
 
 
 def log_ticks(low: float, high: float) -> list[float]:
     """Chooses round values of a logarithmic axis between `low` and `high`, at least two if the axis has them."""
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(k / 10 for k in range(10, 100))):
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        found = [float(f"{step}e{decade}") for decade in decades for step in steps]
-        found = [value for value in found if low <= value <= high]
-        if len(found) >= 3:
+        ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
+        ticks = [value for value in ticks if low <= value <= high]
+        if len(ticks) >= 3:
             break
-    return found[:: max(1, math.ceil(len(found) / 7))]
+    return ticks[:: max(1, math.ceil(len(ticks) / 7))]
 
 
 def linear_ticks(right: float) -> list[float]:

@@ -80,11 +80,11 @@ class TaskData(Figures):
     @cached_property
     def gains(self) -> list[Step]:
         """The trials that were faster than all before them."""
-        found: list[Step] = []
+        steps: list[Step] = []
         for number, (record, clock) in enumerate(zip(self.records, self.clocks, strict=True), 1):
-            if record.ok and not (found and found[-1].seconds <= record.seconds):
-                found.append(Step(number, clock, record.seconds))
-        return found
+            if record.ok and not (steps and steps[-1].seconds <= record.seconds):
+                steps.append(Step(number, clock, record.seconds))
+        return steps
 
     @cached_property
     def best(self) -> Best | None:
@@ -194,19 +194,19 @@ class RunData:
         A task that no trial has worked of yet counts with the first that will, so that the line begins with the run.
         """
         events = sorted(
-            (clock, place, record.seconds if record.ok else math.inf)
-            for place, task in enumerate(self.tasks)
+            (clock, index, record.seconds if record.ok else math.inf)
+            for index, task in enumerate(self.tasks)
             for record, clock in zip(task.records, task.clocks, strict=True)
         )
         best = [task.gains[0].seconds if task.gains else math.inf for task in self.tasks]
-        found: list[Step] = []
-        for number, (clock, place, seconds) in enumerate(events, 1):
-            if seconds < best[place] or (not found and seconds < math.inf):
-                best[place] = min(best[place], seconds)
+        steps: list[Step] = []
+        for number, (clock, index, seconds) in enumerate(events, 1):
+            if seconds < best[index] or (not steps and seconds < math.inf):
+                best[index] = min(best[index], seconds)
                 whole = sum(task.weight * value for task, value in zip(self.tasks, best, strict=True))
                 if whole < math.inf:
-                    found.append(Step(number, clock, whole))
-        return found
+                    steps.append(Step(number, clock, whole))
+        return steps
 
     @property
     def retimed(self) -> Retimed | None:
@@ -271,13 +271,13 @@ def _of_folder(folder: Path) -> RunData:
     if config.get("records"):
         file = Path(config["records"])
     try:
-        known = [_of_summary(entry) for entry in document["tasks"]]
+        summaries = [_of_summary(entry) for entry in document["tasks"]]
         phases = [Counter(dict(entry.get("phases") or {})) for entry in document["tasks"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever JSON there is
         rule = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
         raise ConfigError(f"{summary}: {rule}") from None
-    run.tasks = known
-    for task in known:
+    run.tasks = summaries
+    for task in summaries:
         place = folder / "best" / file_name(task.name)
         task.schedule, task.program = (_text(place / f"{name}.txt") for name in ("schedule", "program"))
     run.rooflines = [path.read_bytes() for path in sorted(folder.glob("roofline*.png"))]
@@ -286,7 +286,7 @@ def _of_folder(folder: Path) -> RunData:
         run.note = f"The records are missing: {file}."
         run.hosts = [(document["host"], 0)]
         return run
-    mine = {(task.key.workload, task.key.target): task for task in known}
+    mine = {(task.key.workload, task.key.target): task for task in summaries}
     records = [r for r in _records(file) if (r.workload_key, r.target) in mine]
     return _of_records(run, [r for r in records if r.trial.seed == config.get("seed", r.trial.seed)], mine)
 
@@ -321,7 +321,7 @@ def _of_summary(entry: Mapping[str, Any]) -> TaskData:
 def _records(path: Path) -> list[Record]:
     """Reads the records of a file without the parts that a report does not show."""
     hosts: dict[str, Mapping[str, Any]] = {}
-    found: list[Record] = []
+    records: list[Record] = []
     refused: list[str] = []
     journal = Journal(path, is_whole, readonly=True)
     try:
@@ -329,12 +329,12 @@ def _records(path: Path) -> list[Record]:
             host = hosts.setdefault(json.dumps(record.host, sort_keys=True), record.host)
             kept = record.latencies if is_final(record) else (record.seconds,) if record.ok else ()
             trial, outcome = replace(record.trial, trace=()), replace(record.outcome, latencies=kept, host=host)
-            found.append(replace(record, trial=trial, outcome=outcome))
+            records.append(replace(record, trial=trial, outcome=outcome))
     finally:
         journal.close()
     for sentence in summarised(refused):
         log.warning(sentence)
-    return found
+    return records
 
 
 def _of_records(
@@ -350,14 +350,14 @@ def _of_records(
         step = end - (begin if math.isnan(last) else last)
         clock, last = clock + (step if step < PAUSE else 0.0), end
         measured = f"{trial.threads} thread{'s' * (trial.threads > 1)}, {trial.cache}"
-        place = (record.workload_key, record.target, "" if tasks_by_key else measured)
-        if place not in tasks:
-            key, name = TaskKey(*place), _name(record)
-            tasks[place] = (
-                tasks_by_key[place[:2]] if tasks_by_key else TaskData(key=key, name=name, flops=_flops(record))
+        key_fields = (record.workload_key, record.target, "" if tasks_by_key else measured)
+        if key_fields not in tasks:
+            key, name = TaskKey(*key_fields), _name(record)
+            tasks[key_fields] = (
+                tasks_by_key[key_fields[:2]] if tasks_by_key else TaskData(key=key, name=name, flops=_flops(record))
             )
-            tasks[place].key = TaskKey(record.workload_key, record.target, measured)
-        task = tasks[place]
+            tasks[key_fields].key = TaskKey(record.workload_key, record.target, measured)
+        task = tasks[key_fields]
         if is_final(record):
             task.finals.append(record)
         else:

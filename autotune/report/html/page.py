@@ -67,15 +67,15 @@ def page(runs: Sequence[RunData]) -> str:
 @cache
 def environment() -> Environment:
     """Loads the templates of this folder, which escape all text that is no `Markup`."""
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(SERIES=SERIES, NEAR=NEAR, MOST_HOSTS=MOST_HOSTS, OPEN_CARDS=OPEN_CARDS)
-    made.filters.update(
+    environment.globals.update(SERIES=SERIES, NEAR=NEAR, MOST_HOSTS=MOST_HOSTS, OPEN_CARDS=OPEN_CARDS)
+    environment.filters.update(
         anchor=lambda key: f"task-{zlib.crc32('|'.join(key).encode()):08x}",
         slug=lambda name: name.lower().replace(" ", "-"),
         latency=lambda seconds: latency(seconds, "–"),
@@ -88,8 +88,8 @@ def environment() -> Environment:
         picture=lambda data: Markup("data:image/png;base64," + b64encode(data).decode()),
         metrics=metrics_sentence,
     )
-    made.tests["known"] = lambda value: not math.isnan(value)
-    return made
+    environment.tests["known"] = lambda value: not math.isnan(value)
+    return environment
 
 
 def _tell_apart(runs: Sequence[RunData]) -> None:
@@ -107,11 +107,11 @@ def _tell_apart(runs: Sequence[RunData]) -> None:
 
 def _names(runs: Sequence[RunData]) -> dict[TaskKey, str]:
     """Names the tasks of all runs, those of the first run first, in order of their time."""
-    found: dict[TaskKey, str] = {}
+    names: dict[TaskKey, str] = {}
     for run in runs:
         for task in run.ordered:
-            found.setdefault(task.key, task.name)
-    return found
+            names.setdefault(task.key, task.name)
+    return names
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ def _comparison(runs: Sequence[RunData]) -> dict[str, Any]:
 
 def _compared(key: TaskKey, runs: Sequence[RunData]) -> list[Compared]:
     """Compares a task among the runs; returns an empty list if fewer than two have it."""
-    found = [run.task(key) for run in runs]
-    if sum(task is not None for task in found) < 2:
+    tasks = [run.task(key) for run in runs]
+    if sum(task is not None for task in tasks) < 2:
         return []
-    best = min((task.seconds for task in found if task and not math.isnan(task.seconds)), default=math.nan)
-    lowest = min((task.gains[-1].seconds for task in found if task and task.gains), default=math.nan)
-    base = found[0].seconds if found[0] else math.nan
+    best = min((task.seconds for task in tasks if task and not math.isnan(task.seconds)), default=math.nan)
+    lowest = min((task.gains[-1].seconds for task in tasks if task and task.gains), default=math.nan)
+    base = tasks[0].seconds if tasks[0] else math.nan
     entries = []
-    for task in found:
+    for task in tasks:
         seconds = task.seconds if task else math.nan
         near = task.trials_to(lowest * NEAR) if task else None
         entries.append(Compared(seconds, base / seconds, near, seconds == best))
@@ -169,11 +169,11 @@ def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Draws charts of the weighted sum, if a run has several tasks, and of each task."""
     cards: list[dict[str, Any]] = []
     if any(len(run.tasks) > 1 for run in runs):
-        whole = [
+        sums = [
             _Series(run.name, n, run.steps, [], run.sum.trials, run.clock, run.retimed) for n, run in enumerate(runs)
         ]
         name = "Weighted sum of all tasks"
-        cards.append({"key": None, "name": name, "note": "", "charts": _charts(name, whole), "texts": []})
+        cards.append({"key": None, "name": name, "note": "", "charts": _charts(name, sums), "texts": []})
     for key, name in _names(runs).items():
         there = [(number, run.name, run.task(key)) for number, run in enumerate(runs)]
         series = [
@@ -195,12 +195,12 @@ def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
 
 def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Draws latency against accuracy of each run in mixed precision."""
-    found = []
+    sections = []
     for number, run in enumerate(runs):
         if rows := list_rows(run.network, run.benched):
             picture = Markup(tradeoff_chart(f"{run.name}: latency against accuracy", rows))
-            found.append({"number": number, "rows": rows, "chart": picture})
-    return found
+            sections.append({"number": number, "rows": rows, "chart": picture})
+    return sections
 
 
 def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
@@ -243,7 +243,7 @@ def _failures(runs: Sequence[RunData]) -> list[list[object]]:
 
 def _phases(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Lists the time of each run by phase; runs without phases are left out."""
-    found = []
+    lines = []
     for number, run in enumerate(runs):
         amounts, what = list(run.phases.items()), "the driver's time"
         if not amounts:
@@ -252,18 +252,18 @@ def _phases(runs: Sequence[RunData]) -> list[dict[str, Any]]:
         if whole > 0:
             shown = [(name, amount, amount / whole) for name, amount in amounts]
             picture = Markup(bar(f"{run.name}: {what}", amounts))
-            found.append({"number": number, "what": what, "amounts": shown, "bar": picture})
-    return found
+            lines.append({"number": number, "what": what, "amounts": shown, "bar": picture})
+    return lines
 
 
 def _configuration(runs: Sequence[RunData]) -> dict[str, Any] | None:
     """Lists all keys of the configurations, and those that differ; None if no run has a configuration."""
-    known = [run for run in runs if run.config]
-    if not known:
+    configured_runs = [run for run in runs if run.config]
+    if not configured_runs:
         return None
-    rows = _rows([_flat(run.config) for run in known])
+    rows = _rows([_flat(run.config) for run in configured_runs])
     unlike = [row for row in rows if len(set(row[1:])) > 1]
-    return {"names": [run.name for run in known], "rows": rows, "unlike": unlike}
+    return {"names": [run.name for run in configured_runs], "rows": rows, "unlike": unlike}
 
 
 def _hosts(runs: Sequence[RunData]) -> dict[str, Any] | None:

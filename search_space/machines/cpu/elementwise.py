@@ -51,7 +51,7 @@ def interleaved_axes(draft: Draft, stage: Stage, hardware: Hardware) -> int | No
 
 
 def axis_extent(stage: Stage, name: str) -> int:
-    """Returns the extent of an axis."""
+    """Reads the number of iterations of a stage's axis."""
     return next(int(a.extent.value) for a in stage.axes if a.name == name)
 
 

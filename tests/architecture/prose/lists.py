@@ -82,11 +82,11 @@ def shrink(listed: Mapping[str, Counter[str]], current: Mapping[str, Counter[str
         The lists without stale entries, no longer than before.
     """
     new, stale = difference(current, listed)
-    waiting = Counter(_text_of(entry) for entry in stale)
+    waiting = Counter(_entry_text(entry) for entry in stale)
     shorter = _joined(listed) - Counter(stale)
     for entry in new:
-        if waiting[_text_of(entry)] > 0:
-            waiting[_text_of(entry)] -= 1
+        if waiting[_entry_text(entry)] > 0:
+            waiting[_entry_text(entry)] -= 1
             shorter[entry] += 1
     grouped: dict[str, Counter[str]] = defaultdict(Counter)
     for entry, count in shorter.items():
@@ -109,6 +109,6 @@ def _joined(grouped: Mapping[str, Counter[str]]) -> Counter[str]:
     return joined
 
 
-def _text_of(entry: str) -> str:
+def _entry_text(entry: str) -> str:
     """Returns the rule and the digest of an entry."""
     return entry.partition(" ")[2]

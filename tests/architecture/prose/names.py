@@ -53,7 +53,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _of_function(node: Function, scope: str, inner: str, with_locals: bool) -> Iterator[tuple[str, str, str, int]]:
-    if node.name.endswith("_of"):
+    if node.name.endswith("_of") and not node.name.startswith("test_"):
         yield "of-suffix", scope, node.name, node.lineno
     is_value = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
     if is_empty(node.name) or (is_bare_participle(node.name) and not (is_value and _is_flag(node.returns))):

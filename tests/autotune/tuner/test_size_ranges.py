@@ -20,7 +20,7 @@ def matrices(*least: int, most: int = 5) -> st.SearchStrategy[Matrix]:
     return shapes.flatmap(lambda shape: arrays(np.float64, shape, elements=COSTS))
 
 
-def cost_of(costs: Matrix, prices: Matrix, rows: tuple[int, ...] | list[int]) -> float:
+def total_cost(costs: Matrix, prices: Matrix, rows: tuple[int, ...] | list[int]) -> float:
     return float(costs[list(rows)].min(0, initial=np.inf).sum() + prices[list(rows)].sum())
 
 
@@ -29,13 +29,13 @@ def test_no_candidate_more_or_less_or_other_would_cost_less(costs: Matrix, sixte
     prices = np.array(sixteenths[: len(costs)]) / 16
     rows = choose_candidates(costs, prices, limit)
     assert len(rows) == len(set(rows)) <= limit
-    cost, count = cost_of(costs, prices, rows), len(costs)
+    cost, count = total_cost(costs, prices, rows), len(costs)
     every = [each for size in range(1, min(limit, count) + 1) for each in combinations(range(count), size)]
     near = [each for each in every if len({*rows} - {*each}) <= 1 and len({*each} - {*rows}) <= 1]
     if np.isfinite(cost):
-        assert cost <= min(cost_of(costs, prices, each) for each in near)
+        assert cost <= min(total_cost(costs, prices, each) for each in near)
     if limit == 1 or count <= 2:  # all sets are near each other
-        assert cost == min(cost_of(costs, prices, each) for each in every)
+        assert cost == min(total_cost(costs, prices, each) for each in every)
     if limit >= count and np.isfinite(costs).any(0).all():
         assert np.isfinite(cost)
 
@@ -47,8 +47,8 @@ def test_chosen_candidates_are_mostly_the_best_there_are() -> None:
         costs = (-(-sizes // tiles) * tiles / sizes - 1) * rng.uniform(0.9, 1.1, (8, len(sizes)))
         prices = np.full(8, 0.05)
         every = [each for size in (1, 2, 3) for each in combinations(range(8), size)]
-        found = cost_of(costs, prices, choose_candidates(costs, prices, 3))
-        best += found <= min(cost_of(costs, prices, each) for each in every) + 1e-9
+        found = total_cost(costs, prices, choose_candidates(costs, prices, 3))
+        best += found <= min(total_cost(costs, prices, each) for each in every) + 1e-9
     assert best >= 95
 
 

@@ -236,13 +236,13 @@ def _left(call: Call, inside: _Inside, constant: _ConstantSteps, steps: Steps) -
 
 def _run(call: Call, left: _Left, constant: _ConstantSteps, steps: Steps, back: Collection[str]) -> dict[str, str]:
     """Adds the loop, and returns its results by the names of its outputs."""
-    given: dict[str, Result] = {
+    initial: dict[str, Result] = {
         steps.number: np.arange(constant.count, dtype=np.int64),
         **steps.sequences,
         **steps.states,
     }
-    given |= {name: array[:-1] for name, array in constant.states.items()}
-    inputs = [_added(call, given[n]) if n in given else call.context.value(n) for n in left.inputs]
+    initial |= {name: array[:-1] for name, array in constant.states.items()}
+    inputs = [_added(call, initial[n]) if n in initial else call.context.value(n) for n in left.inputs]
     first = len(left.body.carried)
     reads = [name in steps.reads_back for name in left.inputs[first : first + left.body.sequences]]
     writes = [name in back for name in left.outputs]
