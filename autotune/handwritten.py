@@ -39,12 +39,12 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor], simple_mode: bool = Tru
     return cleanup(program) if simple_mode else program
 
 
-def _in_order(program: LoopProgram, wanted: Sequence[str]) -> LoopProgram:
-    """Sorts the parameters and prologues of a program by the order of `wanted`."""
-    first = {p.outputs[0]: min(wanted.index(source.name) for source in p.inputs) for p in program.prologues}
+def _in_order(program: LoopProgram, names: Sequence[str]) -> LoopProgram:
+    """Sorts the parameters and prologues of a program by the order of `names`."""
+    first = {p.outputs[0]: min(names.index(source.name) for source in p.inputs) for p in program.prologues}
 
     def order(buffer: Buffer) -> int:
-        return first[buffer.name] if buffer.name in first else wanted.index(buffer.name)
+        return first[buffer.name] if buffer.name in first else names.index(buffer.name)
 
     return replace(
         program,

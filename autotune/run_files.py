@@ -41,7 +41,7 @@ def make_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claim_folder(folder: Path) -> Iterator[None]:
     """Keeps other runs out of a run folder; the system lets go of it when this process dies.
 
     Raises:

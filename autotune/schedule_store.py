@@ -7,7 +7,7 @@
 | `cache.kernels.ChoiceStore` | choices without trials, in the cache | all that a choice depends on |
 | `MemoryStore` | one schedule of each workload: of a lock file, of a network's selection | workload, target |
 
-Callers combine them by `Ordered`. Caches of machine code are no stores: they hold what is built from a schedule.
+Callers combine them by `OrderedStores`. Caches of machine code are no stores: they hold what is built from a schedule.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class MemoryStore:
         return iter(self._records.values())
 
 
-class Ordered:
+class OrderedStores:
     """Union of stores, the most trusted first.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.tuner.scorer import ModelScorer
-from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.population import Frame, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.units import share
 from benchmarks.collected import add_options, collect
@@ -33,7 +33,7 @@ from targets import registry
 
 NAME = "choices"
 TARGETS = ("cpu", "cpu:haswell")
-DRAWN = 1500
+DRAWS = 1500
 """Candidates of each sketch that the estimate orders."""
 
 FIRST = 6
@@ -91,14 +91,14 @@ class Candidates:
     def __init__(self, space: SearchSpace, count: int, seed: int) -> None:
         rng, frame = np.random.default_rng(seed), Frame(space)
         scorer = ModelScorer(space, RooflineModel(), np.random.default_rng([seed, 1]), noise=0)
-        drawn = LegalSampler(frame, Seen(), rng).spread(np.full(len(space.sketches), DRAWN, np.int64))
+        drawn = LegalSampler(frame, SeenCandidates(), rng).spread(np.full(len(space.sketches), DRAWS, np.int64))
         scores = frame.score(drawn, scorer)
         noisy = np.argsort(-(scores + SPREAD * rng.standard_normal(len(scores))))
         chosen = list(dict.fromkeys([*np.argsort(-scores, kind="stable")[:FIRST], *noisy[:count]]))[:count]
         self.estimates: NDArray[np.float64] = np.exp(-scores[chosen])
         self._space, self._candidates = space, frame.candidates(drawn.take(np.array(chosen)))
 
-    def timed(self, workload: Workload, target: str, rounds: int) -> NDArray[np.float64]:
+    def time_candidates(self, workload: Workload, target: str, rounds: int) -> NDArray[np.float64]:
         """Times all candidates in turns, and returns the least seconds of each: (count,)."""
         built = [registry.get(target).build(self._space.program(found)) for found in self._candidates]
         inputs, took = workload.make_inputs(seed=0), np.full(len(built), np.inf)
@@ -111,11 +111,11 @@ class Candidates:
         return took
 
 
-def measured(name: str, target: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure_row(name: str, target: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measures the row of a layer on a target."""
     workload = ROWS[name]
     candidates = Candidates(generate(workload, registry.get(target).hardware), options.candidates, options.seed)
-    took = candidates.timed(workload, target, options.rounds)
+    took = candidates.time_candidates(workload, target, options.rounds)
     return {
         "name": name,
         "target": target,
@@ -164,12 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {name: getattr(options, name) for name in ("targets", "candidates", "rounds", "seed")}
 
     def measure(row: str) -> dict[str, Any]:
-        return measured(*every[row], options)
+        return measure_row(*every[row], options)
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return f"the choice is at {share(row['best_seconds'] / row['choice_seconds'])} of the best"
 
-    return collect(options, NAME, settings, list(every), measure, shown, choices)
+    return collect(options, NAME, settings, list(every), measure, summarise, choices)
 
 
 if __name__ == "__main__":

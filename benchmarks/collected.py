@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import results
-from benchmarks.provenance import MEASURED, MEASURING, describe_state, is_whole, moment, read_commit
+from benchmarks.provenance import MEASURED_PATHS, MEASURING, describe_state, is_whole, moment, read_commit
 from benchmarks.rows import pick
 from search_space.files import replace_file
 
@@ -30,7 +30,7 @@ LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tv
 Their rows may be of several processors, and name theirs. A ratio compares times of one row, and so of one processor.
 """
 MACHINE = ("cpu", "cores")
-UNFINISHED = "unfinished"
+UNFINISHED_FOLDER = "unfinished"
 """Folder beside the results."""
 
 
@@ -43,7 +43,7 @@ class MixedTable(ValueError):
     """Rows that must not be in one table."""
 
 
-class Collected:
+class RowCollection:
     """Rows of a table that are measured in the current state of code, machine and settings.
 
     Args:
@@ -59,15 +59,15 @@ class Collected:
     def __init__(
         self, name: str, settings: Mapping[str, Any], rows: Sequence[str], folder: Path = results.FOLDER
     ) -> None:
-        self.name, self.wanted, self._folder = name, tuple(rows), folder
+        self.name, self.row_names, self._folder = name, tuple(rows), folder
         self.state = self._shared(describe_state(json.loads(json.dumps(dict(settings)))))
         self._is_committed = is_whole(self.state["commit"])
-        self._file = folder / UNFINISHED / (f"{name}.json" if self._is_committed else f"{name}+.json")
+        self._file = folder / UNFINISHED_FOLDER / (f"{name}.json" if self._is_committed else f"{name}+.json")
         self.rows: dict[str, Any] = {}
         for path in (folder / f"{name}.json", self._file) if self._is_committed else ():
             stored = json.loads(path.read_text()) if path.exists() else {}
             if self._shared(stored.get("state", {})) == self.state:
-                self.rows |= {name: row for name, row in stored["rows"].items() if name in self.wanted}
+                self.rows |= {name: row for name, row in stored["rows"].items() if name in self.row_names}
             elif path == self._file and stored:
                 self._refuse_to_lose(stored)
                 sys.stderr.write(f"{len(stored['rows'])} rows in {path.name} are of another state: measured anew\n")
@@ -93,7 +93,7 @@ class Collected:
     @property
     def missing(self) -> list[str]:
         """Names of rows that are still to be measured, in the table's order."""
-        return [name for name in self.wanted if name not in self.rows]
+        return [name for name in self.row_names if name not in self.rows]
 
     def add(self, name: str, row: Mapping[str, Any]) -> None:
         """Takes in a row, and writes it out at once; the table, once it is whole.
@@ -101,8 +101,8 @@ class Collected:
         Raises:
             MixedTable: a row that the table does not have, or the code changed since the first one was measured.
         """
-        if name not in self.wanted:
-            raise MixedTable(f"`row` must be one of {', '.join(self.wanted)}, but got row={name!r}")
+        if name not in self.row_names:
+            raise MixedTable(f"`row` must be one of {', '.join(self.row_names)}, but got row={name!r}")
         now = describe_state(self.state["settings"])
         if self._shared(now) != self.state:
             raise MixedTable(
@@ -116,37 +116,37 @@ class Collected:
 
     def fill(
         self,
-        chosen: Collection[str],
+        names: Collection[str],
         measure: Callable[[str], Mapping[str, Any]],
-        shown: Callable[[Mapping[str, Any]], str],
+        summarise: Callable[[Mapping[str, Any]], str],
         minutes: float = math.inf,
     ) -> None:
         """Measures rows that are missing, one after the other, and says each on standard error.
 
         Args:
-            chosen: names of those to measure; others stay missing.
+            names: names of those to measure; others stay missing.
             measure: gives the row of a name.
-            shown: a row, briefly.
+            summarise: a row, briefly.
             minutes: after which none is begun.
         """
         end = time.monotonic() + 60 * minutes
-        for name in [name for name in self.missing if name in chosen]:
+        for name in [name for name in self.missing if name in names]:
             if time.monotonic() >= end:
                 return
             start = time.perf_counter()
             row = measure(name)
             self.add(name, row)
-            sys.stderr.write(f"{name}: {shown(row)} ({time.perf_counter() - start:.0f} s)\n")
+            sys.stderr.write(f"{name}: {summarise(row)} ({time.perf_counter() - start:.0f} s)\n")
 
     def publish(self) -> None:
         """Writes the table from its rows; nothing waits any more."""
-        self.rows = {name: self.rows[name] for name in self.wanted}
+        self.rows = {name: self.rows[name] for name in self.row_names}
         self._write(self._folder / f"{self.name}.json")
         self._file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any]:
         """Returns state, rows so far, and `at`: the commit at which the table's command gives these rows."""
-        return {"state": self.state, "at": read_commit(measured=(*MEASURED, *MEASURING)), "rows": self.rows}
+        return {"state": self.state, "at": read_commit(measured_paths=(*MEASURED_PATHS, *MEASURING)), "rows": self.rows}
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,15 +166,15 @@ def collect(
     settings: Mapping[str, Any],
     rows: Sequence[str],
     measure: Callable[[str], Mapping[str, Any]],
-    shown: Callable[[Mapping[str, Any]], str],
+    summarise: Callable[[Mapping[str, Any]], str],
     table: Callable[[Mapping[str, Any]], str],
 ) -> int:
     """Runs the command of a table: measures rows that are chosen and missing, and prints all rows.
 
     Args:
         options: options, with the ones of `add_options`.
-        name, settings, rows: arguments of `Collected`.
-        measure, shown: arguments of `Collected.fill`.
+        name, settings, rows: arguments of `RowCollection`.
+        measure, summarise: arguments of `RowCollection.fill`.
         table: document → its table in Markdown.
 
     Returns:
@@ -182,11 +182,11 @@ def collect(
     """
     try:
         chosen = pick(options.rows, rows)
-        collected = Collected(name, settings, rows, options.results)
+        collected = RowCollection(name, settings, rows, options.results)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    collected.fill(chosen, measure, shown, options.minutes)
+    collected.fill(chosen, measure, summarise, options.minutes)
     sys.stdout.write((table(collected.document()) if collected.rows else "no row is measured yet") + "\n")
     return 0
 
@@ -209,11 +209,13 @@ def check(name: str, document: Mapping[str, Any]) -> None:
                 raise MixedTable(f"`{key}` of rows of {name} must be {state[key]}, but that of {row} is {got}")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):  # whole in the file: what has a name is known by it
-        return str(value["name"]) if "name" in value else ", ".join(f"{key} {_shown(value[key])}" for key in value)
+        return (
+            str(value["name"]) if "name" in value else ", ".join(f"{key} {_format_value(value[key])}" for key in value)
+        )
     return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -221,7 +223,7 @@ def describe_source(document: Mapping[str, Any]) -> str:
     """Formats the line above a table that says where its rows come from."""
     state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
     busiest = max(row["made"]["load"] for row in document["rows"].values())
-    settings = ", ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in state["settings"].items())
+    settings = ", ".join(f"{key.replace('_', ' ')} {_format_value(value)}" for key, value in state["settings"].items())
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     versions = ", ".join(f"{key} {value}" for key, value in state["versions"].items())
     counts = Counter(f"{row['made']['cpu']}, {row['made']['cores']} cores" for row in document["rows"].values())

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import networks_table, operators_table, results, tvm_table
-from benchmarks.collected import UNFINISHED, check
+from benchmarks.collected import UNFINISHED_FOLDER, check
 from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
@@ -98,7 +98,7 @@ CLAIMS: dict[str, Callable[[Document], Iterator[Claim]]] = {
 
 def headline(folder: Path = results.FOLDER) -> str:
     """Formats the table of all results in a folder and in the folders of second processors in it."""
-    others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != UNFINISHED)
+    others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != UNFINISHED_FOLDER)
     lines: list[list[object]] = []
     for name, claims in CLAIMS.items():
         for table_name in (name, *(f"{other}/{name}" for other in others)):

@@ -76,7 +76,7 @@ def peer_scores(files: tuple[Path, Path], strategy: str, seeds: Sequence[int]) -
         every = searches(measured, strategy, seeds, trials)
     played = []
     for asked in every:
-        places = measured.places(measured.space.choices(asked))
+        places = measured.find_indices(measured.space.choices(asked))
         played.append((measured.seconds[places], np.cumsum(measured.cost_seconds[places])))
     return list(map(float, yardstick.score(played)))
 

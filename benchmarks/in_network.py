@@ -38,7 +38,7 @@ from targets.base import Bound
 
 NAME = "in_network"
 MODELS = ("resnet18", "mobilenet_v2", "bert_base")
-ROTATED = 1 << 30
+ROTATION_BYTES = 1 << 30
 """Bytes of copies of a kernel's constants at most."""
 WORTH = 0.97
 """Share of the network's time whose kernels are timed alone, those that take longest first."""
@@ -70,11 +70,11 @@ def bound_alone(workload: Workload, schedules: Schedules, settings: Settings) ->
     kernel = target.load(target.build(make_program(workload, schedule.algorithm, schedule.trace)))
     inputs = workload.make_inputs(seed=0)
     nbytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
-    copies = max(2, rotation_copies(nbytes, target.cache_bytes, ROTATED)) if nbytes else 1
+    copies = max(2, rotation_copies(nbytes, target.cache_bytes, ROTATION_BYTES)) if nbytes else 1
     return Alone(kernel.bind(inputs), kernel.bind(inputs, copies) if nbytes else None)
 
 
-def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure_model(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Measures the row of a model: seconds of its kernels in it and alone, each (rounds,) of sums over the network."""
     document = {
         "model": name,
@@ -107,10 +107,10 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     return {"whole": total, "steps": profiled, "shown": shown, "warm": warm, "cold": cold, "kernels": len(bound)}
 
 
-def _longest(steps: Sequence[str], profiled: np.ndarray[Any, Any]) -> list[str]:
+def _longest(steps: Sequence[str], profile: np.ndarray[Any, Any]) -> list[str]:
     """Selects the kernels that together take `WORTH` of the time."""
     took: Counter[str] = Counter()
-    for key, seconds in zip(steps, np.median(profiled, axis=0).tolist(), strict=True):
+    for key, seconds in zip(steps, np.median(profile, axis=0).tolist(), strict=True):
         took[key] += seconds
     longest, left = [], (1 - WORTH) * sum(took.values())
     for key, seconds in sorted(took.items(), key=lambda item: item[1]):
@@ -165,12 +165,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure(name: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="autotune-in-network-") as place:
-            return {"name": name, **measured(models[name], options, Path(place))}
+            return {"name": name, **measure_model(models[name], options, Path(place))}
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return f"{row['shown'] * 1e3:.2f} ms in the network, {row['warm'] * 1e3:.2f} ms alone"
 
-    return collect(options, NAME, settings, list(models), measure, shown, in_network)
+    return collect(options, NAME, settings, list(models), measure, summarise, in_network)
 
 
 if __name__ == "__main__":

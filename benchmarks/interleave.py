@@ -18,7 +18,7 @@ _LONGEST = 2.0
 """Most seconds to wait for a peer that never rests."""
 
 
-class Timed(Protocol):
+class SelfTimer(Protocol):
     """A peer that times itself when asked."""
 
     def warm(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class Timed(Protocol):
 
 
 def measure_turns(
-    peers: Mapping[str, Timed],
+    peers: Mapping[str, SelfTimer],
     repeat: int = FEWEST_ROUNDS,
     turn_seconds: float = 0.03,
     pause: float = 0.12,

@@ -36,27 +36,27 @@ PREFIXES = {"bayes_opt": (256,)}
 
 Their time grows with its cube, so a smaller number is better if the best is among them.
 """
-FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
+FAILURES = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
 SOURCE = "__global__ void kernel(float *x) { }"
 
 
-def kernel_tuner_cache(measured: MeasuredSpace) -> dict[str, Any]:
+def kernel_tuner_cache(space: MeasuredSpace) -> dict[str, Any]:
     """Converts a measured space to Kernel Tuner's cache of results, in milliseconds."""
-    parameters = {p.name: list(p.values) for p in measured.space.parameters}
+    parameters = {p.name: list(p.values) for p in space.space.parameters}
     cache = {}
-    for row in range(len(measured)):
-        values = dict(measured.values(row))
-        ok = measured.errors[row] == "ok"
-        samples = [float(s) * 1e3 for s in measured.latencies[row]]
-        failure = FAILED.get(measured.errors[row], "InvalidConfig")
+    for row in range(len(space)):
+        values = dict(space.values(row))
+        ok = space.errors[row] == "ok"
+        samples = [float(s) * 1e3 for s in space.latencies[row]]
+        failure = FAILURES.get(space.errors[row], "InvalidConfig")
         entry: dict[str, Any] = {**values, "time": float(np.mean(samples)) if ok else failure, "times": samples}
         entry |= {} if ok else {"__error__": failure}
         entry |= {
-            "compile_time": float(measured.compile_seconds[row]) * 1e3,
+            "compile_time": float(space.compile_seconds[row]) * 1e3,
             "verification_time": 0.0,
             "benchmark_time": float(np.sum(samples)),
             "strategy_time": 0.0,
-            "framework_time": float(measured.other_seconds[row]) * 1e3,
+            "framework_time": float(space.other_seconds[row]) * 1e3,
             "timestamp": "2024-01-01 00:00:00.000000+00:00",
         }
         cache[",".join(str(value) for value in values.values())] = entry
@@ -71,13 +71,13 @@ def kernel_tuner_cache(measured: MeasuredSpace) -> dict[str, Any]:
     }
 
 
-def searches(measured: MeasuredSpace, strategy: str, seeds: Sequence[int], trials: int) -> list[list[dict[str, Any]]]:
+def searches(space: MeasuredSpace, strategy: str, seeds: Sequence[int], trials: int) -> list[list[dict[str, Any]]]:
     """Lists the distinct configurations that each search asks for, in order; seen ones cost a search nothing.
 
     It draws from the process-wide generators of `random` and NumPy, so it needs a process of its own.
 
     Args:
-        measured: the space.
+        space: the space.
         strategy: one of `STRATEGIES`.
         seeds: seeds of the searches.
         trials: most configurations that each may ask for.
@@ -85,20 +85,20 @@ def searches(measured: MeasuredSpace, strategy: str, seeds: Sequence[int], trial
     configurations = []
     with tempfile.TemporaryDirectory(prefix="autotune-kernel-tuner-") as folder:
         file = Path(folder) / "cache.json"
-        file.write_text(json.dumps(kernel_tuner_cache(measured)))
+        file.write_text(json.dumps(kernel_tuner_cache(space)))
         for seed in seeds:
             for most in (*(few for few in PREFIXES.get(strategy, ()) if few < trials), trials):
-                asked = _search(measured, strategy, seed, most, file)
-                if any(measured.seconds[measured.places(measured.space.choices(asked))] <= measured.best):
+                asked = _search(space, strategy, seed, most, file)
+                if any(space.seconds[space.find_indices(space.space.choices(asked))] <= space.best):
                     break
             configurations.append(asked)
     return configurations
 
 
-def _search(measured: MeasuredSpace, strategy: str, seed: int, trials: int, cache: Path) -> list[dict[str, Any]]:
+def _search(space: MeasuredSpace, strategy: str, seed: int, trials: int, cache: Path) -> list[dict[str, Any]]:
     import kernel_tuner
 
-    parameters = {p.name: list(p.values) for p in measured.space.parameters}
+    parameters = {p.name: list(p.values) for p in space.space.parameters}
     random.seed(seed)
     np.random.seed(seed)
     quiet = io.StringIO()
@@ -110,7 +110,7 @@ def _search(measured: MeasuredSpace, strategy: str, seed: int, trials: int, cach
             64,
             [np.zeros(1, np.float32)],
             parameters,
-            restrictions=[r.text for r in measured.space.restrictions],
+            restrictions=[r.text for r in space.space.restrictions],
             strategy=strategy,
             strategy_options={"max_fevals": trials},
             cache=str(cache),

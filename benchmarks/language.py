@@ -20,8 +20,8 @@ import numpy as np
 
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import beside, figures, halves_difference, milliseconds, with_processors
-from benchmarks.interleave import FEWEST_ROUNDS, Timed, measure_turns
-from benchmarks.llama_cpp_peer import installed
+from benchmarks.interleave import FEWEST_ROUNDS, SelfTimer, measure_turns
+from benchmarks.llama_cpp_peer import find_version
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess as Other
 
@@ -72,7 +72,7 @@ class PeerProcess:
 
     def logits(self) -> np.ndarray[Any, Any]:
         """Returns logits of the case, of its last run."""
-        return np.array(self._asked(1, True)["logits"])
+        return np.array(self._ask(1, True)["logits"])
 
     def warm(self, seconds: float) -> None:
         """Runs for so long."""
@@ -82,10 +82,10 @@ class PeerProcess:
 
     def time(self, samples: int) -> list[float]:
         """Times each of `samples` runs in seconds."""
-        found: list[float] = self._asked(samples, False)["seconds"]
+        found: list[float] = self._ask(samples, False)["seconds"]
         return found
 
-    def _asked(self, samples: int, logits: bool) -> dict[str, Any]:
+    def _ask(self, samples: int, logits: bool) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"case": self.case, "samples": samples, "logits": logits}) + "\n")
         self._process.stdin.flush()
@@ -114,7 +114,7 @@ class Model:
         positions = {"positions": LONGEST} if model == "gpt2" else {}
         settings = {"model": model, **self.sizes, **positions, "longest": LONGEST}
         few = [name for bits in FEW_BITS for name in (*FEW_BITS[bits], *FEW_BITS_PEERS[bits])]
-        others = [name for name in few if not name.startswith("llama_cpp") or (model == "llama" and installed())]
+        others = [name for name in few if not name.startswith("llama_cpp") or (model == "llama" and find_version())]
         names = ("ours", *PEERS, *others)
         self._running = {n: self._stack.enter_context(PeerProcess(n, options.threads, settings)) for n in names}
         self._reads = {name: self._stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}
@@ -126,7 +126,7 @@ class Model:
     def row(self, case: tuple[str, int]) -> dict[str, Any]:
         """Measures the row of a case."""
         facts = {**self._facts, "seconds_to_compile": self._running["ours"].seconds}
-        return {**facts, **compared(case, self._running, self._reads, self._repeat)}
+        return {**facts, **compare_runtimes(case, self._running, self._reads, self._repeat)}
 
     def close(self) -> None:
         """Ends the processes."""
@@ -151,10 +151,10 @@ def weights_bytes(
     return 4 * hidden * ((2 * hidden + 2 * narrow + 3 * inner) * layers + vocabulary)
 
 
-def compared(
+def compare_runtimes(
     case: tuple[str, int],
     running: Mapping[str, PeerProcess],
-    reads: Mapping[str, Timed],
+    reads: Mapping[str, SelfTimer],
     repeat: int,
 ) -> dict[str, Any]:
     """Times all runtimes in turns, for a step plain reads too, and computes how far logits differ."""
@@ -163,7 +163,7 @@ def compared(
     logits = {who: process.logits() for who, process in running.items()}
     largest = np.abs(logits["ours"]).max()
     errors = {who: float(np.abs(found - logits["ours"]).max() / largest) for who, found in logits.items()}
-    turns: dict[str, Timed] = {**running, **(reads if case[0] == "step" else {})}
+    turns: dict[str, SelfTimer] = {**running, **(reads if case[0] == "step" else {})}
     return {
         "case": list(case),
         "errors": errors,
@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     cases = {f"{model} {what} {count}": (model, (what, count)) for model in SIZES for what, count in CASES}
-    settings = {"threads": options.threads, "repeat": options.repeat, "llama.cpp": installed() or "not installed"}
+    settings = {"threads": options.threads, "repeat": options.repeat, "llama.cpp": find_version() or "not installed"}
     if changed := {model: of for model in SIZES if (of := model_sizes(model, options)) != SIZES[model]}:
         settings["sizes"] = changed
     running: dict[str, Model] = {}

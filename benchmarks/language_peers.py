@@ -115,7 +115,7 @@ class Torch:
         def heads(x: Any) -> Any:
             return x.view(len(tokens), -1, width).transpose(0, 1)
 
-        def turned(x: Any) -> Any:
+        def turn(x: Any) -> Any:
             if model.positions is not None:
                 return x
             first, second = x.chunk(2, dim=-1)
@@ -132,13 +132,13 @@ class Torch:
                 x = x + self._tensor(model.positions)[past:end]
             for layer, (keys, values) in zip(model.layers, self._caches, strict=True):
                 read = normal(x, layer.first)
-                query = turned(heads(linear(read, layer.query)))
-                keys[:, past:end] = turned(heads(linear(read, layer.key)))
+                query = turn(heads(linear(read, layer.query)))
+                keys[:, past:end] = turn(heads(linear(read, layer.key)))
                 values[:, past:end] = heads(linear(read, layer.value))
                 given = query[None], keys[None, :, :end], values[None, :, :end]
                 how = {"is_causal": not past, "scale": 1.0, "enable_gqa": model.sizes.group > 1}
                 mixed = functional.scaled_dot_product_attention(*given, **how)[0]
-                x = x + linear(mixed.transpose(0, 1).reshape(len(tokens), -1), layer.joined)
+                x = x + linear(mixed.transpose(0, 1).reshape(len(tokens), -1), layer.output)
                 x = x + linear(inner(normal(x, layer.second), layer), layer.down)
             found: Array = (normal(x[-1:], model.last) @ self._tensor(model.logits))[0].numpy()
             return found
@@ -155,7 +155,7 @@ class OnnxRuntime:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        data = exported(model, longest, bits).SerializeToString()
+        data = export_model(model, longest, bits).SerializeToString()
         self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         self._sizes = model.sizes
 
@@ -177,7 +177,7 @@ class OnnxRuntime:
         return {"tokens": tokens, "positions": positions, "mask": mask, **states}
 
 
-def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelProto:
+def export_model(model: Model, longest: int, bits: int | None = None) -> onnx.ModelProto:
     """Builds a decoder in ONNX: tokens (m,), positions (m,), a mask (m, n) and states (kv_heads, past, d).
 
     It has the logits of the last token.
@@ -237,7 +237,7 @@ def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelP
     else:
         turns = [add("Gather", constant(table), "positions") for table in model.turns(longest)]
 
-    def turned(x: str) -> str:
+    def turn(x: str) -> str:
         if turns is None:
             return x
         cosines, sines = turns
@@ -247,7 +247,7 @@ def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelP
         right = add("Add", add("Mul", second, cosines), add("Mul", first, sines))
         return add("Concat", left, right, axis=-1)
 
-    def attended(query: str, keys: str, values: str) -> str:
+    def attend(query: str, keys: str, values: str) -> str:
         """Computes attention, (heads, m, d); queries of a group share keys."""
         if s.group > 1:
             one = constant(np.array([1]))
@@ -270,13 +270,13 @@ def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelP
 
     def block(x: str, number: int, layer: Layer) -> str:
         read = normal(x, layer.first)
-        new = turned(heads(linear(read, layer.key))), heads(linear(read, layer.value))
+        new = turn(heads(linear(read, layer.key))), heads(linear(read, layer.value))
         keys, values = (
             add("Concat", f"{kind}_{number}", rows, name=f"all_{kind}_{number}", axis=1)
             for kind, rows in zip(("keys", "values"), new, strict=True)
         )
-        mixed = attended(turned(heads(linear(read, layer.query))), keys, values)
-        x = add("Add", x, linear(add("Reshape", add("Transpose", mixed, perm=[1, 0, 2]), joined), layer.joined))
+        mixed = attend(turn(heads(linear(read, layer.query))), keys, values)
+        x = add("Add", x, linear(add("Reshape", add("Transpose", mixed, perm=[1, 0, 2]), joined), layer.output))
         return add("Add", x, linear(inner(normal(x, layer.second), layer), layer.down))
 
     for number, layer in enumerate(model.layers):
@@ -286,13 +286,15 @@ def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelP
     add("Identity", last, name="logits")
     ends = [f"{kind}_{number}" for number in range(s.layers) for kind in ("keys", "values")]
 
-    def told(name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    def describe_value(name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, shape)
 
-    inputs = [told(name, ["m"], TensorProto.INT64) for name in ("tokens", "positions")] + [told("mask", ["m", "n"])]
-    inputs += [told(name, [s.kv_heads, "past", s.head_width]) for name in ends]
-    outputs = [told("logits", [1, s.vocabulary])]
-    outputs += [told(f"all_{name}", [s.kv_heads, "n", s.head_width]) for name in ends]
+    inputs = [describe_value(name, ["m"], TensorProto.INT64) for name in ("tokens", "positions")] + [
+        describe_value("mask", ["m", "n"])
+    ]
+    inputs += [describe_value(name, [s.kv_heads, "past", s.head_width]) for name in ends]
+    outputs = [describe_value("logits", [1, s.vocabulary])]
+    outputs += [describe_value(f"all_{name}", [s.kv_heads, "n", s.head_width]) for name in ends]
     graph = helper.make_graph(nodes, model.name, inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)

@@ -70,7 +70,7 @@ class Bert:
         self._model = self._folder / "bert.onnx"
         built = bert_base.build(layers=options.layers, sequence=LONGEST, vocabulary=WORDS, any_sequence=True)
         onnx.save(built, self._model)
-        seconds, folder = self._compiled("all", {"shapes": {"tokens": (1, "n")}, "sizes": {"n": (1, LONGEST)}})
+        seconds, folder = self._compile("all", {"shapes": {"tokens": (1, "n")}, "sizes": {"n": (1, LONGEST)}})
         self._running = {"all": stack.enter_context(NetworkProcess("autotune", options.threads, folder=folder))}
         peers, missing = _peers(stack, options.threads, self._model)
         self._running |= peers
@@ -78,19 +78,19 @@ class Bert:
 
     def row(self, n: int) -> dict[str, Any]:
         """Measures the row of a length."""
-        alone, folder = self._compiled(str(n), {"shapes": {"tokens": (1, n)}})
+        alone, folder = self._compile(str(n), {"shapes": {"tokens": (1, n)}})
         with NetworkProcess("autotune", self._options.threads, folder=folder) as each:
-            found = compared(n, {**self._running, "each": each}, self._options)
+            found = compare_runtimes(n, {**self._running, "each": each}, self._options)
         return {**found, **self._facts, "seconds_to_compile_alone": alone}
 
-    def _compiled(self, name: str, arguments: Mapping[str, Any]) -> tuple[float, str]:
+    def _compile(self, name: str, arguments: Mapping[str, Any]) -> tuple[float, str]:
         start = time.perf_counter()
         output = self._folder / name
         autotune.compile(self._model, output=output, threads=self._options.threads, cache="none", **arguments)
         return time.perf_counter() - start, str(output / "network")
 
 
-def compared(n: int, running: Mapping[str, NetworkProcess], options: argparse.Namespace) -> dict[str, Any]:
+def compare_runtimes(n: int, running: Mapping[str, NetworkProcess], options: argparse.Namespace) -> dict[str, Any]:
     """Times all runtimes at a length in turns, and computes how far outputs differ."""
     tokens = np.random.default_rng([options.seed, n]).integers(0, WORDS, (1, n))
     outputs = {who: next(iter(process.infer({"tokens": tokens}).values())) for who, process in running.items()}

@@ -22,7 +22,7 @@ AT_ONCE = 512
 """Tokens of a prompt that are computed together."""
 
 
-def installed() -> str | None:
+def find_version() -> str | None:
     """Returns the version of llama-cpp-python, which fixes that of llama.cpp; None if a package is missing."""
     try:
         importlib.metadata.version("gguf")
@@ -74,7 +74,7 @@ def write(model: Model, longest: int, bits: int, path: Path) -> None:
         product(f"{at}.attn_q.weight", neighbours(query, sizes.heads))
         product(f"{at}.attn_k.weight", neighbours(layer.key.weight, sizes.kv_heads))
         product(f"{at}.attn_v.weight", layer.value.weight)
-        product(f"{at}.attn_output.weight", layer.joined.weight)
+        product(f"{at}.attn_output.weight", layer.output.weight)
         assert layer.gate is not None, "of Llama's kind"
         product(f"{at}.ffn_gate.weight", layer.gate.weight)
         product(f"{at}.ffn_up.weight", layer.up.weight)

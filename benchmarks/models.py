@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args(arguments)
     names = [name for name in options.models.split(",") if name]
-    settings = {"models": names, "seeds": options.seeds, "pools": Pools.open(options.pools).registered.fingerprint}
+    settings = {"models": names, "seeds": options.seeds, "pools": Pools.open(options.pools).registration.fingerprint}
 
     def say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
@@ -59,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return study_row(test(names, options.pools, options.seeds, progress=say))
         return study_row(study(Pools.open(options.pools), role, names, options.seeds, progress=say))
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {model['normalised1'][0]:.3f}" for name, model in row["models"].items())
 
-    return collect(options, NAME, settings, ROLES, measure, shown, tables.models)
+    return collect(options, NAME, settings, ROLES, measure, summarise, tables.models)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ NARROW_PEERS = {
     "torch-inductor-autocast": "Inductor autocast",
 }
 """Peer that rounds to 16 bits, or may."""
-SAID = (
+LEGEND = (
     "Milliseconds. `ratio`: time of the fastest float32 peer divided by ours.{} ≈: within measurement noise. `built` "
     "includes tuning, if there are trials. `MiB`: resident memory of a process that has run."
 )
@@ -74,7 +74,7 @@ def networks(document: Mapping[str, Any]) -> str:
         cells += [row["tasks"], f"{built['seconds']:.0f}" if built else "", _mib(built and built["bytes"])]
         lines.append([*cells, _mib(resident.get(OURS)), _mib(resident.get("onnxruntime"))])
     parts = [means(document), table(*with_processors(header, lines, rows))]
-    return "\n\n".join([SAID.format(SAID_OF_NARROW if both else ""), *parts, *_missing(rows)])
+    return "\n\n".join([LEGEND.format(SAID_OF_NARROW if both else ""), *parts, *_missing(rows)])
 
 
 def means(document: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
-from benchmarks.tuning import SHIPPED, tuned
+from benchmarks.tuning import SHIPPED_KNOWLEDGE, tune_workload
 from search_space.workloads import Workload
 from targets import registry
 
@@ -39,22 +39,22 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     figures_of_row: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": workload.flops}
     figures_of_row["peak_flops"] = registry.get("cpu").hardware.peak_flops
     figures_of_row["constant_weight"] = any(spec.constant for spec in workload.inputs)
-    result = tuned(workload, options.trials, options.seed, options.threads)
+    result = tune_workload(workload, options.trials, options.seed, options.threads)
     figures_of_row["tuning"] = result.took
-    informed = tuned(workload, options.trials, options.seed, options.threads, SHIPPED)
+    informed = tune_workload(workload, options.trials, options.seed, options.threads, SHIPPED_KNOWLEDGE)
     figures_of_row["tuning_shipped"] = informed.took
-    own = {"ours": result.generated, "shipped": informed.generated} | (
+    own = {"ours": result.generated_options, "shipped": informed.generated_options} | (
         {"library": result.library} if result.library else {}
     )
     modules = {**dict.fromkeys(own, "benchmarks.peers.ours"), **{name: module for name, (module, _) in PEERS.items()}}
     settings = {**own, **{name: extra for name, (_, extra) in PEERS.items()}}
     with ExitStack() as stack:
         processes = {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
-        running, figures_of_row["peers"] = prepared(processes, workload, settings, options.threads)
+        running, figures_of_row["peers"] = prepare_processes(processes, workload, settings, options.threads)
         return {**figures_of_row, **figures(measure_turns(running, options.repeat))}
 
 
-def prepared(
+def prepare_processes(
     processes: Mapping[str, PeerProcess], workload: Workload, settings: Mapping[str, Mapping[str, Any]], threads: int
 ) -> tuple[dict[str, PeerProcess], dict[str, Any]]:
     """Selects the processes that have the operator, ready to take turns, and returns their self-descriptions.

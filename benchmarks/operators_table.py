@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
-from benchmarks.tuning import INFORMED
+from benchmarks.tuning import INFORMED_NOTE
 
 PEERS = {
     "torch": "oneDNN ms",
@@ -67,7 +67,7 @@ def operators(document: Mapping[str, Any]) -> str:
                 "constant" if row["constant_weight"] else "",
             ]
         )
-    note = DIRECT if informed else f"{DIRECT} {INFORMED}"
+    note = DIRECT if informed else f"{DIRECT} {INFORMED_NOTE}"
     return "\n\n".join([table(header, lines), means(document), note])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import readme_table, results, tvm_table
-from benchmarks.collected import UNFINISHED
+from benchmarks.collected import UNFINISHED_FOLDER
 from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, PEERS
 from benchmarks.search.statistics import group_by_kind
@@ -130,11 +130,11 @@ def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[f
 
 
 def _with_values(
-    panel: Any, places: Sequence[int], values: Sequence[float], color: str, label: str, under: bool = False
+    panel: Any, positions: Sequence[int], values: Sequence[float], color: str, label: str, under: bool = False
 ) -> None:
     """Draws a line of points, each with its value over it, or `under` it."""
-    panel.plot(places, values, "o-", color=color, label=label)
-    for place, value in zip(places, values, strict=True):
+    panel.plot(positions, values, "o-", color=color, label=label)
+    for place, value in zip(positions, values, strict=True):
         beside = {"xytext": (0, -14 if under else 6), "textcoords": "offset points", "ha": "center", "fontsize": 8}
         panel.annotate(f"{value:.2f}", (place, value), color=color, **beside)
 
@@ -260,21 +260,21 @@ PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] 
 """File among the pages → function that draws it, and names of its results."""
 
 
-def draw(folder: Path = DOCS, measured: Path = results.FOLDER) -> list[Path]:
+def draw(folder: Path = DOCS, results_folder: Path = results.FOLDER) -> list[Path]:
     """Draws all that was measured; returns the files."""
     files = []
     for name, (picture, wanted) in PICTURES.items():
-        figure = picture(_documents(wanted, measured))
+        figure = picture(_documents(wanted, results_folder))
         if figure is not None:
             figure.savefig(folder / name, dpi=110)
             files.append(folder / name)
     return files
 
 
-def _documents(wanted: Sequence[str], measured: Path) -> Documents:
-    second = [path for path in sorted(measured.glob("*/*.json")) if path.stem in wanted]
-    names = [f"{path.parent.name}/{path.stem}" for path in second if path.parent.name != UNFINISHED]
-    return {name: results.load(name, measured) for name in (*wanted, *names)}
+def _documents(names_wanted: Sequence[str], results_folder: Path) -> Documents:
+    second = [path for path in sorted(results_folder.glob("*/*.json")) if path.stem in names_wanted]
+    names = [f"{path.parent.name}/{path.stem}" for path in second if path.parent.name != UNFINISHED_FOLDER]
+    return {name: results.load(name, results_folder) for name in (*names_wanted, *names)}
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ from autotune.run.workloads import import_network
 from autotune.tuner.task import Task
 from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.exports import EXPORTERS
-from benchmarks.survey.models import LISTED, load_models
+from benchmarks.survey.models import MODELS_FILE, load_models
 from search_space.workloads import Workload
 
 NETWORKS: dict[str, Role] = {
@@ -55,7 +55,7 @@ NETWORKS: dict[str, Role] = {
     "regnet_y_800mf": "train",
 }
 """Roles of the layers of each network. Test networks were in no dataset before."""
-EXPORTED = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224", "efficientnet_b0", "regnet_y_800mf")
+EXPORTED_MODELS = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224", "efficientnet_b0", "regnet_y_800mf")
 """Networks that come from a library; the others are those of the package."""
 LAYERS = 5
 """Layers of each network to learn from."""
@@ -100,20 +100,25 @@ def group_layers(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
     return [layer for place, layer in enumerate(layers) if place not in small]
 
 
-def spread(tasks: Sequence[Task], used: set[str], layers: int) -> list[tuple[Task, int]]:
-    """Selects so many layers of a network, none of which has an anchor in `used`, and adds their anchors to it."""
-    left = [task for task in tasks if anchor_key(task.workload) not in used and estimate_seconds(task.workload) > 2e-5]
+def spread(tasks: Sequence[Task], used_anchors: set[str], layers: int) -> list[tuple[Task, int]]:
+    """Selects so many layers of a network, none of which has an anchor in `used_anchors`, and adds their anchors to
+    it."""
+    left = [
+        task
+        for task in tasks
+        if anchor_key(task.workload) not in used_anchors and estimate_seconds(task.workload) > 2e-5
+    ]
     chosen = [left[len(left) * place // layers] for place in range(layers)] if len(left) > layers else left
     apart = {anchor_key(task.workload): task for task in chosen}
-    used.update(apart)
+    used_anchors.update(apart)
     return [(task, task.weight) for task in apart.values()]
 
 
 def list_tasks(name: str, exports: Path) -> Sequence[Task]:
     """Lists layers of a network by name: of the package, or of a library by way of ONNX."""
     model = name
-    if name in EXPORTED:
-        listed = next(one for one in load_models(LISTED) if one.name == name)
+    if name in EXPORTED_MODELS:
+        listed = next(one for one in load_models(MODELS_FILE) if one.name == name)
         file = ExportCache(exports, listed, 0, EXPORTERS).file
         if not file.exists():
             command = ["-m", "benchmarks.survey", "--exports", str(exports), "--export-only", "--only", name]

@@ -15,7 +15,7 @@ from measure.host import describe_host
 ROOT = Path(__file__).resolve().parents[1]
 EVERYWHERE = ("autotune", "search_space", "costmodel", "measure", "targets", "pyproject.toml")
 """Paths measured by rows of a GPU: a commit that changes none of these leaves earlier results valid."""
-MEASURED = (*EVERYWHERE, ":(exclude)targets/cuda")
+MEASURED_PATHS = (*EVERYWHERE, ":(exclude)targets/cuda")
 """Paths measured by rows of a CPU or a simulator. They import no GPU code except the lookup of its target names."""
 MEASURING = ("benchmarks/*.py",)
 """Paths of the measuring programs. A row's settings say how it was measured; changed files cannot be reproduced."""
@@ -25,7 +25,9 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def read_commit(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring: Sequence[str] = MEASURING) -> str:
+def read_commit(
+    folder: Path = ROOT, measured_paths: Sequence[str] = MEASURED_PATHS, measuring: Sequence[str] = MEASURING
+) -> str:
     """Returns the newest commit that changed measured paths; "" if no repository has them.
 
     A `+` follows it if measured or measuring paths differ from the committed ones.
@@ -35,8 +37,8 @@ def read_commit(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuri
         return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        commit = git("log", "-1", "--format=%h", "--abbrev=12", "--", *measured)
-        return commit + "+" if commit and git("status", "--porcelain", "--", *measured, *measuring) else commit
+        commit = git("log", "-1", "--format=%h", "--abbrev=12", "--", *measured_paths)
+        return commit + "+" if commit and git("status", "--porcelain", "--", *measured_paths, *measuring) else commit
     except (OSError, subprocess.CalledProcessError):
         return ""
 

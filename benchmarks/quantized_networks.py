@@ -31,7 +31,7 @@ from benchmarks.collected import collect
 from benchmarks.figures import figures_in_turns
 from benchmarks.stacks import STACKS, Stack
 from benchmarks.subjects import add_options, outputs, signal_to_noise, subjects
-from benchmarks.survey.one import compiled
+from benchmarks.survey.one import compile_network
 from measure.hostlock import alone
 
 ROWS = (
@@ -104,7 +104,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     config = check_config(document, NAME)
     network = load_network(load_model(str(file)), name, CompileOptions(seed=options.seed, quantise="int8"))
     assert network.accuracy is not None
-    executable_folder = compiled(network, config, make_settings(config), folder)
+    executable_folder = compile_network(network, config, make_settings(config), folder)
     train = random_feeds(network.graph.inputs, options.seed, Quantisation().inputs)
     test = random_feeds(network.graph.inputs, options.seed + 1, TEST_INPUTS)
     row: dict[str, Any] = {"title": name, "threads": options.threads, "trials": options.trials}
@@ -156,10 +156,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = Path(place)
             return compare(name, chosen[name].file(folder, options.seed), folder, options)
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{label} {ratio:.1f} dB" for label, ratio in row["decibels"].items())
 
-    return collect(options, NAME, settings, list(chosen), measure, shown, tables.quantized_networks)
+    return collect(options, NAME, settings, list(chosen), measure, summarise, tables.quantized_networks)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 LABELS = ("before", "now")
 STORE = Path("~/.cache/autotune-bench/quick")
 NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_0", "densenet121", "vit_small_patch16_224", "distilbert_base")
-MEASURED = "networks_0_2"
+NETWORKS_TABLE = "networks_0_2"
 """Result file whose commit stands in for a release where none is tagged."""
 _COMPILE = """
 import sys
@@ -69,25 +69,25 @@ def git(*words: str, folder: Path = ROOT) -> str:
     return done.stdout.strip()
 
 
-def resolve_base(named: str | None, folder: Path = ROOT) -> str:
+def resolve_base(revision: str | None, folder: Path = ROOT) -> str:
     """Returns twelve digits of the commit to compare with.
 
     Args:
-        named: a revision; None: the newest tag, or in a repository without tags the commit of the networks' table.
+        revision: a revision; None: the newest tag, or in a repository without tags the commit of the networks' table.
         folder: repository.
 
     Raises:
         QuickError: there is no such commit.
     """
-    if named is None:
+    if revision is None:
         tags = git("tag", "--sort=-creatordate", folder=folder).splitlines()
         if tags:
-            named = tags[0]
-        elif (measured := results.load(MEASURED)) is not None:
-            named = measured["state"]["commit"]
+            revision = tags[0]
+        elif (measured := results.load(NETWORKS_TABLE)) is not None:
+            revision = measured["state"]["commit"]
         else:
             raise QuickError("a release must be tagged, or a revision named by `--base`, but there is no tag")
-    return git("rev-parse", "--short=12", f"{named}^{{commit}}", folder=folder)
+    return git("rev-parse", "--short=12", f"{revision}^{{commit}}", folder=folder)
 
 
 def extract_tree(commit: str, store: Path, repository: Path = ROOT) -> Path:
@@ -105,7 +105,7 @@ def extract_tree(commit: str, store: Path, repository: Path = ROOT) -> Path:
     return folder
 
 
-def compiled(tree: Path, file: Path, folder: Path, threads: int) -> Path:
+def compile_network(tree: Path, file: Path, folder: Path, threads: int) -> Path:
     """Compiles a network by the code of a tree, unless it is there; returns the executable's folder.
 
     Raises:
@@ -142,7 +142,7 @@ def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], 
     with ExitStack() as stack:
         processes = []
         for label, tree in trees.items():
-            folder = compiled(tree, file, folders[label], threads)
+            folder = compile_network(tree, file, folders[label], threads)
             kind = type("TreeProcess", (NetworkProcess,), {"tree": tree})
             process = stack.enter_context(kind("autotune", threads, folder=str(folder)))
             process.infer(feeds)
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         machine = re.sub(r"\W+", "_", describe_host()["cpu"])
         with tempfile.TemporaryDirectory(prefix="autotune-quick-") as work:
             for name in options.networks.split(","):
-                file = Path(name) if name.endswith(".onnx") else exported(store / "exports", name)
+                file = Path(name) if name.endswith(".onnx") else export_model(store / "exports", name)
                 kept = f"{file.stem}_{options.threads}_{machine}"
                 folders = dict(zip(LABELS, (store / commit / kept, Path(work) / kept), strict=True))
                 rows[file.stem] = compare(file, trees, folders, options.threads, options.turns)
@@ -217,7 +217,7 @@ def time_ratio(row: Row) -> float:
     return float(now / before)
 
 
-def exported(folder: Path, name: str) -> Path:
+def export_model(folder: Path, name: str) -> Path:
     """Returns the ONNX file of a model of the survey, exported if it is missing.
 
     Raises:

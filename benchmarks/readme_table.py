@@ -27,13 +27,13 @@ class Cases:
         ratios: seconds of the fastest peer over ours and the noise of the two, one for each case.
         noun: noun for cases.
         held_out: ratios of the cases that nothing was trained on.
-        whole: the speed-up, if it is not the geometric mean of the ratios.
+        overall: the speed-up, if it is not the geometric mean of the ratios.
     """
 
     ratios: Sequence[tuple[float, float]]
     noun: str
     held_out: Sequence[float] = ()
-    whole: float | None = None
+    overall: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Line:
     cases: Callable[[str, Document], Cases]
 
 
-def _claimed(what: str, noun: str) -> Callable[[str, Document], Cases]:
+def _make_claim_cases(what: str, noun: str) -> Callable[[str, Document], Cases]:
     """Returns the cases of a claim of `benchmarks.headline`."""
 
     def cases(name: str, document: Document) -> Cases:
@@ -82,7 +82,7 @@ def _search_time(name: str, document: Document) -> Cases:
     """Returns seconds of TVM's searches over ours; the speed-up is that of all searches together."""
     seconds = [tvm_table.search_seconds(row) for row in document["rows"].values() if "tuning" in row]
     ours, theirs = (sum(each) for each in zip(*seconds, strict=True)) if seconds else (1.0, 1.0)
-    return Cases([(other / own, 0.0) for own, other in seconds], "operators", whole=theirs / ours)
+    return Cases([(other / own, 0.0) for own, other in seconds], "operators", overall=theirs / ours)
 
 
 def _gpu(name: str, document: Document) -> Cases:
@@ -97,14 +97,21 @@ def _vta(name: str, document: Document) -> Cases:
 FLOATS = "ONNX Runtime, OpenVINO, PyTorch, Inductor"
 NETWORKS, INT8, TVM = (f"benchmarks/{page}.md" for page in ("networks", "int8", "tvm"))
 LINES = (
-    Line("Networks, float32", "networks_0_2", NETWORKS, FLOATS, "none", _claimed("networks, float32", "networks")),
+    Line(
+        "Networks, float32",
+        "networks_0_2",
+        NETWORKS,
+        FLOATS,
+        "none",
+        _make_claim_cases("networks, float32", "networks"),
+    ),
     Line(
         "Networks, bfloat16",
         "networks_0_2",
         NETWORKS,
         f"{FLOATS}, in float32 and bfloat16",
         "none",
-        _claimed("networks, bfloat16", "networks"),
+        _make_claim_cases("networks, bfloat16", "networks"),
     ),
     Line(
         "Networks, int8",
@@ -112,7 +119,7 @@ LINES = (
         INT8,
         "ONNX Runtime, OpenVINO",
         "none",
-        _claimed("networks, int8", "networks"),
+        _make_claim_cases("networks, int8", "networks"),
     ),
     Line(
         "`torch.compile`",
@@ -120,7 +127,7 @@ LINES = (
         "benchmarks/pytorch.md",
         "Inductor, eager PyTorch",
         "none",
-        _claimed("models by `torch.compile`", "models"),
+        _make_claim_cases("models by `torch.compile`", "models"),
     ),
     Line(
         "Language models",
@@ -150,7 +157,7 @@ def lines_from(documents: Mapping[str, Document]) -> list[tuple[Line, Document, 
 
 def speed_up(cases: Cases) -> float:
     """Returns the speed-up over all cases."""
-    return geometric_mean([ratio for ratio, _ in cases.ratios]) if cases.whole is None else cases.whole
+    return geometric_mean([ratio for ratio, _ in cases.ratios]) if cases.overall is None else cases.overall
 
 
 def readme(folder: Path = results.FOLDER) -> str:
@@ -158,10 +165,10 @@ def readme(folder: Path = results.FOLDER) -> str:
     lines, commits = [], {}
     loaded = {line.table: results.load(line.table, folder) for line in LINES}
     for line, document, cases in lines_from({name: each for name, each in loaded.items() if each is not None}):
-        if cases.whole is None:
+        if cases.overall is None:
             mean, ends = f"{speed_up(cases):.2f}x", [ratio_text(*end(cases.ratios)) for end in (min, max)]
         else:
-            mean, ends = f"{cases.whole:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
+            mean, ends = f"{cases.overall:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
         held_out = f", {len(cases.held_out)} held out: {geometric_mean(cases.held_out):.2f}x" if cases.held_out else ""
         cells = [f"[{line.title}](docs/{line.page})", line.peers, _describe_machine(document), line.trials]
         lines.append([*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}"])

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import MEASURED, is_whole, moment, read_commit
+from benchmarks.provenance import MEASURED_PATHS, is_whole, moment, read_commit
 from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
 
 
-def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured: Sequence[str] = MEASURED) -> Path:
+def save(
+    name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured_paths: Sequence[str] = MEASURED_PATHS
+) -> Path:
     """Writes `folder/name.json`, each row with its provenance; other rows of the same host are kept.
 
     Tables that one machine measures without a break use `benchmarks.collected`.
@@ -25,11 +27,16 @@ def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured
         name: name of the file.
         document: document with `rows`.
         folder: folder of result files.
-        measured: paths that the rows measure; the newest commit of these is theirs.
+        measured_paths: paths that the rows measure; the newest commit of these is theirs.
     """
     host = describe_host()
     path = folder / f"{name}.json"
-    made = {"commit": read_commit(measured=measured), "cpu": host["cpu"], "cores": host["cores"], **moment()}
+    made = {
+        "commit": read_commit(measured_paths=measured_paths),
+        "cpu": host["cpu"],
+        "cores": host["cores"],
+        **moment(),
+    }
     rows = {key: {"made": made, **row} for key, row in document["rows"].items()}
     if path.exists():
         before = json.loads(path.read_text())

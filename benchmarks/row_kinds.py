@@ -22,10 +22,10 @@ def log_softmax(rows: int, length: int) -> Workload:
     logarithm = te.compute((rows,), lambda i: te.log(total[i]), name="logarithm")
 
     # Not x less the sum of both: where rows are large, that leaves no digit of the logarithm.
-    def shifted(i: Expr, j: Expr) -> Expr:
+    def shift(i: Expr, j: Expr) -> Expr:
         return (x[i, j] - largest[i]) - logarithm[i]
 
-    return workloads.from_tensors([x, te.compute((rows, length), shifted, name="log_softmax")])
+    return workloads.from_tensors([x, te.compute((rows, length), shift, name="log_softmax")])
 
 
 def rms_norm(rows: int, length: int) -> Workload:

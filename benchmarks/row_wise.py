@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures
 from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
-from benchmarks.operators import prepared
+from benchmarks.operators import prepare_processes
 from benchmarks.peers.base import PeerProcess
 from benchmarks.row_kinds import KINDS
 from benchmarks.row_wise_table import PEERS, row_wise
@@ -46,7 +46,7 @@ def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options:
     from autotune.tuner.task import Task
     from autotune.tuner.tuner import settings_for
     from autotune.tuner.untimed import select_by_roofline
-    from benchmarks.tuning import tuned
+    from benchmarks.tuning import tune_workload
     from targets import registry
 
     rows = max(1, ELEMENTS // length)
@@ -57,9 +57,11 @@ def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options:
         "untimed": {"algorithm": first.algorithm, "trace": first.trace.to_json(), "target": "cpu"}
     }
     if options.trials:
-        settings_of_peers["tuned"] = tuned(workload, options.trials, options.seed, options.threads).generated
+        settings_of_peers["tuned"] = tune_workload(
+            workload, options.trials, options.seed, options.threads
+        ).generated_options
     settings_of_peers |= {runtime: {"runtime": runtime, "kind": kind} for runtime in PEERS}
-    able, said = prepared(running, workload, settings_of_peers, options.threads)
+    able, said = prepare_processes(running, workload, settings_of_peers, options.threads)
     took = measure_turns(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
     return {"kind": kind, "rows": rows, "length": length, "peers": said, **figures(took)}
 
@@ -92,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = {f"{kind} {length}": (kind, length) for kind in KINDS for length in options.lengths}
     settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{who} {seconds * 1e6:.1f} µs" for who, seconds in row["seconds"].items())
 
     with ExitStack() as stack:
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 running.update(processes(stack, options.trials))
             return compare(*every[name], running, options)
 
-        return collect(options, NAME, settings, list(every), measure, shown, row_wise)
+        return collect(options, NAME, settings, list(every), measure, summarise, row_wise)
 
 
 if __name__ == "__main__":

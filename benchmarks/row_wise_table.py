@@ -11,7 +11,7 @@ from benchmarks.markdown import table
 from benchmarks.row_kinds import KINDS
 
 PEERS = ("torch", "onnxruntime", "openvino")
-SAID = (
+LEGEND = (
     "The cost of an empty call is subtracted for all peers. A time in parentheses has an interquartile range above its "
     "median, and counts in no ratio."
 )
@@ -22,7 +22,7 @@ def row_wise(document: Mapping[str, Any]) -> str:
     lines: list[list[object]] = []
     for row in _in_order(document):
         took = row["seconds"]
-        known, best = _known(row)
+        known, best = _select_known(row)
         shown = [_us(took[who], who in known) if who in took else "" for who in ("untimed", "tuned", *PEERS)]
         for who in ("untimed", "tuned"):
             ratio = known[best] / known[who] if best is not None and who in known else None
@@ -30,14 +30,14 @@ def row_wise(document: Mapping[str, Any]) -> str:
         lines.append([row["kind"], f"{row['rows']}x{row['length']}", *shown])
     head = ["kind", "rows", "without trials µs", "with trials µs", "PyTorch µs", "ONNX Runtime µs", "OpenVINO µs"]
     body = table([*head, "without trials to best", "with trials to best"], lines)
-    return f"{body}\n\n{means(document)}\n\n{SAID}"
+    return f"{body}\n\n{means(document)}\n\n{LEGEND}"
 
 
 def means(document: Mapping[str, Any]) -> str:
     """Returns the least and the geometric mean of the ratios of each kind."""
     ratios: dict[str, dict[str, list[float]]] = {}
     for row in _in_order(document):
-        known, best = _known(row)
+        known, best = _select_known(row)
         for who in ("untimed", "tuned"):
             if best is not None and who in known:
                 ratios.setdefault(row["kind"], {}).setdefault(who, []).append(known[best] / known[who])
@@ -54,7 +54,7 @@ def _in_order(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(document["rows"].values(), key=lambda row: (order[row["kind"]], row["length"]))
 
 
-def _known(row: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
+def _select_known(row: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
     """Returns the seconds that are known, and the fastest peer among them."""
     known = {who: seconds for who, seconds in row["seconds"].items() if is_known(row, who)}
     return known, min((peer for peer in PEERS if peer in known), key=known.__getitem__, default=None)

@@ -130,15 +130,15 @@ def select(names: str | None) -> Sequence[Row]:
     return [known[name] for name in pick(names, known)]
 
 
-def pick(names: str | None, allowed: Iterable[str]) -> list[str]:
+def pick(names: str | None, choices: Iterable[str]) -> list[str]:
     """Parses names of a comma-separated list; None selects all.
 
     Raises:
         ValueError: a name that is not known.
     """
-    allowed = list(allowed)
-    chosen = allowed if names is None else names.split(",")
+    choices = list(choices)
+    chosen = choices if names is None else names.split(",")
     for name in chosen:
-        if name not in allowed:
-            raise ValueError(f"`rows` must be of {', '.join(allowed)}, but got rows={name!r}")
+        if name not in choices:
+            raise ValueError(f"`rows` must be of {', '.join(choices)}, but got rows={name!r}")
     return chosen

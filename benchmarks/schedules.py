@@ -33,7 +33,7 @@ OWN = (
     "bert_base", "alexnet", "vgg19",
 )  # fmt: skip
 """Names of networks that the package knows by itself."""
-SURVEYED = (
+SURVEY_MODELS = (
     "efficientnet_b0", "regnet_y_800mf", "convnext_tiny", "deit_tiny_patch16_224", "mnasnet1_0", "seresnet50",
     "vit_b_16", "ghostnet_100", "mobilenet_v3_small", "distilbert_base", "regnet_x_800mf", "resnext50_32x4d",
     "wide_resnet50_2", "shufflenet_v2_x1_0", "swin_t", "inception_v3", "repvgg_a0", "cspresnet50", "dla34", "dpn68",
@@ -51,14 +51,14 @@ TRIALS, STARTS, ROUNDS = 16, 4, 6
 def sources(folder: Path) -> Iterator[tuple[str, str]]:
     """Lists name and `model` of each network; networks of the survey are exported at their turn."""
     yield from ((name, name) for name in OWN)
-    for name in SURVEYED:
+    for name in SURVEY_MODELS:
         try:
-            yield name, str(exported(folder, name))
+            yield name, str(export_model(folder, name))
         except RuntimeError as error:
             sys.stderr.write(f"{error}\n")
 
 
-def exported(folder: Path, name: str) -> Path:
+def export_model(folder: Path, name: str) -> Path:
     """Returns the ONNX file of a model of the survey, which a process of its own writes if it is missing.
 
     Raises:
@@ -75,12 +75,12 @@ def exported(folder: Path, name: str) -> Path:
 
 def export(folder: Path, name: str) -> None:
     """Writes a model of the survey as ONNX, or nothing."""
-    from benchmarks.survey.exports import EXPORTERS, make_model, written
+    from benchmarks.survey.exports import EXPORTERS, make_model, write_onnx
 
     (model,) = (model for model in load_models() if model.name == name)
     file = folder / "exports" / f"{name}.onnx"
     partly = file.with_suffix(".part")
-    written(*make_model(model, 0), partly, list(EXPORTERS))
+    write_onnx(*make_model(model, 0), partly, list(EXPORTERS))
     partly.rename(file)
 
 
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records_path = output(options.folder, options.target, options.threads) / name / "records.jsonl"
         with Database(records_path, readonly=True) as records:
             found = select_entries(records, note=name)
-        after = database.merged([found])
+        after = database.merge([found])
         after.write(path)
         sys.stderr.write(f"{name}: {len(left)} layers in {time.monotonic() - start:.0f} s, {len(after)} entries\n")
     return 0

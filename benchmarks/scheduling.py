@@ -29,7 +29,7 @@ from autotune.tuner.preparation import prepare_task
 from autotune.tuner.schedulers import SCHEDULERS, TaskScheduler, TaskState
 from benchmarks import results, tables
 from benchmarks.collected import add_options, collect
-from benchmarks.schedules import exported
+from benchmarks.schedules import export_model
 
 NAME = "scheduling"
 NETWORKS = ("squeezenet", "resnet50", "mobilenet_v3_large", "vit_small_patch16_224", "inception_v1", "densenet121")
@@ -43,7 +43,7 @@ PARTS = (0.25, 0.5, 1.0, 1.5)
 """Budgets that are compared, as parts of the trials."""
 
 
-def simulated(
+def simulate_scheduler(
     scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int, first: Sequence[float]
 ) -> NDArray[np.float64]:
     """Simulates a scheduler; returns the weighted sum of the tasks' best seconds after each round: (rounds,).
@@ -76,7 +76,7 @@ def simulated(
     return np.array(out)
 
 
-def reached(sums: NDArray[np.float64], goal: float) -> int | None:
+def count_rounds_to(sums: NDArray[np.float64], goal: float) -> int | None:
     """Rounds after which a curve is at its goal; None where it never is."""
     places = np.flatnonzero(sums <= goal)
     return int(places[0]) + 1 if len(places) else None
@@ -84,17 +84,18 @@ def reached(sums: NDArray[np.float64], goal: float) -> int | None:
 
 def locate_model(name: str) -> str:
     """Returns the source of a network; a network that the package lacks is exported from the survey's list."""
-    return name if name in (*ZOO, *BUILDERS) else str(exported(FOLDER, name))
+    return name if name in (*ZOO, *BUILDERS) else str(export_model(FOLDER, name))
 
 
-def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[float]]:
+def record_rounds(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[float]]:
     """Tunes the network's tasks in turn, without known schedules; returns them, and seconds of each first trial."""
     keys = {"name": name, "model": locate_model(name), "trials": trials, "measure": {"cache": "network"}}
     keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
     settings, network = make_settings(config), import_network(config)
     tunings = [
-        prepare_task(task, settings, algorithms=make_limits(config).allowed(task.workload)) for task in network.tasks
+        prepare_task(task, settings, algorithms=make_limits(config).list_algorithms(task.workload))
+        for task in network.tasks
     ]
     with make_pool(config.measure) as pool:
         run_rounds(tunings, pool, budget=trials)
@@ -102,30 +103,32 @@ def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[
     return [make_state(tuning) for tuning in tunings], first
 
 
-def compared(
+def compare_schedulers(
     tasks: Sequence[TaskState], trials: Sequence[int], batch: int, first: Sequence[float]
 ) -> list[dict[str, Any]]:
     """Compares both schedulers with each budget; counts the trials that gradient needs to reach round robin's end."""
-    curves = {name: simulated(make(), tasks, 2 * max(trials) // batch, first) for name, make in SCHEDULERS.items()}
+    curves = {
+        name: simulate_scheduler(make(), tasks, 2 * max(trials) // batch, first) for name, make in SCHEDULERS.items()
+    }
     comparisons = []
     for budget in trials:
         rounds = budget // batch
-        after = reached(curves["gradient"][: 2 * rounds], float(curves["round_robin"][rounds - 1]))
+        after = count_rounds_to(curves["gradient"][: 2 * rounds], float(curves["round_robin"][rounds - 1]))
         final = {name: float(sums[rounds - 1]) for name, sums in curves.items()}
         reached_after = None if after is None else after * batch
         comparisons.append({"trials": rounds * batch, "final_seconds": final, "reached_after": reached_after})
     return comparisons
 
 
-def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
+def measure_network(name: str, trials: int, batch: int) -> dict[str, Any]:
     """Measures both schedulers on one network."""
-    tasks, first = recorded(name, DEPTH * trials, batch)
+    tasks, first = record_rounds(name, DEPTH * trials, batch)
     return {
         "name": name,
         "batch": batch,
         "tasks": len(tasks),
         "trials": trials,
-        "budgets": compared(tasks, [int(part * trials) for part in PARTS], batch, first),
+        "budgets": compare_schedulers(tasks, [int(part * trials) for part in PARTS], batch, first),
         "recorded": [
             {
                 "weight": task.weight,
@@ -143,7 +146,10 @@ def again(row: Mapping[str, Any]) -> dict[str, Any]:
     """Updates a row by today's schedulers on its recorded rounds."""
     tasks = [TaskState(of["weight"], of["flops"], of["kind"], tuple(of["history"]), False) for of in row["recorded"]]
     first = [of["first"] for of in row["recorded"]]
-    return {**row, "budgets": compared(tasks, [int(part * row["trials"]) for part in PARTS], row["batch"], first)}
+    return {
+        **row,
+        "budgets": compare_schedulers(tasks, [int(part * row["trials"]) for part in PARTS], row["batch"], first),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,13 +166,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     def measure(name: str) -> dict[str, Any]:
-        return measured(name, options.trials, BATCH)
+        return measure_network(name, options.trials, BATCH)
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{budget['reached_after']} for {budget['trials']}" for budget in row["budgets"])
 
     settings = {"trials": options.trials, "batch": BATCH}
-    return collect(options, NAME, settings, NETWORKS, measure, shown, tables.scheduling)
+    return collect(options, NAME, settings, NETWORKS, measure, summarise, tables.scheduling)
 
 
 if __name__ == "__main__":

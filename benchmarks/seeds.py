@@ -18,7 +18,7 @@ from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.peers.base import PeerProcess
 from benchmarks.rows import Row, select
-from benchmarks.tuning import tuned
+from benchmarks.tuning import tune_workload
 
 NAME = "seeds"
 ROWS = ("conv3x3_56_64_64", "conv3x3_28_128_128", "conv3x3_14_256_256", "conv3x3_7_512_512")
@@ -27,12 +27,14 @@ ROWS = ("conv3x3_56_64_64", "conv3x3_28_128_128", "conv3x3_14_256_256", "conv3x3
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     """Tunes one row with every seed and times the results; returns seconds and tuning by seed."""
     workload = row.make()
-    results = {str(seed): tuned(workload, options.trials, seed, options.threads) for seed in range(options.seeds)}
+    results = {
+        str(seed): tune_workload(workload, options.trials, seed, options.threads) for seed in range(options.seeds)
+    }
     with ExitStack() as stack:
         running = {}
         for seed, result in results.items():
             running[seed] = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
-            running[seed].prepare(workload, options.threads, **result.generated)
+            running[seed].prepare(workload, options.threads, **result.generated_options)
         took = measure_turns(running, options.repeat)
     return {
         "title": row.title,

@@ -22,7 +22,7 @@ Latency = Callable[[Trial], float]
 """Seconds of a trial's kernel; NaN for one that fails."""
 
 
-def replayed(records: Iterable[Record]) -> Latency:
+def make_latency(records: Iterable[Record]) -> Latency:
     """Makes the latency function of some records.
 
     Raises:

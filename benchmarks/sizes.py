@@ -22,7 +22,7 @@ from autotune.config import Measure
 from autotune.tuner.sizes import SizesResult
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures
-from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, measure_turns
+from benchmarks.interleave import FEWEST_ROUNDS, SelfTimer, geometric_mean, measure_turns
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import pick
@@ -44,7 +44,7 @@ class Layer:
     """A definition by its size, the workload of peers at a size, if they have it, and the sizes it is tuned for."""
 
     define: Callable[[Any], list[te.Tensor]]
-    named: Callable[[int], Workload] | None
+    make_workload: Callable[[int], Workload] | None
     sizes: tuple[int, ...] = SIZES
 
 
@@ -71,11 +71,11 @@ def convolution(height: int, inputs: int, outputs: int) -> Layer:
         x = te.placeholder((n, height, height, inputs), name="X")
         w = te.placeholder((3, 3, inputs, outputs), name="W", constant=True)
 
-        def padded(b: Any, i: Any, j: Any, c: Any) -> Any:
+        def pad_element(b: Any, i: Any, j: Any, c: Any) -> Any:
             inside = te.all(i >= 1, i < height + 1, j >= 1, j < height + 1)
             return te.if_then_else(inside, x[b, i - 1, j - 1, c], 0.0)
 
-        pad = te.compute((n, height + 2, height + 2, inputs), padded, name="pad")
+        pad = te.compute((n, height + 2, height + 2, inputs), pad_element, name="pad")
         r, s, c = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "s"), te.reduce_axis((0, inputs), "c")
         y = te.compute(
             (n, height, height, outputs),
@@ -84,12 +84,12 @@ def convolution(height: int, inputs: int, outputs: int) -> Layer:
         )
         return [x, w, y]
 
-    def named(n: int) -> Workload:
+    def make_workload(n: int) -> Workload:
         return workloads.conv2d(
             batch=n, height=height, width=height, in_channels=inputs, out_channels=outputs, kernel=3, padding=1
         )
 
-    return Layer(define, named, (1, 2, 3, 4, 6, 8, 12, 16, 32))
+    return Layer(define, make_workload, (1, 2, 3, 4, 6, 8, 12, 16, 32))
 
 
 def softmax(columns: int) -> Layer:
@@ -171,7 +171,7 @@ def tuned_for_sizes(name: str, options: argparse.Namespace) -> SizesResult:
     )
 
 
-def compared(name: str, n: int, result: SizesResult, options: argparse.Namespace) -> dict[str, Any]:
+def compare_kernels(name: str, n: int, result: SizesResult, options: argparse.Namespace) -> dict[str, Any]:
     """Times the kernel for all sizes, the one tuned for size `n` alone, and peers, at this size in turns."""
     layer, threads = ROWS[name], options.threads
     alone = autotune.tune(
@@ -183,16 +183,16 @@ def compared(name: str, n: int, result: SizesResult, options: argparse.Namespace
         **KNOWLEDGE[NOTHING],
     )
     inputs = alone.workload.make_inputs(options.seed)
-    running: dict[str, Timed] = {
+    running: dict[str, SelfTimer] = {
         "sizes": Own(result.kernel.bind(inputs), threads),
         "alone": Own(autotune_kernel(alone).bind(inputs), threads),
     }
     missing: dict[str, str] = {}
     with ExitStack() as stack:
-        for peer, module in PEERS.items() if layer.named is not None else ():
+        for peer, module in PEERS.items() if layer.make_workload is not None else ():
             process = stack.enter_context(PeerProcess(module))
             try:
-                process.prepare(layer.named(n), threads)
+                process.prepare(layer.make_workload(n), threads)
                 running[peer] = process
             except Refusal as error:
                 missing[peer] = str(error)[:200]
@@ -297,12 +297,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in found:
             found[name] = tuned_for_sizes(name, options)
             sys.stderr.write(f"{name}\n{found[name]}\n")
-        return compared(name, n, found[name], options)
+        return compare_kernels(name, n, found[name], options)
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{who} {took * 1e6:.1f} µs" for who, took in row["seconds"].items())
 
-    return collect(options, NAME, settings, list(every), measure, shown, sizes)
+    return collect(options, NAME, settings, list(every), measure, summarise, sizes)
 
 
 if __name__ == "__main__":

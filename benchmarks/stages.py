@@ -35,7 +35,7 @@ class Stage:
         return self.table in LONG or state.get("cpu") == describe_host()["cpu"]
 
     @property
-    def shown(self) -> str:
+    def command_line(self) -> str:
         """The command line that measures it, as a page names it."""
         return " ".join(("python -m", *self.arguments))
 

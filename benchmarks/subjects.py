@@ -10,12 +10,12 @@ from pathlib import Path
 from autotune.compiler.checking.process import NetworkProcess
 from autotune.graph.ir import Array
 from autotune.graph.quantise import Feeds
-from autotune.graph.quantise.accuracy import added
+from autotune.graph.quantise.accuracy import add_power
 from autotune.graph.quantise.formats import decibels
 from benchmarks import collected, results
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.models import Model, load_models
-from benchmarks.survey.process import limited
+from benchmarks.survey.process import run_with_limit
 
 EXPORT_SECONDS = 600.0
 EXPORT_BYTES = 24 << 30
@@ -55,18 +55,18 @@ class Subject:
         file = folder / f"{self.name}.onnx"
         request = {"model": model.to_json(), "seed": seed, "file": str(file), "exporters": list(EXPORTERS)}
         request |= {"facts": str(folder / "facts.jsonl"), "memory_bytes": EXPORT_BYTES}
-        ended = limited("benchmarks.survey.exports", request, EXPORT_SECONDS)
+        ended = run_with_limit("benchmarks.survey.exports", request, EXPORT_SECONDS)
         if ended.why or not file.exists():
             raise RuntimeError(f"{self.name} must be exported, but: {ended.why or 'no file was written'}")
         return file
 
 
-def subjects(files: str | None, listed: Sequence[str], folder: Path) -> dict[str, Subject]:
+def subjects(files: str | None, survey_names: Sequence[str], folder: Path) -> dict[str, Subject]:
     """Lists the networks of a table by name.
 
     Args:
         files: comma-separated ONNX files, in place of the known networks.
-        listed: names of the survey's list.
+        survey_names: names of the survey's list.
         folder: folder of the results.
 
     Raises:
@@ -74,7 +74,7 @@ def subjects(files: str | None, listed: Sequence[str], folder: Path) -> dict[str
             show.
     """
     if not files:
-        return {name: Subject(name) for name in listed}
+        return {name: Subject(name) for name in survey_names}
     if folder == results.FOLDER:
         raise ValueError(f"`results` must be another folder where `files` are given, but got results={folder}")
     by_name: dict[str, Subject] = {}
@@ -112,12 +112,12 @@ def outputs(process: NetworkProcess, feeds: Sequence[Feeds]) -> list[dict[str, A
     return [process.infer(feed) for feed in feeds]
 
 
-def signal_to_noise(exact: Sequence[Mapping[str, Array]], computed: Sequence[Mapping[str, Array]]) -> float:
+def signal_to_noise(exact: Sequence[Mapping[str, Array]], actual: Sequence[Mapping[str, Array]]) -> float:
     """Computes decibels of the worst output over all sets of inputs; outputs are matched by order, not by name."""
     ratios = []
     for place in range(len(exact[0])):
         powers = 0.0, 0.0
-        for a, b in zip(exact, computed, strict=True):
-            powers = added(powers, list(a.values())[place], list(b.values())[place])
+        for a, b in zip(exact, actual, strict=True):
+            powers = add_power(powers, list(a.values())[place], list(b.values())[place])
         ratios.append(decibels(*powers))
     return min(ratios)

@@ -27,7 +27,7 @@ OF_MANY_STATES = ("survey",)
 """Tables whose rows say themselves where they come from."""
 OF_ALL = {"headline": headline, "readme": readme}
 """Table of all result files → its text, of their folder."""
-_MARKED = re.compile(
+_MARKERS = re.compile(
     r"(<!-- (?P<sort>table|summary):(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /(?P=sort) -->)",
     re.DOTALL,
 )
@@ -41,7 +41,7 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
         MixedTable: rows that must not be in one table.
     """
 
-    def filled(match: re.Match[str]) -> str:
+    def fill(match: re.Match[str]) -> str:
         name, kind = match["name"], match["kind"]
         if match["sort"] == "table" and name in OF_ALL:
             return f"{match[1]}{OF_ALL[name](folder)}\n{match['end']}"
@@ -55,10 +55,10 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
         elif match["sort"] == "summary":
             body = f"{texts[kind](document)}\n\n{_brief(kind, document)}"
         else:
-            body = _said(kind, document) + texts[kind](document)
+            body = _describe_provenance(kind, document) + texts[kind](document)
         return f"{match[1]}{body}\n{match['end']}"
 
-    return _MARKED.sub(filled, text)
+    return _MARKERS.sub(fill, text)
 
 
 SORTS = {"table": TABLES, "summary": SUMMARIES}
@@ -66,7 +66,7 @@ SORTS = {"table": TABLES, "summary": SUMMARIES}
 
 def _brief(kind: str, document: dict[str, object]) -> str:
     """Returns where a summary comes from: machine, commit and command."""
-    said = summarise_state(document) if "state" in document else _said(kind, document).strip()
+    said = summarise_state(document) if "state" in document else _describe_provenance(kind, document).strip()
     device = f"{document['device']}." if "device" in document else ""
     return " ".join(part for part in (device, said, f"`{measuring_command(kind)}`.") if part)
 
@@ -75,12 +75,12 @@ def measuring_command(name: str) -> str:
     """Returns the command that measures a table: of its stage, or of the module of its name."""
     stages = {stage.table: stage for stage in STAGES}
     if name in stages:
-        return stages[name].shown
+        return stages[name].command_line
     module = name if (results.FOLDER.parent / f"{name}.py").exists() else name.replace("_", ".")
     return f"python -m benchmarks.{module}"
 
 
-def _said(name: str, document: dict[str, object]) -> str:
+def _describe_provenance(name: str, document: dict[str, object]) -> str:
     if "state" in document:
         return describe_source(document)
     if name in OF_MANY_STATES:

@@ -22,7 +22,7 @@ import numpy as np
 
 from autotune.tuner.scorer import ModelScorer
 from autotune.tuner.search import moves
-from autotune.tuner.search.population import Frame, Population, Seen
+from autotune.tuner.search.population import Frame, Population, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from benchmarks import tables
 from benchmarks.collected import add_options, collect
@@ -36,7 +36,7 @@ from targets import registry
 NAME = "throughput"
 TARGETS = {"roofline": 300_000, "lightgbm": 80_000}
 """Candidates a second that each scorer must reach."""
-MEASURED = 512  # candidates that the trees learn from
+TRAINING_PROGRAMS = 512  # candidates that the trees learn from
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -84,23 +84,23 @@ class Bench:
         self.rng = np.random.default_rng(seed)
         self.scorer = ModelScorer(space, self.model, np.random.default_rng([seed, 1]))
 
-    def learn(self, programs: int = MEASURED) -> None:
+    def learn(self, programs: int = TRAINING_PROGRAMS) -> None:
         """Fits the trees; from here on they score instead of the roofline."""
-        population = self.draw(programs, Seen())
+        population = self.draw(programs, SeenCandidates())
         noise = np.exp(0.3 * self.rng.standard_normal(len(population)))
         seconds = np.exp(-self.frame.score(population, self.scorer)) * noise
         self.scorer.observe(self.frame.candidates(population), seconds.tolist())
         self.scorer.refit()
 
-    def draw(self, count: int, seen: Seen) -> Population:
+    def draw(self, count: int, seen_keys: SeenCandidates) -> Population:
         """Draws about `count` random candidates, evenly over the sketches: distinct, legal, not seen."""
         sketches = len(self.space.sketches)
-        sampler = LegalSampler(self.frame, seen, self.rng)
+        sampler = LegalSampler(self.frame, seen_keys, self.rng)
         return sampler.spread(np.full(sketches, max(1, count // sketches), np.int64))
 
-    def sampled(self, count: int) -> dict[str, float]:
+    def time_samples(self, count: int) -> dict[str, float]:
         """Times random candidates of `LegalSampler`: number of candidates, and seconds by stage."""
-        seen, clock = Seen(), _Clock()
+        seen, clock = SeenCandidates(), _Clock()
         drawn = self.draw(count, seen)
         seen.add(self.frame.keys(drawn))
         clock.stop("made")
@@ -108,12 +108,12 @@ class Bench:
         clock.stop("scored")
         return {"candidates": len(drawn), **clock.seconds}
 
-    def mutated(self, parents: Population) -> dict[str, float]:
+    def time_mutations(self, parents: Population) -> dict[str, float]:
         """Times children of `parents`, in the order of a generation of `Evolution`: candidates, and seconds by stage.
 
         Only children that are new and legal are scored and counted.
         """
-        met, clock = Seen(), _Clock()
+        met, clock = SeenCandidates(), _Clock()
         met.add(self.frame.keys(parents))
         clock.stop("start")
         children = moves.mutate(parents, self.frame, self.rng)
@@ -156,7 +156,7 @@ class _Clock:
         self.seconds[name], self._last = now - self._last, now
 
 
-def summed(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
+def summarise_runs(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Computes the median rate of several runs, and microseconds a candidate by stage."""
     totals = [sum(v for name, v in run.items() if name != "candidates") for run in runs]
     rates = [run["candidates"] / total for run, total in zip(runs, totals, strict=True)]
@@ -174,10 +174,10 @@ def measure_row(bench: Bench, scorer: str, kind: str, batch: int, repeat: int) -
     if scorer == "lightgbm":
         bench.learn()
         row |= {"trees": bench.trees(), "feature_rows": bench.rows_of_features()}
-    parents = bench.draw(batch, Seen())
-    run = {"sampled": lambda: bench.sampled(batch), "mutated": lambda: bench.mutated(parents)}[kind]
+    parents = bench.draw(batch, SeenCandidates())
+    run = {"sampled": lambda: bench.time_samples(batch), "mutated": lambda: bench.time_mutations(parents)}[kind]
     run()  # extractors are made and code is compiled on first use
-    return {**row, **summed([run() for _ in range(repeat)])}
+    return {**row, **summarise_runs([run() for _ in range(repeat)])}
 
 
 def sentence(row: Mapping[str, Any]) -> str:

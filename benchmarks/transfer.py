@@ -28,13 +28,13 @@ from benchmarks.collected import add_options, collect
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.search.tasks import CPU, TASKS
 from benchmarks.transfer_figures import Row, table
-from benchmarks.transfer_replay import Pool, Replayed, replay
+from benchmarks.transfer_replay import Pool, ReplayedSearch, replay
 from costmodel import pretrained
 from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.build import merge
 from costmodel.metrics import spearman
 from costmodel.models.registry import make
-from costmodel.pretrained import SHIPPED, open_pretrained
+from costmodel.pretrained import SHIPPED_MODEL, open_pretrained
 from costmodel.transfer import Options, Source, Transfer
 from costmodel.transfer.methods import METHODS
 from costmodel.transfer.tasks import Features, SourceTask, TargetTask
@@ -50,7 +50,7 @@ ENDS = {"two threads": "", "AVX2": "_avx2", "one thread": "_one"}
 """Origin of tables -> ending of their files' names; by AVX-512 and on two threads, if nothing is said."""
 PAIRS = (("two threads", "AVX2"), ("AVX2", "two threads"), ("one thread", "two threads"), ("two threads", "one thread"))
 """Origin of the source, and of the searched space."""
-MEASURED = Path(pretrained.__file__).parent / "measured" / "threads"
+MEASURED_DATASET = Path(pretrained.__file__).parent / "measured" / "threads"
 """Shipped dataset of this processor, of other workloads than the tables'."""
 LEAST_COMMON = 16
 """Programs measured on two targets, below which their orders are not compared."""
@@ -76,13 +76,15 @@ class Plan:
     model: str = "lightgbm"
     estimate: bool = True
 
-    def search(self, pool: Pool, seed: int, transfer: Transfer | None = None) -> Replayed:
+    def search(self, pool: Pool, seed: int, transfer: Transfer | None = None) -> ReplayedSearch:
         """Runs one search of a pool."""
         model = make(self.model, {} if self.estimate else {"prior": False}, seed)
         return replay(pool, model, seed, self.trials, self.batch, transfer, estimate=self.estimate)
 
 
-def compare(pool: Pool, source: Source, options: Options, plan: Plan, baseline: list[Replayed] | None = None) -> Row:
+def compare(
+    pool: Pool, source: Source, options: Options, plan: Plan, baseline: list[ReplayedSearch] | None = None
+) -> Row:
     """Compares searches of one task.
 
     Args:
@@ -93,7 +95,7 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, baseline: 
         baseline: searches without transfer, by seed, those that say whether the task is hard last; filled where it is
             empty.
     """
-    both: list[Replayed] = [] if baseline is None else baseline
+    both: list[ReplayedSearch] = [] if baseline is None else baseline
     if not both:
         both += [plan.search(pool, seed) for seed in range(2 * plan.seeds)]
     plain, apart = both[: plan.seeds], both[plan.seeds :]
@@ -188,7 +190,7 @@ def run(
                 learned[task.target] = Source([sources[of] for of in others], name=f"other {across}")
             same = [of for of in data.tasks if of.workload == task.workload and of.target != task.target]
             rho = next((c for of in same if (c := correlation(data, task, of)) is not None), None)
-            plain: list[Replayed] = []
+            plain: list[ReplayedSearch] = []
             for way in options:
                 row = compare(Pool.of(data, task), learned[task.target], way, plan, plain)
                 rows.append(
@@ -205,7 +207,7 @@ def run(
 
 
 @dataclass(frozen=True, eq=False)
-class Tabled(TargetTask):
+class TableTask(TargetTask):
     """A complete space as a task to learn from, of which `MOST_KNOWN` random candidates are known: it plays a
     `SourceTask`.
 
@@ -216,12 +218,12 @@ class Tabled(TargetTask):
     throughput: NDArray[np.float64]
 
     @staticmethod
-    def of(pool: Pool) -> Tabled:
+    def of(pool: Pool) -> TableTask:
         """Samples the known candidates of a pool."""
         places = np.sort(np.random.default_rng(1).permutation(len(pool.seconds))[:MOST_KNOWN])
         seconds = pool.seconds[places]
         throughput = np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
-        return Tabled(pool.workload, pool.hardware, [pool.features[place] for place in places.tolist()], throughput)
+        return TableTask(pool.workload, pool.hardware, [pool.features[place] for place in places.tolist()], throughput)
 
     @property
     def key(self) -> str:
@@ -261,28 +263,30 @@ class Spaces:
         """
         if end not in self._sources:
             pools = [self._pool(f"{of.name}{ENDS[end]}")[1] for of in CPU]
-            self._sources[end] = Source([Tabled.of(pool) for pool in pools], name=end)
+            self._sources[end] = Source([TableTask.of(pool) for pool in pools], name=end)
         setting = f"{setting_name(end, self._plan)} → {here}"
         found = self._pool(f"{task}{ENDS[here]}")
-        return _searched(*found, self._sources[end], self._options, self._plan, setting)
+        return _compare_options(*found, self._sources[end], self._options, self._plan, setting)
 
-    def here(self, measured: Sequence[SourceTask], task: str) -> list[Row]:
+    def here(self, source_tasks: Sequence[SourceTask], task: str) -> list[Row]:
         """Compares on a space with measurements of other workloads on its target, a row for each way.
 
         Args:
-            measured: measured tasks; tasks of the space's own workload are left out, of other targets, too.
+            source_tasks: measured tasks; tasks of the space's own workload are left out, of other targets, too.
             task: file of a table.
 
         Raises:
             ValueError: no other task of the target was measured.
         """
         table_, pool = self._pool(task)
-        others = [of for of in measured if of.task.target == table_.target and of.workload.key != table_.workload.key]
+        others = [
+            of for of in source_tasks if of.task.target == table_.target and of.workload.key != table_.workload.key
+        ]
         if not others:
             raise ValueError(f"a dataset must have tasks of the target of {table_.name}, {table_.target}, but has none")
         setting = f"{setting_name('workloads', self._plan)}, whole spaces"
         source = Source(others, name="other workloads")
-        return _searched(table_, pool, source, self._options, self._plan, setting)
+        return _compare_options(table_, pool, source, self._options, self._plan, setting)
 
     def _pool(self, table_: str) -> tuple[ReplayTable, Pool]:
         if table_ not in self._pools:
@@ -291,7 +295,7 @@ class Spaces:
         return self._pools[table_]
 
 
-def _searched(
+def _compare_options(
     table_: ReplayTable,
     pool: Pool,
     source: Source,
@@ -301,7 +305,7 @@ def _searched(
 ) -> list[Row]:
     """Compares on a table, and returns a row for each way."""
     rows: list[Row] = []
-    plain: list[Replayed] = []
+    plain: list[ReplayedSearch] = []
     for way in options:
         row = compare(pool, source, way, plan, plain)
         rows.append(replace(row, task=table_.name, target=table_.target, setting=setting))
@@ -310,7 +314,7 @@ def _searched(
 
 def pool_of_table(table_: ReplayTable) -> Pool:
     """Makes a pool of all candidates of a replay table, with predictions of the target's pretrained model if any."""
-    model = open_pretrained(SHIPPED, table_.target)
+    model = open_pretrained(SHIPPED_MODEL, table_.target)
     features: list[Features] = [np.empty((0, 0), np.float32)] * len(table_.population)
     first = np.empty(len(features))
     for number, indices in table_.population.by_sketch():
@@ -414,7 +418,7 @@ def _publish(options: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -
     if len(ways) != 1:
         sys.stderr.write(f"`methods` must be one, but got methods={options.methods}\n")
         return 2
-    data = Dataset.open(MEASURED)
+    data = Dataset.open(MEASURED_DATASET)
     measured = [SourceTask(data, task) for task in data.tasks]
     spaces = Spaces(ways, plan)
     searched: dict[str, Callable[[], list[Row]]] = {
@@ -434,11 +438,11 @@ def _publish(options: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -
         (row,) = searched[name]()
         return row.to_json()
 
-    def shown(document: Mapping[str, Any]) -> str:
+    def summarise(document: Mapping[str, Any]) -> str:
         row = Row.from_json(document)
         return f"{row.cut:.2f}x, {row.slower - 1:+.1%}"
 
-    return collect(options, NAME, {**settings, **asdict(plan)}, list(searched), measure, shown, tables.transfer)
+    return collect(options, NAME, {**settings, **asdict(plan)}, list(searched), measure, summarise, tables.transfer)
 
 
 if __name__ == "__main__":

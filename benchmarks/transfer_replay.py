@@ -67,7 +67,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedSearch:
     """A replayed search.
 
     Attributes:
@@ -97,7 +97,7 @@ def replay(
     epsilon: float = 0.05,
     first_epsilon: float = 0.125,
     estimate: bool = True,
-) -> Replayed:
+) -> ReplayedSearch:
     """Replays a search of a pool.
 
     Args:
@@ -146,7 +146,7 @@ def replay(
             fitted = True
             if transfer is not None:
                 transfer.fit(features, throughput)
-    return Replayed(order, _curve(pool, order), None if transfer is None else transfer.report())
+    return ReplayedSearch(order, _curve(pool, order), None if transfer is None else transfer.report())
 
 
 def _curve(pool: Pool, order: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,15 +19,16 @@ LIBRARY = "library"
 """Algorithm that calls out to an existing library: shown by itself, no part of any ratio."""
 
 
-NOTHING, SHIPPED = "none", "shipped"
+NOTHING, SHIPPED_KNOWLEDGE = "none", "shipped"
 """Knowledge that a search begins with: none, or the schedules and the pretrained model that come along."""
 
 KNOWLEDGE: Mapping[str, Mapping[str, Any]] = {
-    name: {"search": Search(database=name), "cost_model": Model(pretrained=name)} for name in (NOTHING, SHIPPED)
+    name: {"search": Search(database=name), "cost_model": Model(pretrained=name)}
+    for name in (NOTHING, SHIPPED_KNOWLEDGE)
 }
 """Knowledge → arguments of `tune`."""
 
-INFORMED = (
+INFORMED_NOTE = (
     "Our searches in this table started from up to eight shipped schedules and the pretrained model, which may include "
     "the very layer. Newer tables start from nothing, and a column shows what shipped knowledge adds."
 )
@@ -35,27 +36,27 @@ INFORMED = (
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningOutcome:
     """Result of tuning.
 
     Attributes:
-        generated: the best schedule of generated code, as options for `benchmarks.peers.ours`.
+        generated_options: the best schedule of generated code, as options for `benchmarks.peers.ours`.
         library: the library call-out likewise; None where it was no candidate.
         took: trials, seconds and the rest, JSON-able.
     """
 
-    generated: dict[str, Any]
+    generated_options: dict[str, Any]
     library: dict[str, Any] | None
     took: dict[str, Any]
 
 
-def tuned(workload: Workload, trials: int, seed: int, threads: int, knowledge: str = NOTHING) -> Tuned:
+def tune_workload(workload: Workload, trials: int, seed: int, threads: int, knowledge: str = NOTHING) -> TuningOutcome:
     """Tunes for `trials` trials, from nothing or with shipped knowledge, see `KNOWLEDGE`.
 
     Raises:
         RuntimeError: no trial of generated code worked.
     """
-    records, seconds = _searched(workload, trials, seed, threads, knowledge)
+    records, seconds = _run_search(workload, trials, seed, threads, knowledge)
     generated = fastest([record for record in records if record.algorithm != LIBRARY])
     library = fastest([record for record in records if record.algorithm == LIBRARY])
     if generated is None:
@@ -67,7 +68,7 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int, knowledge: s
         "seed": seed,
     }
     took |= {"best_seconds": generated.seconds, "algorithm": generated.algorithm}
-    return Tuned(_options(generated), _options(library) if library else None, took)
+    return TuningOutcome(_options(generated), _options(library) if library else None, took)
 
 
 def tuned_after(
@@ -80,7 +81,7 @@ def tuned_after(
     Raises:
         RuntimeError: none of the first ones worked.
     """
-    records, seconds = _searched(workload, max(counts), seed, threads, knowledge)
+    records, seconds = _run_search(workload, max(counts), seed, threads, knowledge)
     best_after = {}
     for count in counts:
         best = fastest([record for record in records[:count] if record.algorithm != LIBRARY])
@@ -92,7 +93,7 @@ def tuned_after(
     return best_after, {**took, "nearly_after": trials_to(generated)}
 
 
-def _searched(workload: Workload, trials: int, seed: int, threads: int, knowledge: str) -> tuple[list[Record], float]:
+def _run_search(workload: Workload, trials: int, seed: int, threads: int, knowledge: str) -> tuple[list[Record], float]:
     """Runs a search, and returns its records and its seconds."""
     start = time.perf_counter()
     measure = Measure(threads=threads)

@@ -23,7 +23,7 @@ from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
-from benchmarks.tuning import NOTHING, SHIPPED, tuned_after
+from benchmarks.tuning import NOTHING, SHIPPED_KNOWLEDGE, tuned_after
 from benchmarks.tvm_table import tvm
 from search_space.workloads import Workload
 
@@ -68,7 +68,7 @@ def host_cpu() -> str:
     return str(binding.get_host_cpu_name())
 
 
-def searched(
+def search_by_tvm(
     stack: ExitStack,
     workload: Workload,
     counts: Sequence[int],
@@ -109,7 +109,8 @@ def searched_by_us(
     options: argparse.Namespace,
     knowledge: str = NOTHING,
 ) -> tuple[dict[int, PeerProcess], Document]:
-    """Searches with ours, from nothing or with shipped knowledge; returns values like those of `searched` for TVM."""
+    """Searches with ours, from nothing or with shipped knowledge; returns values like those of `search_by_tvm` for
+    TVM."""
     after, took = tuned_after(workload, counts, options.seed, options.threads, knowledge)
     running = {trials: stack.enter_context(PeerProcess("benchmarks.peers.ours")) for trials in after}
     for trials, schedule in after.items():
@@ -117,7 +118,7 @@ def searched_by_us(
     return running, took
 
 
-def labelled(after: Mapping[str, Mapping[int, PeerProcess]]) -> dict[str, PeerProcess]:
+def label_processes(after: Mapping[str, Mapping[int, PeerProcess]]) -> dict[str, PeerProcess]:
     """Processes by whose they are and the number of trials, as results name them."""
     return {f"{who} {trials}": each for who, found in after.items() for trials, each in found.items()}
 
@@ -128,12 +129,12 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
     figures_of_row: Document = {"title": row.title, "class": row.kind}
     with ExitStack() as stack:
         try:
-            theirs, said = searched(stack, workload, counts, python, options)
+            theirs, said = search_by_tvm(stack, workload, counts, python, options)
         except Refusal as error:
             return {**figures_of_row, "refused": str(error)}
         ours, took = searched_by_us(stack, workload, counts, options)
-        informed, took_informed = searched_by_us(stack, workload, counts, options, SHIPPED)
-        running = labelled({"tvm": theirs, "ours": ours, "shipped": informed})
+        informed, took_informed = searched_by_us(stack, workload, counts, options, SHIPPED_KNOWLEDGE)
+        running = label_processes({"tvm": theirs, "ours": ours, "shipped": informed})
         figures_of_row["tuning"] = {"ours": took, "tvm": said, "shipped": took_informed}
         return {**figures_of_row, **figures(measure_turns(running, options.repeat, pause=PAUSE))}
 
@@ -174,10 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def measure(name: str) -> Document:
         return compare(by_name[name], counts, interpreter(options.env), options)
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return str(row["refused"]) if "refused" in row else milliseconds(row)
 
-    return collect(options, name, settings, list(by_name), measure, shown, tvm)
+    return collect(options, name, settings, list(by_name), measure, summarise, tvm)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.figures import halves_difference, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
-from benchmarks.tuning import INFORMED
+from benchmarks.tuning import INFORMED_NOTE
 
 NEARLY = (
     "`nearly there`: seconds until the best schedule so far reaches 95 % of the final speed, by each search's own "
@@ -61,7 +61,7 @@ def tvm(document: Mapping[str, Any]) -> str:
                     trials,
                     *(f"{seconds[f'{who} {trials}'] * 1e3:.3f}" for who in ("ours", "tvm")),
                     ratio_text(speed_up, noise),
-                    *(_shipped(seconds, trials) if informed else ()),
+                    *(_format_shipped(seconds, trials) if informed else ()),
                     *(f"{took[name]['seconds']:.0f}" if last else "" for name in ("ours", "tvm")),
                     *(f"{took[name]['trials_per_second']:.1f}" if last else "" for name in ("ours", "tvm")),
                     *(_nearly(took[name]) if last else "" for name in ("ours", "tvm")),
@@ -69,7 +69,7 @@ def tvm(document: Mapping[str, Any]) -> str:
             )
     parts = [means(document), table(*with_processors(header, lines, of))]
     parts += [said, NEARLY] if (said := cost(document)) else []
-    parts += [INFORMED] if said and not informed else []
+    parts += [INFORMED_NOTE] if said and not informed else []
     return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
 
 
@@ -140,7 +140,7 @@ def cost(document: Mapping[str, Any]) -> str:
     )
 
 
-def _shipped(seconds: Mapping[str, float], trials: int) -> list[str]:
+def _format_shipped(seconds: Mapping[str, float], trials: int) -> list[str]:
     """Formats milliseconds of a search with shipped knowledge; empty if a row has none."""
     label = f"shipped {trials}"
     return [f"{seconds[label] * 1e3:.3f}" if label in seconds else ""]

@@ -37,9 +37,9 @@ def compare(row: Row, python: str, options: argparse.Namespace) -> tvm.Document:
     with ExitStack() as stack:
         after, took = {}, {}
         for way, variables in VARIABLES.items():
-            after[way], took[way] = tvm.searched(stack, workload, COUNTS, python, options, variables)
+            after[way], took[way] = tvm.search_by_tvm(stack, workload, COUNTS, python, options, variables)
         after["ours"], took["ours"] = tvm.searched_by_us(stack, workload, COUNTS, options)
-        turns = measure_turns(tvm.labelled(after), options.repeat, pause=tvm.PAUSE)
+        turns = measure_turns(tvm.label_processes(after), options.repeat, pause=tvm.PAUSE)
         return {"title": row.title, "class": row.kind, "tuning": took, **figures(turns)}
 
 

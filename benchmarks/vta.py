@@ -22,7 +22,7 @@ from autotune.tuner.tuner import tune
 from benchmarks import results, tables
 from benchmarks.collected import add_options, collect
 from benchmarks.vta_template.conv import SHIFT
-from benchmarks.vta_template.resnet18 import LAYERS, Measured, program
+from benchmarks.vta_template.resnet18 import LAYERS, MeasuredLayer, program
 from search_space import workloads
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
@@ -36,7 +36,7 @@ PICTURE = Path(__file__).resolve().parents[1] / "docs" / "vta_roofline.png"
 ROWS = {layer.name: layer for layer in LAYERS}
 
 
-def make_workload(layer: Measured) -> Workload:
+def make_workload(layer: MeasuredLayer) -> Workload:
     """Makes the layer with the ending it was measured with."""
     conv = layer.conv
     return workloads.conv2d_blocked(

@@ -22,7 +22,7 @@ from targets.vta.timing import simulate
 
 RATES = np.arange(60, 97) / 20  # bytes a cycle
 ROWS = np.arange(20, 72, 2)  # cycles
-MEASURED = np.array([layer.cycles for layer in LAYERS], np.float64)
+MEASURED_CYCLES = np.array([layer.cycles for layer in LAYERS], np.float64)
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def grid(hardware: VtaHardware) -> NDArray[np.float64]:
     return cycles
 
 
-def fit(cycles: NDArray[np.float64], chosen: list[int]) -> Fit:
+def fit(cycles: NDArray[np.float64], layer_indices: list[int]) -> Fit:
     """Fits the constants to some of the layers; errors are of all of them."""
-    weights = 1 / MEASURED[chosen] ** 2
-    host = ((MEASURED - cycles)[..., chosen] * weights).sum(axis=-1) / weights.sum()
+    weights = 1 / MEASURED_CYCLES[layer_indices] ** 2
+    host = ((MEASURED_CYCLES - cycles)[..., layer_indices] * weights).sum(axis=-1) / weights.sum()
     host = np.round(np.maximum(host, 0), -2)
-    errors = (cycles + host[..., None]) / MEASURED - 1
-    i, j = np.unravel_index(np.argmin((errors[..., chosen] ** 2).sum(axis=-1)), host.shape)
+    errors = (cycles + host[..., None]) / MEASURED_CYCLES - 1
+    i, j = np.unravel_index(np.argmin((errors[..., layer_indices] ** 2).sum(axis=-1)), host.shape)
     return Fit(float(RATES[i]), int(ROWS[j]), int(host[i, j]), errors[i, j])
 
 

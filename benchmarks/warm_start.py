@@ -26,7 +26,7 @@ from autotune.tuner.record_store import RecordStore
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from benchmarks.collected import add_options, collect
-from benchmarks.schedules import exported
+from benchmarks.schedules import export_model
 from benchmarks.warm_start_table import SEARCHES, column_title, warm_start
 from measure.database import Database
 from measure.interleaved import InterleavedTimer, InterleavedTiming
@@ -78,7 +78,7 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
         if done.returncode:
             raise RuntimeError(f"the search of {name} failed")
         with Database(folder / name / "records.jsonl", readonly=True) as records:
-            best = select(tasks, RecordStore(records, limits.allowed), _settings(knowledge, threads), limits)
+            best = select(tasks, RecordStore(records, limits.list_algorithms), _settings(knowledge, threads), limits)
         of = Schedules(best, _settings(knowledge, threads), limits)  # layers that no trial came to are chosen without
         by_title[column_title(knowledge, trials)] = [of(task.workload) for task in tasks]
         of.close()
@@ -114,7 +114,7 @@ def latencies(
 
 def compare(name: str, folder: Path, threads: int) -> dict[str, Any]:
     """Measures the row of a network."""
-    tasks, found = schedules(exported(folder, name), folder, threads)
+    tasks, found = schedules(export_model(folder, name), folder, threads)
     milliseconds = {
         title: 1e3 * sum(s * task.weight for s, task in zip(of, tasks, strict=True))
         for title, of in latencies(tasks, found, threads).items()
@@ -134,10 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def measure(name: str) -> dict[str, Any]:
         return compare(name, options.folder, options.threads)
 
-    def shown(row: Mapping[str, Any]) -> str:
+    def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{title} {ms:.2f} ms" for title, ms in row["milliseconds"].items())
 
-    return collect(options, NAME, {"threads": options.threads}, NETWORKS, measure, shown, warm_start)
+    return collect(options, NAME, {"threads": options.threads}, NETWORKS, measure, summarise, warm_start)
 
 
 if __name__ == "__main__":

@@ -16,39 +16,39 @@ def relative(seconds: Column) -> Column:
     return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
 
 
-def pairwise_accuracy(predicted: Column, throughput: Column) -> float:
+def pairwise_accuracy(scores: Column, throughput: Column) -> float:
     """Computes the share of pairs of different throughput that are ordered right; a predicted tie counts half."""
     first, second = np.triu_indices(len(throughput), 1)
     true = np.sign(throughput[first] - throughput[second])
-    guess = np.sign(predicted[first] - predicted[second])
+    guess = np.sign(scores[first] - scores[second])
     differs = true != 0
     if not differs.any():
         return 1.0
     return float(np.where(guess[differs] == 0, 0.5, guess[differs] == true[differs]).mean())
 
 
-def recall_at(predicted: Column, throughput: Column, k: int) -> float:
+def recall_at(scores: Column, throughput: Column, k: int) -> float:
     """Computes |k best predicted ∩ k best true| / k."""
     true = set(best(throughput, k).tolist())
-    return len(true & set(best(predicted, k).tolist())) / k
+    return len(true & set(best(scores, k).tolist())) / k
 
 
-def peak_at(predicted: Column, throughput: Column, k: int) -> float:
+def peak_at(scores: Column, throughput: Column, k: int) -> float:
     """Computes the best throughput among the k best predicted, relative to the best of all."""
-    return float(throughput[best(predicted, k)].max() / throughput.max())
+    return float(throughput[best(scores, k)].max() / throughput.max())
 
 
-def kendall(predicted: Column, throughput: Column) -> float:
+def kendall(scores: Column, throughput: Column) -> float:
     """Computes Kendall's rank correlation τ-b, which allows for ties; 0 if one side is all ties."""
     from scipy.stats import kendalltau  # a dependency of scikit-learn
 
-    value = float(kendalltau(predicted, throughput).statistic)
+    value = float(kendalltau(scores, throughput).statistic)
     return value if value == value else 0.0
 
 
-def spearman(predicted: Column, throughput: Column) -> float:
+def spearman(scores: Column, throughput: Column) -> float:
     """Computes Spearman's rank correlation; equal values share the mean of their ranks."""
-    return float(np.corrcoef(_ranks(predicted), _ranks(throughput))[0, 1])
+    return float(np.corrcoef(_ranks(scores), _ranks(throughput))[0, 1])
 
 
 def best(values: Column, k: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 
 from targets.jit import LinkedObjects
 
-_LINKED: list[LinkedObjects] = []  # code lives as long as the process
+_LINKED_OBJECTS: list[LinkedObjects] = []  # code lives as long as the process
 
 
 def compile_function(text: str, name: str, *arguments: Any) -> Any:
@@ -26,7 +26,7 @@ def compile_function(text: str, name: str, *arguments: Any) -> Any:
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic"
     )
     linked = LinkedObjects([machine.emit_object(module)], [name])
-    _LINKED.append(linked)
+    _LINKED_OBJECTS.append(linked)
     return ctypes.CFUNCTYPE(None, *arguments)(linked.address(name))
 
 

@@ -23,7 +23,7 @@ M, N, K = 256, 256, 256
 
 
 @contextmanager
-def served() -> Iterator[tuple[str, Path]]:
+def start_worker() -> Iterator[tuple[str, Path]]:
     """Starts a worker of this machine's CPU; yields its address and token file."""
     with tempfile.TemporaryDirectory() as folder:
         token = Path(folder) / "token"
@@ -66,5 +66,5 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         main(sys.argv[1], Path(sys.argv[2]))
     else:
-        with served() as (url, token):
+        with start_worker() as (url, token):
             main(url, token)

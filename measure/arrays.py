@@ -31,7 +31,7 @@ def pack_arrays(arrays: Sequence[NDArray[Any]]) -> tuple[list[dict[str, Any]], b
     return described, b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
-def unpack_arrays(described: Sequence[Any], blob: bytes) -> list[NDArray[Any]]:
+def unpack_arrays(descriptions: Sequence[Any], blob: bytes) -> list[NDArray[Any]]:
     """Rebuilds writable arrays from a description and bytes, either of which may come from an untrusted peer.
 
     Raises:
@@ -39,7 +39,7 @@ def unpack_arrays(described: Sequence[Any], blob: bytes) -> list[NDArray[Any]]:
     """
     arrays: list[NDArray[Any]] = []
     start = 0
-    for item in described:
+    for item in descriptions:
         if not isinstance(item, dict) or set(item) != {"dtype", "shape"}:
             raise ValueError(f"an array must be described by dtype and shape, but got {item!r:.80}")
         kind, shape = _check_dtype(item["dtype"]), item["shape"]

@@ -77,9 +77,9 @@ class Sequential:
 
     def time(self, subjects: Sequence[Timeable], tick: Callable[[], None]) -> list[Result]:
         """Times all subjects, see `Bench`."""
-        return [self._timed(subject, tick) for subject in subjects]
+        return [self._time_subject(subject, tick) for subject in subjects]
 
-    def _timed(self, subject: Timeable, tick: Callable[[], None]) -> Result:
+    def _time_subject(self, subject: Timeable, tick: Callable[[], None]) -> Result:
         tick()
         try:
             checked = subject.prepare()

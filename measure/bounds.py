@@ -15,7 +15,7 @@ import orjson
 
 from measure.errors import OutcomeError
 
-_DEFINED = ("tensors", "fused")
+_DEFINITION_OPERATORS = ("tensors", "fused")
 """Operators whose arguments are a definition: a kernel may leave out operations whose results nobody reads."""
 
 
@@ -75,7 +75,7 @@ def _compute_bounds(text: bytes) -> WorkloadBounds:
 
     try:
         workload = Workload.from_json(orjson.loads(text))
-        exact = workload.operator not in _DEFINED and workload.operator in LIBRARY
+        exact = workload.operator not in _DEFINITION_OPERATORS and workload.operator in LIBRARY
         operations = workload.flops if exact else math.prod(workload.output.shape)
         return WorkloadBounds(workload.key, float(min(operations, 1 << 1000)))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:

@@ -34,13 +34,13 @@ class Channel:
     def __init__(self, reads: int, writes: int | None = None, most: int = MOST_BYTES) -> None:
         self._reads, self._writes, self._most = reads, reads if writes is None else writes, most
         self._buffer = bytearray()
-        self._closed = False
+        self._is_closed = False
         for descriptor in (self._reads, self._writes):
             os.set_blocking(descriptor, False)
 
     def fileno(self) -> int:
         """Returns the descriptor that is readable when a message comes; -1 once it is closed."""
-        return -1 if self._closed else self._reads
+        return -1 if self._is_closed else self._reads
 
     def send(self, message: bytes, seconds: float = math.inf) -> None:
         """Sends a message.
@@ -49,7 +49,7 @@ class Channel:
             TimeoutError: the other side did not take it in time.
             ConnectionError: the other side is gone.
         """
-        if self._closed:
+        if self._is_closed:
             raise BrokenPipeError("a channel must be open to send")
         left, end = memoryview(self._frame(message)), time.monotonic() + seconds
         while left:
@@ -68,7 +68,7 @@ class Channel:
             ChannelError: the message is too long.
         """
         end = time.monotonic() + seconds
-        while not self._closed:
+        while not self._is_closed:
             if (message := self._take()) is not None:
                 return message
             try:
@@ -85,8 +85,8 @@ class Channel:
 
     def close(self) -> None:
         """Hangs up; may be called twice."""
-        if not self._closed:
-            self._closed = True
+        if not self._is_closed:
+            self._is_closed = True
             for descriptor in {self._reads, self._writes}:
                 os.close(descriptor)
 
@@ -120,12 +120,12 @@ class LineChannel(Channel):
     def _frame(self, message: bytes) -> bytes:
         return message + b"\n"
 
-    _searched = 0  # bytes of the buffer without a line break
+    _searched_bytes = 0  # bytes of the buffer without a line break
 
     def _take(self) -> bytes | None:
-        end = self._buffer.find(b"\n", self._searched)
-        self._searched = len(self._buffer) if end < 0 else 0
-        self._check(self._searched if end < 0 else end)
+        end = self._buffer.find(b"\n", self._searched_bytes)
+        self._searched_bytes = len(self._buffer) if end < 0 else 0
+        self._check(self._searched_bytes if end < 0 else end)
         if end < 0:
             return None
         line, self._buffer = bytes(self._buffer[:end]), self._buffer[end + 1 :]

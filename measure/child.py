@@ -36,7 +36,7 @@ HELD_SECONDS = 10.0
 SEND_SECONDS = 60.0
 """Seconds after which a process that does not take a message counts as stuck."""
 _POLL_SECONDS = 0.25  # seconds between two calls of `stop`
-_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_WAIT_OPTIONS = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Process(Closing):
     def alive(self) -> bool:
         """Tells whether it has not ended yet; one that has stays unreaped, so that its process id is not reused."""
         try:
-            return self._process.returncode is None and not os.waitid(os.P_PID, self.pid, _ENDED)
+            return self._process.returncode is None and not os.waitid(os.P_PID, self.pid, _WAIT_OPTIONS)
         except ChildProcessError:  # the system reaps children by itself
             return False
 

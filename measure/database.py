@@ -17,7 +17,7 @@ from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
 from measure.journal import Journal
 from measure.record import LinePosition, Record, is_whole
 
-_SHOWN = 3
+_SHOWN_SENTENCES = 3
 """Number of refused lines that are reported one by one."""
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Database(Closing):
         readonly: whether to only read, and leave a torn last line as it is.
 
     Attributes:
-        repaired: sentence on the latest repair of a torn last line; None if there was no repair.
+        last_repair: sentence on the latest repair of a torn last line; None if there was no repair.
         refused: a sentence for each record of the file that is left out, with its line number.
 
     Raises:
@@ -45,7 +45,7 @@ class Database(Closing):
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
         self._journal = Journal(path, is_whole, readonly)
         self.path = self._journal.path
-        self.repaired: str | None = None
+        self.last_repair: str | None = None
         self.refused: list[str] = []
         self._reader = self._journal.reader()
         self._families: dict[tuple[str, str], int] = {}  # workload key, target -> number
@@ -61,7 +61,7 @@ class Database(Closing):
             self.close()
             raise
         self._report()
-        for sentence in summarised(self.refused):
+        for sentence in summarise_refusals(self.refused):
             log.warning(sentence)
 
     def append(self, record: Record) -> Record:
@@ -121,7 +121,7 @@ class Database(Closing):
     @property
     def notes(self) -> list[str]:
         """Sentences that the user of the file should read."""
-        return [*([self.repaired] if self.repaired else []), *summarised(self.refused)]
+        return [*([self.last_repair] if self.last_repair else []), *summarise_refusals(self.refused)]
 
     def check_compatible(self, *targets: str) -> None:
         """Refuses a file with records of targets other than those of the run that is to be resumed.
@@ -152,9 +152,9 @@ class Database(Closing):
         return self.records()
 
     def _report(self) -> None:
-        if self._journal.repaired != self.repaired:
-            self.repaired = self._journal.repaired
-            log.warning(self.repaired)
+        if self._journal.last_repair != self.last_repair:
+            self.last_repair = self._journal.last_repair
+            log.warning(self.last_repair)
 
     def _index(self, record: Record, offset: int, number: int) -> None:
         family = record.workload_key, record.target
@@ -164,12 +164,12 @@ class Database(Closing):
         self._targets.setdefault(record.target, number)
 
 
-def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int, Record]]:
+def records_in(journal: Journal, refusals: list[str]) -> Iterator[tuple[int, int, Record]]:
     """Yields (line number from 1, offset in bytes, record) of a records file; skips blank lines.
 
     Args:
         journal: journal of the file.
-        refused: list that gets a sentence for each record left out because it is damaged or cannot be true.
+        refusals: list that gets a sentence for each record left out because it is damaged or cannot be true.
 
     Raises:
         RecordError: a line is not meant to be a record of this schema.
@@ -179,15 +179,15 @@ def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int,
             try:
                 record = Record.from_line(line, f"{journal.path}:{number}")
             except BadRecordError as error:
-                refused.append(str(error))
+                refusals.append(str(error))
                 continue
             yield number, offset, record
 
 
-def summarised(refused: Sequence[str]) -> list[str]:
+def summarise_refusals(refusals: Sequence[str]) -> list[str]:
     """Lists sentences on records that were left out: the first few one by one, the rest as a count."""
-    shown = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
-    more = len(refused) - len(shown)
+    shown = [f"{sentence}; the record is left out" for sentence in refusals[:_SHOWN_SENTENCES]]
+    more = len(refusals) - len(shown)
     return [*shown, f"{more} more records are left out as these are"] if more else shown
 
 

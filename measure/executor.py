@@ -16,7 +16,7 @@ from search_space.space import make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Bound, BuildError, Module, RunError
-from targets.fences import fenced
+from targets.fences import copy_between_fences
 
 
 class KernelExecutor:
@@ -38,7 +38,7 @@ class KernelExecutor:
         """Makes two sets of random inputs from the trial's seed and, if wanted, the reference outputs of both."""
         workload = _read_workload(trial)
         inputs = [
-            fenced(array) if spec.constant else array  # prologues read constants in place
+            copy_between_fences(array) if spec.constant else array  # prologues read constants in place
             for array, spec in zip(workload.make_inputs(trial.seed), workload.inputs, strict=True)
         ]
         others = workload.other_inputs(inputs, trial.seed)

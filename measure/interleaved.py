@@ -25,7 +25,7 @@ from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
 from measure.supervisor import Answer
-from measure.timing import counted
+from measure.timing import replace_zeros
 from measure.timing_process import TimingProcess
 
 _SHARE = 1 / 40
@@ -121,17 +121,17 @@ class InterleavedTimer(Closing):
         self._builders.close()
         self._lock.close()
 
-    def _group(self, trials: list[Trial], built: list[Answer], first: int) -> list[TrialResult]:
+    def _group(self, trials: list[Trial], builds: list[Answer], first: int) -> list[TrialResult]:
         request = {
             "trials": [trial.to_json() for trial in trials],
-            "built": [{**answer.header, "bytes": len(answer.blob)} for answer in built],
+            "built": [{**answer.header, "bytes": len(answer.blob)} for answer in builds],
             "rounds": self.timing.rounds,
             "burst_seconds": self.timing.burst_seconds,
             "rotation_bytes": self.timing.rotation_bytes,
             "check": self.timing.check,
             "seed": int(self._rng.integers(1 << 31)),
         }
-        blob, limit = b"".join(answer.blob for answer in built), self.timing.timeout_seconds
+        blob, limit = b"".join(answer.blob for answer in builds), self.timing.timeout_seconds
         try:
             answer = self._process.ask(request, blob, limit * (1.0 + _SHARE * len(trials)))
             failure = _failure(answer)
@@ -144,9 +144,11 @@ class InterleavedTimer(Closing):
             ]
         self._process.close()
         if len(trials) == 1:
-            return [TrialResult(trials[0], first, Outcome.failed(failure.error, failure.message))]
+            return [TrialResult(trials[0], first, Outcome.from_error(failure.error, failure.message))]
         half = len(trials) // 2
-        return self._group(trials[:half], built[:half], first) + self._group(trials[half:], built[half:], first + half)
+        return self._group(trials[:half], builds[:half], first) + self._group(
+            trials[half:], builds[half:], first + half
+        )
 
 
 def _failure(header: dict[str, Any]) -> TrialFailure | None:
@@ -166,9 +168,9 @@ def _failure(header: dict[str, Any]) -> TrialFailure | None:
 def _outcome(answer: dict[str, Any]) -> Outcome:
     """Converts the process's data on a kernel to an outcome."""
     if "error" in answer:
-        return Outcome.failed(ErrorClass(answer["error"]), answer["message"])
-    latencies = tuple(counted(np.array(answer["latencies"], np.float64)).tolist())
+        return Outcome.from_error(ErrorClass(answer["error"]), answer["message"])
+    latencies = tuple(replace_zeros(np.array(answer["latencies"], np.float64)).tolist())
     try:
         return Outcome.of_samples(latencies, rotation_bytes=answer["rotation_bytes"], metrics=answer["metrics"])
     except OutcomeError as wrong:
-        return Outcome.failed(ErrorClass.unknown, f"a measurement must be possible, but: {wrong}")
+        return Outcome.from_error(ErrorClass.unknown, f"a measurement must be possible, but: {wrong}")

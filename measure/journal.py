@@ -59,7 +59,7 @@ class Journal:
         readonly: whether to never write, not even to repair.
 
     Attributes:
-        repaired: sentence on the latest repair of a torn last line; None if there was no repair.
+        last_repair: sentence on the latest repair of a torn last line; None if there was no repair.
 
     Raises:
         RecordError: the file cannot be opened, or its end is not a line of its kind.
@@ -68,7 +68,7 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str], complete: Callable[[bytes], bool], readonly: bool = False) -> None:
         self.path = Path(path)
         self.readonly = readonly
-        self.repaired: str | None = None
+        self.last_repair: str | None = None
         self._complete = complete
         flags = os.O_RDONLY if readonly else os.O_RDWR | os.O_APPEND | os.O_CREAT
         try:
@@ -79,7 +79,7 @@ class Journal:
         try:
             if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
                 raise RecordError(f"`records` must be a regular file, but got {self.path}")
-            with self._locked():
+            with self._hold_lock():
                 size, start, complete_tail = self._look()
         except RecordError:
             self._file.close()
@@ -87,7 +87,7 @@ class Journal:
         self._end = size if complete_tail else start
         self._lines = 0  # number of lines before `_end`, once they were read
         if readonly and not complete_tail:
-            self.repaired = f"{self.path}: the last line was torn ({size - start} bytes) and was left out"
+            self.last_repair = f"{self.path}: the last line was torn ({size - start} bytes) and was left out"
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
         """Yields (line number from 1, offset in bytes, line without its newline) of each line complete when opened."""
@@ -108,8 +108,8 @@ class Journal:
             RecordError: the last line is not of this file's kind, or others keep the file locked.
         """
         if not self.readonly:
-            with self._locked():
-                self._healed()
+            with self._hold_lock():
+                self._repair_last_line()
 
     def reader(self) -> LineReader:
         """Makes a reader, which works also after the journal was closed."""
@@ -127,8 +127,8 @@ class Journal:
         """
         if self.readonly:
             raise RecordError(f"`records` must be opened for writing to append, but got readonly={self.path}")
-        with self._locked():
-            offset = self._healed()
+        with self._hold_lock():
+            offset = self._repair_last_line()
             self._add(b"".join(lines), offset)
             positions = []
             for line in lines:
@@ -143,7 +143,7 @@ class Journal:
         self._file.close()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """Holds the file's lock: exclusively to write, against writers alone to read."""
         mode = SHARED if self.readonly else ALONE
         if not lock_within(LOCK_TIMEOUT, self._file.fileno(), mode, pause=0.001):
@@ -180,7 +180,7 @@ class Journal:
         except RecordError as error:
             raise RecordError(f"{self.path}: {error}") from None
 
-    def _healed(self) -> int:
+    def _repair_last_line(self) -> int:
         """Repairs the last line and returns the end of the file in bytes; the caller holds the lock."""
         size, start, complete_tail = self._look()
         before = self._end
@@ -188,11 +188,11 @@ class Journal:
             self._end = size
         elif complete_tail:
             self._add(b"\n", size)
-            self.repaired = f"{self.path}: the last line had lost its newline; it was put back"
+            self.last_repair = f"{self.path}: the last line had lost its newline; it was put back"
             self._end = size + 1
         else:
             os.ftruncate(self._file.fileno(), start)
-            self.repaired = f"{self.path}: the last line was torn ({size - start} bytes) and was cut off"
+            self.last_repair = f"{self.path}: the last line was torn ({size - start} bytes) and was cut off"
             self._end = start
         self._lines += self._newlines(before, self._end)
         return self._end

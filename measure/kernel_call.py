@@ -7,7 +7,7 @@ from typing import Any
 
 from measure.arrays import pack_arrays, unpack_arrays
 from measure.errors import ErrorClass, TrialFailure
-from measure.timing import counted
+from measure.timing import replace_zeros
 from targets import registry
 from targets.base import Module, RunError
 from targets.threads import MOST_THREADS, check_threads
@@ -16,7 +16,7 @@ MOST_SAMPLES = 100_000  # timed executions of a call
 
 
 def handle(
-    call: Mapping[str, Any], blob: bytes, prepared: Callable[[], None] = lambda: None
+    call: Mapping[str, Any], blob: bytes, on_prepared: Callable[[], None] = lambda: None
 ) -> tuple[dict[str, Any], bytes]:
     """Runs a kernel once, and then `iterations` times to time it.
 
@@ -24,7 +24,7 @@ def handle(
         call: `target`; `module_bytes`; `arrays`, the description of inputs, or null with a `workload` whose inputs of
             `seed` are made here; `iterations` to time; `threads`, null for all.
         blob: the module, then the inputs' bytes.
-        prepared: function that is called when the inputs are ready.
+        on_prepared: function that is called when the inputs are ready.
 
     Returns:
         `output`, the description of the output, and `latencies`, seconds of each timed execution; the output's bytes.
@@ -53,8 +53,8 @@ def handle(
         raise TrialFailure(ErrorClass.instantiation, str(error)) from error
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise TrialFailure(ErrorClass.instantiation, f"a call must be right, but: {error}") from error
-    prepared()
+    on_prepared()
     output = bound.run(threads)
     described, data = pack_arrays([output])
-    latencies = counted(bound.time(iterations, threads)).tolist() if iterations else []
+    latencies = replace_zeros(bound.time(iterations, threads)).tolist() if iterations else []
     return {"output": described[0], "latencies": latencies, "metrics": bound.metrics()}, data

@@ -17,7 +17,7 @@ from measure.errors import PoolError
 from measure.fleet.local import HostDevice, LocalBuilder
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import FleetSettings
-from measure.fleet.validation import believed
+from measure.fleet.validation import judge_local_answer
 from measure.pool import TrialResult
 from measure.settings import LocalSettings
 
@@ -38,7 +38,7 @@ class LocalPool(FleetPool):
 
     def __init__(self, settings: LocalSettings | None = None) -> None:
         settings = settings or LocalSettings()
-        super().__init__((), FleetSettings(settings.batch), believed)
+        super().__init__((), FleetSettings(settings.batch), judge_local_answer)
         targets = frozenset({_ANY})
         self.device = HostDevice(settings, "device", targets, bound=False)
         self.builder = LocalBuilder(None, settings, "builder", targets, self.device, bound=False)
@@ -55,7 +55,7 @@ class LocalPool(FleetPool):
 
     async def _cancel(self) -> None:
         await super()._cancel()
-        await self._fleet.settled()
+        await self._fleet.wait_settled()
 
     def _start(self) -> None:
         """Does nothing: the loop runs only while the caller waits for it."""
@@ -96,7 +96,7 @@ class LocalPool(FleetPool):
             raise
 
     def _take(self, result: TrialResult) -> None:
-        self._done.append(result)
+        self._results.append(result)
         self._loop.stop()  # the next trial begins when the caller waits for it
 
     def _fail(self, error: PoolError) -> None:

@@ -28,16 +28,16 @@ class Messages:
         self._child = child
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop that watches the socket
         self._early: list[Message | None] = []  # messages that came before a call of `next`
-        self._awaited: asyncio.Future[Message | None] | None = None
+        self._next_message: asyncio.Future[Message | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.limit = self._prepared = math.inf
+        self.limit = self._prepared_limit = math.inf
 
-    async def next(self, seconds: float, prepared: float = math.inf) -> Message | None:
-        """Returns the next message other than `prepared`; None when the child has died.
+    async def next(self, seconds: float, prepared_limit: float = math.inf) -> Message | None:
+        """Returns the next message other than `prepared_limit`; None when the child has died.
 
         Args:
             seconds: limit until the message comes, or the child reports that it is prepared.
-            prepared: limit from that report on.
+            prepared_limit: limit from that report on.
 
         Raises:
             TimeoutError: the message did not come in time.
@@ -46,10 +46,10 @@ class Messages:
             return self._early.pop(0)
         loop = asyncio.get_running_loop()
         awaited: asyncio.Future[Message | None] = loop.create_future()
-        self._awaited, self._prepared = awaited, prepared
+        self._next_message, self._prepared_limit = awaited, prepared_limit
         if self._loop is None:
             self._loop = loop
-            loop.add_reader(self._child.channel.fileno(), self._heard)
+            loop.add_reader(self._child.channel.fileno(), self._receive)
         self._allow(loop, seconds)
         try:
             return await awaited
@@ -62,7 +62,7 @@ class Messages:
             self._loop.remove_reader(self._child.channel.fileno())
             self._loop = None
 
-    def _heard(self) -> None:
+    def _receive(self) -> None:
         """Receives the message that has arrived."""
         assert self._loop is not None
         try:
@@ -73,12 +73,12 @@ class Messages:
             self.close()
         elif message[0]["stage"] == "prepared":
             self._stop_timer()
-            self._allow(self._loop, self._prepared)
+            self._allow(self._loop, self._prepared_limit)
             return
-        if self._awaited is None or self._awaited.done():
+        if self._next_message is None or self._next_message.done():
             self._early.append(message)
         else:
-            self._awaited.set_result(message)
+            self._next_message.set_result(message)
 
     def _allow(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self.limit, self._timer = seconds, loop.call_later(seconds, self._late)
@@ -88,5 +88,5 @@ class Messages:
         self._timer.cancel()
 
     def _late(self) -> None:
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_exception(TimeoutError())
+        if self._next_message is not None and not self._next_message.done():
+            self._next_message.set_exception(TimeoutError())

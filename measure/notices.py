@@ -24,19 +24,19 @@ class WaitNotice:
     def __init__(self, say: Callable[[str], None] = log.warning) -> None:
         self._say = say
         self._since: float | None = None
-        self._said = False
+        self._is_announced = False
 
     def still(self, what: str) -> None:
         """Notes that the wait for `what` goes on; reports it if it has lasted long enough."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if not self._said and now - self._since >= NOTICE_SECONDS:
-            self._said = True
+        if not self._is_announced and now - self._since >= NOTICE_SECONDS:
+            self._is_announced = True
             self._say(f"waiting for {what}")
 
     def over(self) -> None:
         """Ends the wait; the next call of `still` begins another one."""
-        self._since, self._said = None, False
+        self._since, self._is_announced = None, False
 
 
 @contextmanager

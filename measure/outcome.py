@@ -88,7 +88,7 @@ class Outcome:
         return cls(latencies, middle, spread=(high - low) / middle if middle > 0 else 0.0, **others)
 
     @classmethod
-    def failed(cls, error: ErrorClass, message: str = "", **others: Any) -> Outcome:
+    def from_error(cls, error: ErrorClass, message: str = "", **others: Any) -> Outcome:
         """Makes the outcome of a trial that failed; `others` are other fields."""
         return cls(error=error, message=message, **others)
 
@@ -125,7 +125,7 @@ def read(header: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[float, float]
     Raises:
         OutcomeError: a field has another type, or its value is impossible.
     """
-    said = typed.read(Outcome, {name: header[name] for name in _SAID & header.keys()})
+    said = typed.read(Outcome, {name: header[name] for name in _ANSWER_FIELDS & header.keys()})
     message = said.get("message", "")
     if len(message) > MOST_TEXT or (not message.isascii() and not _is_unicode(message)):
         raise OutcomeError(f"`message` must have at most {MOST_TEXT} characters of Unicode, but got {message!r:.60}")
@@ -154,5 +154,5 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-_SAID = frozenset(f.name for f in fields(Outcome)) - {"build_seconds", "run_seconds", "host"}
+_ANSWER_FIELDS = frozenset(f.name for f in fields(Outcome)) - {"build_seconds", "run_seconds", "host"}
 """Fields that a worker sends of a trial; the receiver adds the other fields."""

@@ -88,17 +88,17 @@ class OutputCheck:
         self.output = output = bound.fetch()
         references.first.poison(output)
         bound.feed(self._inputs, _FILLS[0])
-        again = self._clocked()
+        again = self._time_run()
         comparison = references.first.compare(again)
         if comparison.ok and not np.may_share_memory(output, again):
             raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
         if comparison.ok and not bound.deterministic and self.run_seconds < _SHORT:
             right = again.tobytes()
-            if self._clocked().tobytes() != right:  # the kernel may have changed its inputs
+            if self._time_run().tobytes() != right:  # the kernel may have changed its inputs
                 comparison = references.first.compare(again)
         return self._record(comparison)
 
-    def _clocked(self) -> NDArray[Any]:
+    def _time_run(self) -> NDArray[Any]:
         start = time.perf_counter()
         output = self._bound.run(self._threads)
         self.run_seconds = time.perf_counter() - start

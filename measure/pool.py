@@ -111,7 +111,7 @@ class Trial:
         return cls(**data)
 
 
-class Measured:
+class MeasuredTrial:
     """A trial and its outcome, with shortcuts to the attributes of either that are used most."""
 
     trial: Trial
@@ -184,7 +184,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class TrialResult(Measured):
+class TrialResult(MeasuredTrial):
     """A trial that a pool has finished.
 
     Attributes:

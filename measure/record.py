@@ -14,7 +14,7 @@ from measure import bounds, schema1, typed
 from measure.errors import BadRecordError, OutcomeError, RecordError
 from measure.journal import LineReader
 from measure.outcome import Outcome
-from measure.pool import Measured, Trial, TrialResult
+from measure.pool import MeasuredTrial, Trial, TrialResult
 from measure.provenance import Provenance
 from measure.typed import short
 
@@ -26,7 +26,7 @@ HEAD = b'{"outcome":'
 
 _HEADS = (HEAD, schema1.HEAD)
 _SCHEMAS = (SCHEMA, schema1.SCHEMA)
-_SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_SORT_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 class LinePosition(NamedTuple):
@@ -38,7 +38,7 @@ class LinePosition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record(Measured):
+class Record(MeasuredTrial):
     """One measured trial, with everything needed to repeat it and to compare it.
 
     Attributes:
@@ -91,7 +91,7 @@ class Record(Measured):
         """
         trial = self.trial
         trace = [dict(step) for step in trial.trace]
-        if sha256(orjson.dumps(trace, option=_SORTED)).hexdigest() != trial.trace_key:
+        if sha256(orjson.dumps(trace, option=_SORT_OPTIONS)).hexdigest() != trial.trace_key:
             from search_space.schedule.trace import compute_key  # exact, also for rare characters and numbers
 
             if (right := compute_key(trace)) != trial.trace_key:
@@ -124,7 +124,7 @@ class Record(Measured):
             "outcome": outcome,
             "provenance": self.provenance.to_json(),
         }
-        return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | _SORTED)
+        return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | _SORT_OPTIONS)
 
     @classmethod
     def from_line(cls, line: bytes | str, where: str = "record", checked: bool = False) -> Record:

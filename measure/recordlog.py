@@ -36,7 +36,7 @@ class RecordLog(Sequence[Record]):
         self._lines = array("q")
         self._sources = array("h")  # index in `_readers`, or `_IN_MEMORY`
         self._readers: list[LineReader] = []
-        self._packed: list[bytes] = []
+        self._packed_records: list[bytes] = []
         self._sample = b""  # a line like all others: as a dictionary of the compression it makes them short
         for record in records:
             self.append(record)
@@ -45,9 +45,9 @@ class RecordLog(Sequence[Record]):
         """Adds a record at the end."""
         if record.position is None:
             self._sources.append(_IN_MEMORY)
-            self._offsets.append(len(self._packed))
+            self._offsets.append(len(self._packed_records))
             self._lines.append(0)
-            self._packed.append(self._pack(record.to_line()))
+            self._packed_records.append(self._pack(record.to_line()))
         else:
             self._sources.append(self._source(record.position.reader))
             self._offsets.append(record.position.offset)
@@ -72,7 +72,7 @@ class RecordLog(Sequence[Record]):
         other.errors = self.errors.copy()
         other._seconds, other._offsets, other._sources = self._seconds[:], self._offsets[:], self._sources[:]
         other._lines, other._readers = self._lines[:], self._readers[:]
-        other._packed, other._sample = self._packed[:], self._sample
+        other._packed_records, other._sample = self._packed_records[:], self._sample
         return other
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class RecordLog(Sequence[Record]):
     def _load(self, index: int) -> Record:
         source, offset = self._sources[index], self._offsets[index]
         if source == _IN_MEMORY:
-            line = zlib.decompressobj(_RAW, self._sample).decompress(self._packed[offset])
+            line = zlib.decompressobj(_RAW, self._sample).decompress(self._packed_records[offset])
             return Record.from_line(line, checked=True)
         return Record.at(LinePosition(self._readers[source], offset, self._lines[index]))
 

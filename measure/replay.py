@@ -42,8 +42,8 @@ class ReplayPool(MeasurePool):
             (key,): deque([_outcome(value)]) for key, value in table.items()
         }
         self._ready: list[TrialResult] = []
-        self._submitted = 0
-        self._closed = False
+        self._submitted_count = 0
+        self._is_closed = False
 
     @classmethod
     def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> ReplayPool:
@@ -78,11 +78,11 @@ class ReplayPool(MeasurePool):
         Raises:
             ReplayError: a trial is not in the table; none of `trials` is accepted then.
         """
-        if self._closed:
+        if self._is_closed:
             raise PoolError("`submit` must be called on an open pool, but got closed=True")
-        answers = [self._answer(trial, self._submitted + index) for index, trial in enumerate(trials)]
+        answers = [self._answer(trial, self._submitted_count + index) for index, trial in enumerate(trials)]
         self._ready += answers
-        self._submitted += len(answers)
+        self._submitted_count += len(answers)
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
         """Returns all answers not fetched before; never waits."""
@@ -95,7 +95,7 @@ class ReplayPool(MeasurePool):
     def close(self) -> None:
         """Refuses further trials; may be called twice."""
         self._ready.clear()
-        self._closed = True
+        self._is_closed = True
 
     @property
     def outstanding(self) -> int:
@@ -116,7 +116,7 @@ class ReplayPool(MeasurePool):
 def _outcome(seconds: float) -> Outcome:
     """Converts a value of the table to an outcome."""
     if math.isnan(seconds):
-        return Outcome.failed(ErrorClass.unknown, "failed in the replay table")
+        return Outcome.from_error(ErrorClass.unknown, "failed in the replay table")
     return Outcome((seconds,), seconds, spread=0.0, max_error=0.0)
 
 

@@ -54,9 +54,9 @@ def busy_cores() -> float:
     try:
         if os.getloadavg()[0] < 0.3:
             return 0.0
-        before = _spent()
+        before = _read_ticks()
         time.sleep(_LOOK)
-        after = _spent()
+        after = _read_ticks()
     except OSError:
         return 0.0
     used = sum(busy for busy, _ in after) - sum(busy for busy, _ in before)
@@ -71,7 +71,7 @@ def tell_if_busy(say: Callable[[str], None]) -> None:
         say(f"the machine is busy: others use {busy:.1f} of {cores} cores, so timings are slower and less certain")
 
 
-def _spent() -> list[tuple[int, int]]:
+def _read_ticks() -> list[tuple[int, int]]:
     """Reads (busy ticks, all ticks) of each core that this process may use."""
     wanted = {f"cpu{core}" for core in allowed_cores()}
     ticks_by_core = []

@@ -84,7 +84,7 @@ class Supervisor:
         self._child: Child | None = None
         self._messages: Messages | None = None  # messages of the child
         self._ready = False
-        self._answered = 0
+        self._answer_count = 0
         self.cores = allowed_cores()
         self.working = False
 
@@ -101,7 +101,7 @@ class Supervisor:
         if self._child is None:
             self._child = Child({**self._options, "cores": self.cores})
             self._messages = Messages(self._child)
-            self._ready, self._answered = False, 0
+            self._ready, self._answer_count = False, 0
 
     def retire(self) -> None:
         """Ends the child; the next request gets a fresh one."""
@@ -164,7 +164,7 @@ class Supervisor:
         killed = suspect = False
         while True:
             self.start()
-            first = self._answered == 0
+            first = self._answer_count == 0
             try:
                 answer, outside = await self._attempt(request, killed)
             except asyncio.CancelledError:
@@ -208,14 +208,16 @@ class Supervisor:
             await self._retire()
             return self._overtime(request, messages), False
         if message is None:
-            return await self._died(child, messages, request, killed)
+            return await self._handle_death(child, messages, request, killed)
         answer = Answer(*message)
-        self._answered += 1
+        self._answer_count += 1
         if answer.error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
             await self._retire()  # a wrong kernel may have written out of bounds
         return answer, False
 
-    async def _died(self, child: Child, messages: Messages, request: _Request, killed: bool) -> tuple[Answer, bool]:
+    async def _handle_death(
+        self, child: Child, messages: Messages, request: _Request, killed: bool
+    ) -> tuple[Answer, bool]:
         """Converts the death of a child to a failure, see `_attempt`; raises if the child could not start."""
         code, death = await asyncio.to_thread(child.death)
         if not self._ready and (killed or not death.outside):

@@ -124,10 +124,10 @@ def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) 
     return max(1, min(MOST_COPIES, math.ceil(min(1.5 * cache_bytes, rotation_bytes) / constant_bytes)))
 
 
-def _enough(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> bool:
+def _enough(samples: NDArray[np.float64], policy: TimingPolicy, loss_limit: float) -> bool:
     if len(samples) < policy.min_samples:
         return False
-    if len(samples) >= policy.loser_samples and float(samples.min()) > lost:
+    if len(samples) >= policy.loser_samples and float(samples.min()) > loss_limit:
         return True
     if samples.sum() >= policy.budget_seconds:
         return True
@@ -137,12 +137,12 @@ def _enough(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> 
     )
 
 
-def _batch(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> int:
+def _batch(samples: NDArray[np.float64], policy: TimingPolicy, loss_limit: float) -> int:
     """Returns the size of the next batch of samples.
 
     It completes the minimum, or takes a quarter of the budget, so that stability is examined in between.
     """
-    if len(samples) < policy.loser_samples and float(samples.min()) > lost:
+    if len(samples) < policy.loser_samples and float(samples.min()) > loss_limit:
         return min(policy.loser_samples, policy.max_samples) - len(samples)
     missing = policy.min_samples - len(samples)
     typical = max(float(np.median(samples)), 1e-9)
@@ -151,19 +151,19 @@ def _batch(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> i
     return min(max(1, missing, affordable), policy.max_samples - len(samples))
 
 
-def counted(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+def replace_zeros(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     """Replaces samples of 0, which are shorter than a tick of the clock, by a tick."""
     return np.where(samples == 0, TICK, samples)
 
 
 def summary(latencies: Sequence[float] | NDArray[np.float64]) -> Timing:
     """Makes the timing of latencies, which are in order of time."""
-    seconds = counted(np.asarray(latencies, np.float64)).tolist()
+    seconds = replace_zeros(np.asarray(latencies, np.float64)).tolist()
     return Timing(tuple(seconds), float(np.median(seconds)), compute_spread(seconds))
 
 
 def _summary(samples: NDArray[np.float64], keep: int, cut: bool = False) -> Timing:
-    samples = counted(samples)
+    samples = replace_zeros(samples)
     group = math.ceil(len(samples) / keep)
     whole = len(samples) // group * group  # the last, incomplete group is left out
     latencies = np.median(samples[:whole].reshape(-1, group), axis=1)

@@ -58,7 +58,7 @@ class TimingProcess(Closing):
             self._child = None
 
     def _ask(self, request: Mapping[str, Any], blob: bytes, limit: float) -> dict[str, Any]:
-        child, prepare = self._started(), self._settings.prepare_timeout
+        child, prepare = self._get_child(), self._settings.prepare_timeout
         try:
             header, _ = child.ask({**request, "prepare_timeout": prepare, "timeout": limit}, blob, prepare)
             while header["stage"] == "prepared":
@@ -68,7 +68,7 @@ class TimingProcess(Closing):
             raise
         return header
 
-    def _started(self) -> Child:
+    def _get_child(self) -> Child:
         if self._child is None:
             self._child = Child(self._options)
             try:

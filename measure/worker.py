@@ -47,8 +47,8 @@ Header = dict[str, Any]
 class Worker(Protocol):
     """Handler of one kind of request."""
 
-    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
-        """Performs `request`; calls `prepared` when the limited time begins."""
+    def handle(self, request: Header, blob: bytes, on_prepared: Callable[[], None]) -> tuple[Header, bytes]:
+        """Performs `request`; calls `on_prepared` when the limited time begins."""
 
 
 class BuildHandler:
@@ -57,7 +57,7 @@ class BuildHandler:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+    def handle(self, request: Header, blob: bytes, on_prepared: Callable[[], None]) -> tuple[Header, bytes]:
         """Builds the trial of `request`."""
         return {}, self._executor.build(Trial.from_json(request["trial"]))
 
@@ -75,13 +75,13 @@ class Runner:
         self._task_bytes = task_bytes
         self._tasks: OrderedDict[tuple[TaskKey, bool], tuple[Task, References | None]] = OrderedDict()
 
-    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+    def handle(self, request: Header, blob: bytes, on_prepared: Callable[[], None]) -> tuple[Header, bytes]:
         """Checks and times the trial of `request`, whose machine code is `blob`, or runs a kernel's call."""
         if "call" in request:
-            return kernel_call.handle(request["call"], blob, prepared)
+            return kernel_call.handle(request["call"], blob, on_prepared)
         trial = Trial.from_json(request["trial"])
         task, references = self._prepare(trial, request.get("check", True))
-        prepared()
+        on_prepared()
         policy = Sequential(TimingPolicy(**request["timing"]), request.get("best_seconds", trial.best_seconds))
         return self._run(trial, blob, task, references, policy)
 
@@ -102,7 +102,7 @@ class Runner:
         kernel = TimedKernel(self._executor, trial, module, task, references, policy.rotation_bytes)
         (timing,) = Bench(how).time([kernel])
         if isinstance(timing, TrialFailure):
-            return _refused(timing, kernel.max_error), b""
+            return _make_failure(timing, kernel.max_error), b""
         output = kernel.output_check.output
         copied = b"" if references is not None else output.tobytes()
         cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
@@ -129,7 +129,7 @@ class GroupRunner:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+    def handle(self, request: Header, blob: bytes, on_prepared: Callable[[], None]) -> tuple[Header, bytes]:
         """Times the trials of `request`, whose modules are one after the other in `blob`."""
         results: list[Header] = []
         kernels: dict[int, TimedKernel] = {}
@@ -145,17 +145,17 @@ class GroupRunner:
             if key not in tasks:
                 task = self._executor.prepare(trial, request["check"])
                 tasks[key] = task, References.of(task)
-            prepared()  # restarts the time-out for this trial
+            on_prepared()  # restarts the time-out for this trial
             try:
                 held = (*tasks[key], request["rotation_bytes"], request["check"])
                 kernels[index] = TimedKernel(self._executor, trial, module, *held)
             except TrialFailure as failure:
-                results[index] = _refused(failure)
+                results[index] = _make_failure(failure)
         policy = Interleaved(request["rounds"], request["burst_seconds"], seed=request["seed"])
-        timings = Bench(policy, prepared).time(list(kernels.values()))
+        timings = Bench(policy, on_prepared).time(list(kernels.values()))
         for (index, kernel), timing in zip(kernels.items(), timings, strict=True):
             if isinstance(timing, TrialFailure):
-                results[index] = _refused(timing)
+                results[index] = _make_failure(timing)
             else:
                 found = {"latencies": timing.latencies, "rotation_bytes": kernel.rotation_bytes}
                 results[index] = {**found, "metrics": kernel.bound.metrics()}
@@ -216,7 +216,7 @@ class TimedKernel(Timeable):
         self.max_error = self.output_check.max_error
 
 
-def _refused(failure: TrialFailure, max_error: float | None = None) -> Header:
+def _make_failure(failure: TrialFailure, max_error: float | None = None) -> Header:
     header: Header = {"error": failure.error, "message": failure.message}
     return header if max_error is None else {**header, "max_error": max_error}
 
@@ -232,11 +232,11 @@ def main() -> None:
     for request, blob in requests(channel):
         _arm(request["prepare_timeout"])
 
-        def prepared(request: Header = request) -> None:
+        def report_prepared(request: Header = request) -> None:
             _arm(request["timeout"])
             channel.send(pack({"stage": "prepared"}))
 
-        channel.send(_outcome(worker, request, blob, prepared))
+        channel.send(_outcome(worker, request, blob, report_prepared))
         _arm(0)
 
 
@@ -247,18 +247,18 @@ _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
 }
 
 
-def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[], None]) -> bytes:
+def _outcome(worker: Worker, request: Header, blob: bytes, on_prepared: Callable[[], None]) -> bytes:
     """Handles one request; returns a frame with its outcome."""
     spans = [time.monotonic()]
 
-    def started() -> None:
-        prepared()
+    def begin() -> None:
+        on_prepared()
         spans[0] = time.monotonic()  # making the reference does not count as the trial's time
 
     header: Header
     result = b""
     try:
-        header, result = worker.handle(request, blob, started)
+        header, result = worker.handle(request, blob, begin)
     except TrialFailure as failure:
         header = {"error": failure.error, "message": failure.message[:_MESSAGE]}
     except RunError as error:

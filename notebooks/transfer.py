@@ -34,20 +34,20 @@ TRIALS = 32
 # roofline's order.
 
 # %%
-alone, told, reports = [], [], []
+alone, with_others, reports = [], [], []
 for task in data.tasks:
     source = Source.of(data.select([other for other in data.tasks if other.workload != task.workload]))
     pool = Pool.of(data, task)
     transfer = source.for_task(pool.target(), Options("the other layers", method="residual"))
     alone.append(replay(pool, models.make("lightgbm", {}, 0), 0, TRIALS).curve / np.nanmin(pool.seconds))
     search = replay(pool, models.make("lightgbm", {}, 0), 0, TRIALS, transfer=transfer)
-    told.append(search.curve / np.nanmin(pool.seconds))
+    with_others.append(search.curve / np.nanmin(pool.seconds))
     reports.append(search.report)
 
 # %%
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 trials = np.arange(1, TRIALS + 1)
-for curves, color, label in ((alone, "C0", "alone"), (told, "C1", "with the other layers")):
+for curves, color, label in ((alone, "C0", "alone"), (with_others, "C1", "with the other layers")):
     for curve in curves:
         axes.plot(trials, curve, color=color, alpha=0.2)
     axes.plot(trials, np.exp(np.mean(np.log(curves), axis=0)), color=color, label=label)

@@ -28,7 +28,7 @@ def replacing(path: Path, private: bool = False) -> Iterator[Path]:
     Raises:
         OSError: the folder is missing or cannot be written to.
     """
-    partial = _created(path, 0o600 if private else 0o666)
+    partial = _create_partial(path, 0o600 if private else 0o666)
     try:
         yield partial
         partial.replace(path)
@@ -43,7 +43,7 @@ def replace_file(path: Path, *parts: bytes | memoryview, private: bool = False) 
             file.write(part)
 
 
-def _created(path: Path, mode: int) -> Path:
+def _create_partial(path: Path, mode: int) -> Path:
     """Creates an empty file of an unused name; the name begins with a dot and the name of `path`."""
     for _ in range(_ATTEMPTS):
         partial = path.with_name(f".{path.name[:_NAME]}.{secrets.token_hex(8)}")

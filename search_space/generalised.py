@@ -26,7 +26,7 @@ class NotGeneral(ValueError):
 
 
 @dataclass(frozen=True)
-class Generalised:
+class OpenDefinition:
     """A definition with open sizes.
 
     Attributes:
@@ -51,17 +51,17 @@ class Generalised:
         """Computes the least and greatest value of each size of the definition."""
         return {name: (term.at(least), term.at(greatest)) for name, term in zip(self.names, self.sizes, strict=True)}
 
-    def filled(self, tree: Plain, least: SizePoint, greatest: SizePoint) -> Plain:
+    def to_expressions(self, tree: Plain, least: SizePoint, greatest: SizePoint) -> Plain:
         """Replaces terms of the definition's sizes in plain data by expressions of `te_json`, for a range of sizes."""
         spans = self.spans(least, greatest)
-        return _filled(tree, [["size", name, *spans[name]] for name in self.names])
+        return _to_expressions(tree, [["size", name, *spans[name]] for name in self.names])
 
     def plain(self, least: SizePoint, greatest: SizePoint) -> Plain:
         """Returns the definition as `te_json` has it, for a range of sizes."""
-        return self.filled(self.data, least, greatest)
+        return self.to_expressions(self.data, least, greatest)
 
 
-def generalised(definitions: Sequence[Plain], points: Sequence[SizePoint]) -> Generalised:
+def merge_definitions(definitions: Sequence[Plain], points: Sequence[SizePoint]) -> OpenDefinition:
     """Merges definitions into one of open sizes: a number that differs becomes a term of the sizes.
 
     Args:
@@ -86,14 +86,14 @@ def generalised(definitions: Sequence[Plain], points: Sequence[SizePoint]) -> Ge
             independent.append(column)
     own = [tuple(values) for values in zip(*independent, strict=True)] or [()] * len(points)
     try:
-        data = _Merging(own).merged(definitions)
+        data = _Merging(own).merge(definitions)
         sizes = tuple(fit_term(column, points) for column in independent)
     except NoTerm as error:
         raise NotGeneral(str(error)) from error
     for array in data["inputs"]:
         if any(isinstance(extent, Term) for extent in array["shape"]):
             array["constant"] = False
-    return Generalised(data, sizes)
+    return OpenDefinition(data, sizes)
 
 
 def common(trees: Sequence[Plain], points: Sequence[SizePoint]) -> Plain:
@@ -103,7 +103,7 @@ def common(trees: Sequence[Plain], points: Sequence[SizePoint]) -> Plain:
         NotGeneral: trees differ in more than numbers, or a number is no term.
     """
     try:
-        return _Merging(points).merged(trees)
+        return _Merging(points).merge(trees)
     except NoTerm as error:
         raise NotGeneral(str(error)) from error
 
@@ -138,12 +138,12 @@ class _Merging:
     def __init__(self, points: Sequence[SizePoint]) -> None:
         self._points = points
 
-    def merged(self, trees: Sequence[Plain]) -> Plain:
+    def merge(self, trees: Sequence[Plain]) -> Plain:
         first = trees[0]
         if isinstance(first, Mapping):
             if any(not isinstance(tree, Mapping) or tree.keys() != first.keys() for tree in trees):
                 raise self._other(trees)
-            return {key: self.merged([tree[key] for tree in trees]) for key in first}
+            return {key: self.merge([tree[key] for tree in trees]) for key in first}
         if isinstance(first, (list, tuple)):
             return self._list(trees)
         if all(tree == first and type(tree) is type(first) for tree in trees):
@@ -162,7 +162,7 @@ class _Merging:
             raise self._other(trees)
         if len(first) == 3 and first[0] == "const" and any(tree != first for tree in trees):
             return self._constant(trees)
-        return [self.merged(each) for each in zip(*trees, strict=True)]
+        return [self.merge(each) for each in zip(*trees, strict=True)]
 
     def _constant(self, trees: Sequence[Plain]) -> Plain:
         """Merges constants of another type than indices: a size, or the reciprocal of a size, as means have it."""
@@ -184,9 +184,9 @@ class _Merging:
         return NotGeneral(f"definitions must differ in numbers alone at all sizes, but got {shown:.200}")
 
 
-def _filled(tree: Plain, sizes: Sequence[Plain]) -> Plain:
+def _to_expressions(tree: Plain, sizes: Sequence[Plain]) -> Plain:
     if isinstance(tree, Term):
         return tree.plain(sizes)
     if isinstance(tree, Mapping):
-        return {key: _filled(item, sizes) for key, item in tree.items()}
-    return [_filled(item, sizes) for item in tree] if isinstance(tree, list) else tree
+        return {key: _to_expressions(item, sizes) for key, item in tree.items()}
+    return [_to_expressions(item, sizes) for item in tree] if isinstance(tree, list) else tree

@@ -21,7 +21,7 @@ PREFIX = "autotune-scratch-"
 GRACE_SECONDS = 60.0
 """Age from which a folder counts as left behind: a younger one may not have its lock yet."""
 
-_cleaned: set[Path] = set()
+_cleaned_folders: set[Path] = set()
 """Folders that this process has looked through."""
 _lock = threading.Lock()
 
@@ -41,8 +41,8 @@ class ScratchFolder(tempfile.TemporaryDirectory[str]):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         parent = Path(self.name).parent
         with _lock:
-            first = parent not in _cleaned
-            _cleaned.add(parent)
+            first = parent not in _cleaned_folders
+            _cleaned_folders.add(parent)
         if first:
             remove_stale(parent)
 

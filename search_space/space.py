@@ -21,7 +21,7 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.generate import Derived, derive
+from search_space.sketch.generate import SketchDerivation, derive
 from search_space.sketch.tables import DecisionGroup
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Sketch:
             return np.empty((0, len(choices)))
         return np.concatenate([g.table[choices[:, i]] for i, g in enumerate(self.groups)], axis=1).T.astype(float)
 
-    def _broken(self, choices: Choices) -> NDArray[np.bool_]:
+    def _find_violations(self, choices: Choices) -> NDArray[np.bool_]:
         """Tells which limits each candidate violates: (constraints, n)."""
         if "limits" not in self._cache:
             bounds = [c.left - c.right for c in self.constraints]
@@ -106,7 +106,7 @@ class Sketch:
         """Tells for each candidate whether it satisfies every limit: (n, groups) → (n,)."""
         if not self.constraints:
             return np.ones(len(choices), bool)
-        broken: NDArray[np.bool_] = np.any(self._broken(choices), axis=0)
+        broken: NDArray[np.bool_] = np.any(self._find_violations(choices), axis=0)
         return np.logical_not(broken)
 
     def violations(self, choices: Choices) -> dict[str, int]:
@@ -114,7 +114,7 @@ class Sketch:
         if not self.constraints:
             return {}
         counts: dict[str, int] = {}
-        for constraint, broken in zip(self.constraints, self._broken(choices), strict=True):
+        for constraint, broken in zip(self.constraints, self._find_violations(choices), strict=True):
             counts[constraint.name] = counts.get(constraint.name, 0) + int(broken.sum())
         return {name: count for name, count in counts.items() if count}
 
@@ -156,7 +156,7 @@ class SearchSpace:
     """Every sketch of every algorithm of a workload.
 
     Attributes:
-        dropped: number of sketches left out because of the cap on their number.
+        dropped_count: number of sketches left out because of the cap on their number.
         refused: sketches without a loop program for any choice, and why; they are left out.
         unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: no stage
             matches them, or an earlier rule decides it.
@@ -165,7 +165,7 @@ class SearchSpace:
     workload: Workload
     hardware: Hardware
     sketches: tuple[Sketch, ...]
-    dropped: int = 0
+    dropped_count: int = 0
     refused: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     unmatched: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -206,9 +206,9 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     refused: dict[str, str] = {}
     applied: set[str] = set()
     for algorithm in algorithms or workload.algorithms:
-        derived, sketches = _derived(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
-        dropped += derived.dropped
-        applied |= derived.applied
+        derived, sketches = _derive_sketches(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
+        dropped += derived.dropped_count
+        applied |= derived.applied_rules
         refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refused.items()}
         for draft, sketch in zip(derived.drafts, sketches, strict=True):
             if reason := sketch.refusal:
@@ -220,9 +220,9 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
 
 
 @lru_cache(maxsize=8)
-def _derived(
+def _derive_sketches(
     workload: Workload, algorithm: str, hardware: Hardware, rules: tuple[SketchRule, ...]
-) -> tuple[Derived, tuple[Sketch, ...]]:
+) -> tuple[SketchDerivation, tuple[Sketch, ...]]:
     """Derives the sketches of an algorithm.
 
     Cached, since `algorithms_on` mostly asks for the sketches of a workload before `generate` does.
@@ -251,7 +251,7 @@ def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
     usable: list[str] = []
     last: list[str] = []
     for algorithm in workload.algorithms:
-        derived, sketches = _derived(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
+        derived, sketches = _derive_sketches(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
         drafts = sorted(zip(derived.drafts, sketches, strict=True), key=lambda pair: pair[0].last_resort)
         first = next((draft for draft, sketch in drafts if not sketch.refusal), None)
         if first is not None:

@@ -59,7 +59,7 @@ def to_json(tensors: Sequence[te.Tensor], open_sizes: bool = False) -> dict[str,
     shown = ", ".join(t.name for t in tensors) or "none"
     if not tensors or tensors[-1].op.body is None:
         raise ValueError(f"`tensors` must end with the output, which is computed, but got {shown}")
-    if not open_sizes and (sized := [t for t in tensors if t.op.sized]):
+    if not open_sizes and (sized := [t for t in tensors if t.op.size_expressions]):
         raise ValueError(
             f"a definition as plain data must have numbers for sizes, but got {sized[0].name} of {sized[0].shape}"
         )
@@ -137,15 +137,15 @@ def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any
     return {
         "name": names[op],
         "tag": op.tag.value,
-        "axes": _ranged(op.axis),
-        "reduce": _ranged(op.reduce_axis),
+        "axes": _list_ranges(op.axis),
+        "reduce": _list_ranges(op.reduce_axis),
         "reducer": op.reducer,
         "shared": writer.shared,
         "body": body,
     }
 
 
-def _ranged(axes: Sequence[te.IterVar]) -> list[list[Any]]:
+def _list_ranges(axes: Sequence[te.IterVar]) -> list[list[Any]]:
     return [[axis.name, extent] for axis, extent in zip(axes, _extents([a.extent for a in axes]), strict=True)]
 
 
@@ -160,16 +160,16 @@ class _Writer:
     def __init__(self, names: Mapping[te.Operation, str], uses: Mapping[int, int]) -> None:
         self._names, self._uses = names, uses
         self.shared: list[Any] = []
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
 
     def write(self, e: Expr) -> Any:
-        if e.serial in self._places:
-            return ["ref", self._places[e.serial]]
+        if e.serial in self._indices:
+            return ["ref", self._indices[e.serial]]
         data = self._node(e)
         if e.operands and self._uses[e.serial] > 1:
-            self._places[e.serial] = len(self.shared)
+            self._indices[e.serial] = len(self.shared)
             self.shared.append(data)
-            return ["ref", self._places[e.serial]]
+            return ["ref", self._indices[e.serial]]
         return data
 
     def _node(self, e: Expr) -> Any:
@@ -279,13 +279,13 @@ class _Reader:
             raise ValueError(f"an expression of {self._stage} cannot be made: {error}") from None
         return raw(op, dtype, a, b)
 
-    def _named(self, data: Any, rest: Sequence[Any], names: Sequence[str]) -> str:
+    def _read_name(self, data: Any, rest: Sequence[Any], names: Sequence[str]) -> str:
         if len(rest) != 2 or rest[0] not in names:
             raise self._wrong(f"be [{data[0]!r}, one of {', '.join(names)}, a value]", data)
         return str(rest[0])
 
     def _literal(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
-        return self._const(self._named(data, rest, DTYPES), rest[1], data)
+        return self._const(self._read_name(data, rest, DTYPES), rest[1], data)
 
     def _const(self, dtype: str, value: Any, data: Any) -> Expr:
         if dtype in FLOATS and isinstance(value, str) and value in _SPECIAL:
@@ -294,7 +294,7 @@ class _Reader:
         if dtype in FLOATS:
             fits = fits or (isinstance(value, float) and math.isfinite(value))
         if fits and dtype not in (*FLOATS, BOOL):
-            fits = ir.wrapped(value, dtype) == value
+            fits = ir.wrap_integer(value, dtype) == value
         if not fits:
             raise self._wrong(f"hold a value of {dtype}", data)
         try:
@@ -328,11 +328,11 @@ class _Reader:
         return raw("select", then.dtype, test, then, other)
 
     def _cast(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
-        dtype = self._named(data, rest, DTYPES)
+        dtype = self._read_name(data, rest, DTYPES)
         return raw("cast", dtype, self._expr(rest[1], depth + 1))
 
     def _call(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
-        function = self._named(data, rest, ir.MATH)
+        function = self._read_name(data, rest, ir.MATH)
         value = self._expr(rest[1], depth + 1)
         if value.dtype not in FLOATS:
             raise self._wrong(f"call {function} on floating point, not on {value.dtype}", data)

@@ -89,7 +89,7 @@ class Operation:
             check_reads(self.name, self.body, {a.name: a.extent for a in (*self.axis, *self.reduce_axis)})
 
     @property
-    def sized(self) -> tuple[Expr, ...]:
+    def size_expressions(self) -> tuple[Expr, ...]:
         """The expressions of it that mention sizes."""
         every = (*self.shape, *(a.extent for a in (*self.axis, *self.reduce_axis)), self.body)
         return tuple(e for e in every if isinstance(e, Expr) and find_sizes([e]))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from search_space import te, te_json
 from search_space.dtypes import numpy_dtype
-from search_space.operators import LIBRARY, OPERATORS, Operator, find, named
+from search_space.operators import LIBRARY, OPERATORS, Operator, find, resolve_operator
 from search_space.operators.algorithms import products
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
@@ -39,7 +39,7 @@ __all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", "own", *OPERAT
 
 MOST_ELEMENTS = 1 << 31
 """Greatest number of elements of an input or output."""
-_TRUNCATED, _TRUNCATED_TERMS = frozenset(("float16", "bfloat16", "tfloat32")), 4096
+_TRUNCATED_DTYPES, _TRUNCATED_TERMS = frozenset(("float16", "bfloat16", "tfloat32")), 4096
 """Factor types of tensor cores that truncate sums, and terms of a sum up to which that is within rounding errors."""
 Array = NDArray[Any]
 P = ParamSpec("P")
@@ -214,7 +214,7 @@ class Workload:
             return 0.0, float(self._operator.precision.integer_error(self.args))
         precision, step = self._operator.precision, STEP[self.output.dtype]
         terms: float = precision.terms(self.args)
-        if self.args.get("dtype") in _TRUNCATED:
+        if self.args.get("dtype") in _TRUNCATED_DTYPES:
             terms *= max(1.0, (terms / _TRUNCATED_TERMS) ** 0.5)
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4
         return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
@@ -277,7 +277,7 @@ def own(operator: Operator[Any] | str, /, **arguments: Any) -> Workload:
     Raises:
         ValueError: no such operator, arguments that it refuses, or a reference that differs from its definition.
     """
-    resolved = named(operator) if isinstance(operator, str) else operator
+    resolved = resolve_operator(operator) if isinstance(operator, str) else operator
     if not isinstance(resolved, Operator):
         raise ValueError(f"`operator` must be an Operator or the name of one, but got operator={operator!r}")
     workload = Workload(DEFINITIONS.name, definition_arguments(resolved, arguments))
@@ -290,11 +290,11 @@ def _constructor(operator: Operator[P]) -> Callable[P, Workload]:
     names = list(operator.parameters)
 
     @functools.wraps(operator.normalise)
-    def make(*values: P.args, **named: P.kwargs) -> Workload:
+    def make(*values: P.args, **keywords: P.kwargs) -> Workload:
         given = dict(zip(names, values, strict=False))
-        if len(values) > len(names) or given.keys() & named.keys():
+        if len(values) > len(names) or given.keys() & keywords.keys():
             raise TypeError(f"{operator.name} takes {inspect.signature(operator.normalise)}")
-        return Workload(operator.name, {**given, **named})
+        return Workload(operator.name, {**given, **keywords})
 
     make.__annotations__ = {**make.__annotations__, "return": "Workload"}
     return make

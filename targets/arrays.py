@@ -23,7 +23,7 @@ C_TYPE = {
 """C type of each element type; 16-bit floats are passed as their bits."""
 
 
-def aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] = np.zeros) -> NDArray[Any]:
+def allocate_aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] = np.zeros) -> NDArray[Any]:
     """Allocates an array that starts on a 64-byte boundary: zeroed, or as `make` fills it."""
     kind = numpy_dtype(dtype)
     size = int(np.prod(shape)) * kind.itemsize

@@ -104,7 +104,7 @@ class Kernel(ABC):
     def __repr__(self) -> str:
         """Formats the kernel as one line: its parameters, its outputs and its target."""
         outputs = [p for p in self.module.parameters if p.name in self.module.outputs]
-        taken, given = (", ".join(p.described for p in of) or "nothing" for of in (self.module.sources, outputs))
+        taken, given = (", ".join(p.description for p in of) or "nothing" for of in (self.module.sources, outputs))
         return f"{type(self).__name__} {self.module.name} for {self.module.target}: {taken} -> {given}"
 
     def __call__(self, *arguments: Any) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from search_space.files import replace_file
-from targets.arrays import aligned
+from targets.arrays import allocate_aligned
 from targets.calling import Array
 from targets.manifest import SEAL, ExecutableError, contents, digest, list_files, write_manifest
 
@@ -106,7 +106,7 @@ def read_weights(path: Path, size: int, sha256: str, mapped: bool) -> Array:
     return data
 
 
-def joined(parts: Sequence[Array] | Array, size: int) -> Array:
+def join_weights(parts: Sequence[Array] | Array, size: int) -> Array:
     """Joins parts (n,) of weights to one array, as `read_weights` gives it; one that is an array stays as it is.
 
     Raises:
@@ -119,7 +119,7 @@ def joined(parts: Sequence[Array] | Array, size: int) -> Array:
                 f"at {parts.ctypes.data}"
             )
         return parts
-    data = aligned((max(64, size),), "uint8")
+    data = allocate_aligned((max(64, size),), "uint8")
     np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])
     return data
 
@@ -128,7 +128,7 @@ def _contents(file: io.FileIO, size: int, mapped: bool) -> Array:
     """Reads or maps the bytes of a file."""
     if mapped and size:
         return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
-    data = aligned((max(64, size),), "uint8")
+    data = allocate_aligned((max(64, size),), "uint8")
     rest = data[:size].data
     while got := file.readinto(rest):  # at most 2 GiB at a time
         rest = rest[got:]

@@ -33,7 +33,7 @@ def in_order(name: str, inputs: Sequence[Parameter], arguments: Sequence[Any]) -
     return [arguments[0][key] for key in wanted]
 
 
-def checked(
+def check_inputs(
     name: str, inputs: Sequence[Parameter], arrays: Sequence[Any], sizes: Mapping[str, tuple[int, int]] | None = None
 ) -> list[Array]:
     """Converts inputs to arrays of NumPy and checks that the network takes them.

@@ -101,7 +101,7 @@ class Dispatch(Kernel):
                     self._kernels.clear()
                 self._kernels[shapes] = kernel
                 return kernel
-        taken = " or ".join(_shown(kernel.module) for kernel in self.kernels[:MOST_SHOWN])
+        taken = " or ".join(_describe_module(kernel.module) for kernel in self.kernels[:MOST_SHOWN])
         if (more := len(self.kernels) - MOST_SHOWN) > 0:
             taken += f" or those of {more} more"
         raise RunError(f"inputs must be {taken}, but got shapes {', '.join(map(str, shapes))}")
@@ -128,7 +128,7 @@ def _ranges(module: Module) -> list[Range]:
     return [of(extent) for p in module.sources for extent in p.extents or p.shape]
 
 
-def _shown(module: Module) -> str:
+def _describe_module(module: Module) -> str:
     def array(p: Parameter) -> str:
         return f"{p.name}[{', '.join(map(extent_text, p.extents or p.shape))}]"
 

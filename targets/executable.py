@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.files import replace_file
-from targets.bundle import copy_files, joined, read_weights, writable
-from targets.calling import Array, checked, handed_back, in_order
+from targets.bundle import copy_files, join_weights, read_weights, writable
+from targets.calling import Array, check_inputs, handed_back, in_order
 from targets.manifest import (
     SEAL,
     ExecutableError,
@@ -95,7 +95,9 @@ class Executable(ABC):
             ExecutableError: arrays that the network does not take.
             RunError: the machine failed.
         """
-        outputs = self.infer(checked(self.name, self.inputs, in_order(self.name, self.inputs, arguments), self.sizes))
+        outputs = self.infer(
+            check_inputs(self.name, self.inputs, in_order(self.name, self.inputs, arguments), self.sizes)
+        )
         return handed_back(outputs, self.outputs, arguments)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -155,8 +157,8 @@ class Executable(ABC):
     def _lines(self) -> list[str]:
         steps = self.manifest["steps"]
         kernels = len({step["kernel"] for step in steps})
-        lines = [f"  inputs: {', '.join(p.described for p in self.inputs) or 'none'}"]
-        lines += [f"  outputs: {', '.join(p.described for p in self.outputs) or 'none'}"]
+        lines = [f"  inputs: {', '.join(p.description for p in self.inputs) or 'none'}"]
+        lines += [f"  outputs: {', '.join(p.description for p in self.outputs) or 'none'}"]
         if self.sizes:
             spans = (f"{name} from {low} to {high}" for name, (low, high) in self.sizes.items())
             lines.append(f"  sizes: {', '.join(spans)}")
@@ -181,7 +183,7 @@ class Executable(ABC):
         """
         facts = self.manifest["weights"]
         if self._weight_arrays is not None:
-            self._in_memory, self._weight_arrays = joined(self._weight_arrays, int(facts["nbytes"])), None
+            self._in_memory, self._weight_arrays = join_weights(self._weight_arrays, int(facts["nbytes"])), None
             return self._in_memory
         return read_weights(self.folder / facts["file"], int(facts["nbytes"]), facts["sha256"], mapped)
 

@@ -17,7 +17,7 @@ _PAGE = mmap.PAGESIZE
 _LARGE_PAGE = 2 << 20  # bytes of a huge page
 _LARGE = 4 << 20  # bytes from which on NumPy asks for large pages; trials are to be as fast as what they stand for
 _LINE = 64
-UNTOUCHED = 0xFF
+FENCE_BYTE = 0xFF
 """Value of the bytes around fenced arrays: NaN in every type that has it."""
 
 
@@ -41,7 +41,7 @@ class Fences:
         start = (room - size) // _LINE * _LINE
         self._around[name] = around = raw[:start], raw[start + size :]
         for zone in around:
-            zone[:] = UNTOUCHED
+            zone[:] = FENCE_BYTE
         if fill:
             raw[start : start + size] = fill
         return raw[start : start + size].view(kind).reshape(shape)
@@ -50,13 +50,13 @@ class Fences:
         """Describes in a sentence which bytes around an array were overwritten; empty if none were."""
         for name, (before, after) in self._around.items():
             for where, zone in (("in front of", before), ("behind", after)):
-                changed = int(np.count_nonzero(zone != UNTOUCHED))
+                changed = int(np.count_nonzero(zone != FENCE_BYTE))
                 if changed:
                     return f"a kernel must write to its output alone, but it changed {changed} bytes {where} `{name}`"
         return ""
 
 
-def fenced(array: NDArray[Any]) -> NDArray[Any]:
+def copy_between_fences(array: NDArray[Any]) -> NDArray[Any]:
     """Copies an array to memory between pages without access rights."""
     out = Fences().array("", array.shape, str(array.dtype))
     out[...] = array

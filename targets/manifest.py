@@ -77,8 +77,8 @@ TENSOR = {
     "shape": SHAPE,
     "dtype": Rule("be an element type", lambda value: isinstance(value, str) and value in _DTYPES),
 }
-HASHED = {"file": FILE, "sha256": _DIGEST}
-WEIGHTS = {**HASHED, "nbytes": SIZE, "original_nbytes": SIZE}
+HASHED_FILE = {"file": FILE, "sha256": _DIGEST}
+WEIGHTS = {**HASHED_FILE, "nbytes": SIZE, "original_nbytes": SIZE}
 _ENTRIES = Rule(
     f"be 1 to {MOST_ENTRIES} objects by name",
     lambda value: (
@@ -140,7 +140,7 @@ def tensor_bytes(tensor: Mapping[str, Any]) -> int:
 
 
 # ------------------------------------------------------------------ files
-def parsed(folder: Path) -> dict[str, Any]:
+def read_sealed(folder: Path) -> dict[str, Any]:
     """Reads a manifest and verifies its schema and its seal; its other keys are not checked yet.
 
     Raises:
@@ -181,7 +181,7 @@ def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[
     Raises:
         ExecutableError: the manifest is missing, of another kind, or has invalid values.
     """
-    data, kind = parsed(folder), Rule(f"be {form.kind}", lambda value: bool(value == form.kind))
+    data, kind = read_sealed(folder), Rule(f"be {form.kind}", lambda value: bool(value == form.kind))
     try:
         own = _select_entry(data, entry)
         _hold({"kind": kind, **_COMMON, **form.rules}, own, "manifest")
@@ -245,7 +245,7 @@ def contents(path: Path, sha256: str) -> bytes:
     return data
 
 
-def listed(parameter: Parameter) -> dict[str, Any]:
+def describe_parameter(parameter: Parameter) -> dict[str, Any]:
     """Converts a parameter to its form in manifests."""
     found = {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
     return {**found, "extents": list(parameter.extents)} if parameter.extents else found

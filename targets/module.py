@@ -35,7 +35,7 @@ class Parameter:
         return replace(self, shape=tuple(extent_at(e, sizes) for e in self.extents), extents=())
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Name, element type and shape, as `image float32 (1, 3, 224, 224)`; open extents by their sizes."""
         extents = [describe_extent(extent) for extent in self.extents or self.shape]
         return f"{self.name} {self.dtype} ({', '.join(extents)}{',' * (len(extents) == 1)})"

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from targets.arrays import aligned, contiguous
+from targets.arrays import allocate_aligned, contiguous
 from targets.base import Bound, Kernel, Module, check_array, sizes_in
-from targets.fences import UNTOUCHED, Fences
+from targets.fences import FENCE_BYTE, Fences
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
 COLD_TIMER = ctypes.CFUNCTYPE(
@@ -101,7 +101,7 @@ class NativePacker:
         by_source = {source.name: array for source, array in zip(module.sources, inputs, strict=True)}
         constants = {p.name: by_source[p.name] for p in module.parameters if p.constant and not p.packed_from}
         for index, parameter in enumerate(p for p in module.parameters if p.packed_from):
-            array = constants[parameter.name] = aligned(parameter.at(sizes).shape, parameter.dtype)
+            array = constants[parameter.name] = allocate_aligned(parameter.at(sizes).shape, parameter.dtype)
             self._load().pack(index, [contiguous(by_source[name]) for name in parameter.packed_from], array)
         return constants
 
@@ -152,7 +152,7 @@ class NativeBound(Bound):
         for parameter in parameters:
             if parameter.name in outputs:
                 continue
-            made = UNTOUCHED if parameter.packed_from else 0
+            made = FENCE_BYTE if parameter.packed_from else 0
             array = self._array(parameter.name, parameter.shape, parameter.dtype, made)
             if parameter.packed_from:
                 sources = [contiguous(by_source[name]) for name in parameter.packed_from]
@@ -170,11 +170,11 @@ class NativeBound(Bound):
         places = [word for a in packed.values() for word in (a.ctypes.data, a.nbytes)]
         self._cold = np.array([len(packed), *places], np.int64) if flushes else None
         self._workspace: tuple[int, NDArray[np.uint8]] = (0, np.zeros(0, np.uint8))
-        self._fill = UNTOUCHED
+        self._fill = FENCE_BYTE
 
     def _array(self, name: str, shape: Sequence[int], dtype: str, fill: int = 0) -> NDArray[Any]:
         """Allocates zeros, or, if fences are on, bytes that are `fill` between fences."""
-        return aligned(shape, dtype) if self._fences is None else self._fences.array(name, shape, dtype, fill)
+        return allocate_aligned(shape, dtype) if self._fences is None else self._fences.array(name, shape, dtype, fill)
 
     def _space(self, threads: int) -> int:
         if self._workspace[0] < threads:
@@ -227,6 +227,6 @@ class NativeBound(Bound):
 
 
 def _copy(array: NDArray[Any]) -> NDArray[Any]:
-    out = aligned(array.shape, str(array.dtype))
+    out = allocate_aligned(array.shape, str(array.dtype))
     out[...] = array
     return out

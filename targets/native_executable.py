@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
-from targets.arrays import aligned
+from targets.arrays import allocate_aligned
 from targets.base import Parameter, sizes_in
 from targets.calling import Array
 from targets.executable import Executable, check_iterations
 from targets.extents import extent_at
-from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
+from targets.manifest import HASHED_FILE, SIZE, ExecutableError, Format, contents
 from targets.network_library import KIND, NetworkLibrary
 
 
@@ -41,7 +41,7 @@ def _linked_files(manifest: Mapping[str, Any]) -> list[Mapping[str, str]]:
 
 FORMAT = Format(
     KIND,
-    {"files": [HASHED], "memory": {"arena_bytes": SIZE, "shared_bytes": SIZE, "scratch_bytes": SIZE}},
+    {"files": [HASHED_FILE], "memory": {"arena_bytes": SIZE, "shared_bytes": SIZE, "scratch_bytes": SIZE}},
     _linked_files,
 )
 
@@ -57,7 +57,7 @@ class _Context:
         self._addresses = (ctypes.c_uint64 * (arrays + 1 + sizes))()
         self._write = struct.Struct(f"={arrays + 1 + sizes}Q").pack_into
         self._weights = int(weights.ctypes.data)
-        self._workspace = aligned((workspace_bytes,), "uint8")
+        self._workspace = allocate_aligned((workspace_bytes,), "uint8")
         self.table, self.workspace = ctypes.addressof(self._addresses), int(self._workspace.ctypes.data)
 
     def point(self, addresses: Sequence[int], sizes: Iterable[int]) -> None:
@@ -169,7 +169,7 @@ class NativeExecutable(Executable):
         self._spans = tuple(self.sizes.values())
         self._contexts: list[_Context] = []  # that no call uses
         try:
-            self._last: Sequence[Array] = [aligned(p.shape, p.dtype) for p in self.inputs]
+            self._last: Sequence[Array] = [allocate_aligned(p.shape, p.dtype) for p in self.inputs]
             self._contexts.append(self._context())
         except MemoryError as error:
             raise ExecutableError(f"{self.folder}: a network must fit into memory, but: {error}") from None
@@ -218,20 +218,20 @@ class NativeExecutable(Executable):
         return [
             places[number].rows_in(inputs[places[number].input], parameter.at(sizes))
             if number in places
-            else aligned(parameter.at(sizes).shape, parameter.dtype, np.empty)
+            else allocate_aligned(parameter.at(sizes).shape, parameter.dtype, np.empty)
             for number, parameter in enumerate(self.outputs)
         ]
 
     def run(self) -> None:
         """Runs one inference on the inputs of the last call."""
-        with self._repeated() as context:
+        with self._lend_context() as context:
             self._library.run(context.table, self.threads, context.workspace)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Times each of `iterations` inferences in native code and returns their seconds."""
         check_iterations(iterations)
         ticks = np.zeros(iterations, np.int64)
-        with self._repeated() as context:
+        with self._lend_context() as context:
             tables = np.array([context.table], np.uint64)
             run, at = self._library.address, ticks.ctypes.data
             self._library.time(run, tables.ctypes.data, 1, iterations, self.threads, context.workspace, at)
@@ -244,7 +244,7 @@ class NativeExecutable(Executable):
         """
         ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
         out = np.empty((iterations, len(ticks) - 1))
-        with self._repeated() as context:
+        with self._lend_context() as context:
             for row in out:
                 self._library.profile(context.table, self.threads, context.workspace, ticks.ctypes.data)
                 row[...] = np.diff(ticks) * 1e-9
@@ -266,7 +266,7 @@ class NativeExecutable(Executable):
             return self._context()
 
     @contextmanager
-    def _repeated(self) -> Iterator[_Context]:
+    def _lend_context(self) -> Iterator[_Context]:
         """Lends a context on the inputs of the last call, and on outputs that are discarded."""
         inputs, sizes = self._last, self._sizes_in(self._last)
         outputs = self._outputs_for(inputs, sizes)

@@ -58,7 +58,7 @@ class SharedObject:
     """A shared object, unloaded with the last reference to it."""
 
     def __init__(self, data: bytes) -> None:
-        self.library = opened(data)
+        self.library = open_library(data)
         weakref.finalize(self, _unload, self.library._handle).atexit = False
 
     def address(self, symbol: str) -> int:
@@ -87,12 +87,12 @@ def _unload(handle: int) -> None:
     ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function_at(ctypes.CDLL(None), "dlclose"))(handle)
 
 
-def _close(linked: object, address: int) -> None:
+def _close(linked_objects: object, address: int) -> None:
     """Ends the threads that run in objects; these go with the last reference to them, which is the caller's."""
     ctypes.CFUNCTYPE(None)(address)()
 
 
-def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:
+def replace_files(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:
     """Writes files elsewhere first and moves them to a folder; returns them with their digests.
 
     Files that were there before are replaced, not changed, so that processes that mapped them keep their contents.
@@ -123,7 +123,7 @@ _LIBRARIES: weakref.WeakValueDictionary[str, SharedObject] = weakref.WeakValueDi
 """Shared objects that are loaded, by digest."""
 
 
-def opened(data: bytes) -> ctypes.CDLL:
+def open_library(data: bytes) -> ctypes.CDLL:
     """Loads a shared object anew, even if it is loaded already."""
     return _from_memory(data) if hasattr(os, "memfd_create") else _from_copy(data)
 

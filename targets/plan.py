@@ -34,9 +34,9 @@ class BufferRef:
     period: int = 0
     first: BufferRef | None = None
 
-    def shifted(self, nbytes: int) -> BufferRef:
+    def shift(self, nbytes: int) -> BufferRef:
         """Returns this position moved by so many bytes, in every trip."""
-        first = None if self.first is None else self.first.shifted(nbytes)
+        first = None if self.first is None else self.first.shift(nbytes)
         if self.space in ("input", "output"):
             return replace(self, beyond=self.beyond + nbytes, first=first)
         return replace(self, number=self.number + nbytes, first=first)

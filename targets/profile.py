@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from search_space.files import replace_file
 from targets.manifest import ExecutableError
 
-_SHOWN = 30
+_MAX_ROWS = 30
 """Rows of a table; the rest is one row."""
 _WIDEST = 60
 """Characters of a text in a table."""
@@ -61,9 +61,9 @@ class Profile(NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.seconds, dtype=dtype, copy=copy)
 
-    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         given = [value.seconds if isinstance(value, Profile) else value for value in inputs]
-        return getattr(function, method)(*given, **named)
+        return getattr(function, method)(*given, **options)
 
     def __getitem__(self, index: Any) -> Any:
         return self.seconds[index]
@@ -179,9 +179,9 @@ class Profile(NDArrayOperatorsMixin):
                 f"{row.share:.1%}",
                 "-" if row.gflops is None else f"{row.gflops:.1f}",
             ]
-            for row in rows[:_SHOWN]
+            for row in rows[:_MAX_ROWS]
         ]
-        if rest := rows[_SHOWN:]:
+        if rest := rows[_MAX_ROWS:]:
             seconds, share = sum(row.seconds for row in rest), sum(row.share for row in rest)
             body.append([f"{len(rest)} more", "", f"{seconds * 1e3:.{digits}f}", f"{share:.1%}", ""])
         return ["name", "workload", "ms", "share", "GFLOP/s"], body

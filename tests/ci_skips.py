@@ -25,7 +25,7 @@ def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
-def refused(report: pytest.TestReport | pytest.CollectReport) -> str | None:
+def explain_refusal(report: pytest.TestReport | pytest.CollectReport) -> str | None:
     """Returns why a skipped report must count as a failure; None if it need not."""
     if not report.skipped or getattr(report, "wasxfail", None) is not None:
         return None
@@ -38,13 +38,13 @@ def refused(report: pytest.TestReport | pytest.CollectReport) -> str | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turns unexpected skips of tests into failures."""
-    return _judged((yield))
+    return _judge((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Turns unexpected skips of whole modules into errors."""
-    return _judged((yield))
+    return _judge((yield))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -60,8 +60,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count} {'test' if count == 1 else 'tests'}: {reason}")
 
 
-def _judged(report: Report) -> Report:
-    message = refused(report)
+def _judge(report: Report) -> Report:
+    message = explain_refusal(report)
     if message is not None:
         report.outcome, report.longrepr = "failed", message
     return report

@@ -221,13 +221,13 @@ def make_module(name: str) -> tuple[Any, tuple[Any, ...]]:
     return nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 16), nn.Tanh()), (torch.arange(24).reshape(2, 12) % 50,)
 
 
-def observe(loaded: list[dict[str, str]]) -> None:
+def observe(digests: list[dict[str, str]]) -> None:
     """Has every executable that is loaded from now on add the digests of its files and weights to a list."""
     from targets.executable import Executable
 
     plain: Callable[..., None] = Executable.__init__
 
-    def watched(
+    def note_files(
         self: Any, folder: Any, threads: Any = None, mapped: bool = False, weights: Any = None, *more: Any
     ) -> None:
         plain(self, folder, threads, mapped, weights, *more)
@@ -241,9 +241,9 @@ def observe(loaded: list[dict[str, str]]) -> None:
             for part in [weights] if isinstance(weights, np.ndarray) else weights:
                 digest.update(np.ascontiguousarray(part).tobytes())
             files["(weights)"] = digest.hexdigest()
-        loaded.append(files)
+        digests.append(files)
 
-    Executable.__init__ = watched  # type: ignore[method-assign, assignment]
+    Executable.__init__ = note_files  # type: ignore[method-assign, assignment]
 
 
 def name_kernels_alike() -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, Expr, load, transform
-from search_space.ir.rounding import limited
-from search_space.ir.semantics import BINARY, applied
+from search_space.ir.rounding import match_clamp
+from search_space.ir.semantics import BINARY, apply_function
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
 
@@ -39,7 +39,7 @@ def interpret(program: LoopProgram, arrays: Mapping[str, NDArray[Any]]) -> Array
     for buffer in program.params:
         shape = tuple(int(e.value) for e in buffer.shape)
         if buffer.name not in memory:
-            memory[buffer.name] = _undefined(shape, buffer.dtype)
+            memory[buffer.name] = _make_undefined(shape, buffer.dtype)
         elif memory[buffer.name].shape != shape:
             raise ValueError(f"`{buffer.name}` must have shape {shape}, but got shape={memory[buffer.name].shape}")
     with np.errstate(all="ignore"):
@@ -47,7 +47,7 @@ def interpret(program: LoopProgram, arrays: Mapping[str, NDArray[Any]]) -> Array
     return memory
 
 
-def _undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def _make_undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     array = np.empty(shape, numpy_dtype(dtype))
     array[...] = np.nan if dtype in FLOATS else 77 % (2 if dtype == BOOL else 128)
     return array
@@ -64,7 +64,7 @@ def _run(stmt: Stmt, env: dict[str, int], memory: Arrays) -> None:
     elif isinstance(stmt, Allocate):
         shape = tuple(int(evaluate(e, env, memory)) for e in stmt.buffer.shape)
         outer = memory.get(stmt.buffer.name)
-        memory[stmt.buffer.name] = _undefined(shape, stmt.buffer.dtype)
+        memory[stmt.buffer.name] = _make_undefined(shape, stmt.buffer.dtype)
         _run(stmt.body, env, memory)
         if outer is None:
             del memory[stmt.buffer.name]
@@ -158,7 +158,7 @@ def _value(e: Expr) -> Value:
         condition, then, otherwise = map(_value, e.args)
         return lambda env, memory: then(env, memory) if condition(env, memory) else otherwise(env, memory)
     if op == "cast":
-        within = limited(e)
+        within = match_clamp(e)
         value = _value(e.args[0] if within is None else within.number)
         if within is None:
             return lambda env, memory: _cast(value(env, memory), dtype)
@@ -166,7 +166,7 @@ def _value(e: Expr) -> Value:
         return lambda env, memory: _cast(np.fmin(np.fmax(value(env, memory), low), high), dtype)
     if op == "call":
         function, argument = e.args[0], _value(e.args[1])
-        return lambda env, memory: applied(function, argument(env, memory), dtype)[()]
+        return lambda env, memory: apply_function(function, argument(env, memory), dtype)[()]
     number = BINARY[op].number
     left, right = map(_value, e.args)
     return lambda env, memory: number(left(env, memory), right(env, memory))

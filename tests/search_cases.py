@@ -33,7 +33,7 @@ def pool_class() -> type:
     from measure.pool import MeasurePool, Trial, TrialResult
 
     class ScriptedPool(MeasurePool):
-        asked: ClassVar[list[str]] = []
+        requests: ClassVar[list[str]] = []
 
         def __init__(self) -> None:
             self._ready: list[TrialResult] = []
@@ -47,7 +47,7 @@ def pool_class() -> type:
                 seconds = 1e-5 * (1 + number / 2**30)
                 outcome = Outcome((seconds,) * 3, seconds, spread=0.0, max_error=0.0)
                 if number % 12 == 0:
-                    outcome = Outcome.failed(ErrorClass.compile, "the twelfth")
+                    outcome = Outcome.from_error(ErrorClass.compile, "the twelfth")
                 self._ready.append(TrialResult(trial, self._count, outcome))
                 self._count += 1
 
@@ -85,7 +85,7 @@ def search(name: str, threads: int, folder: Path, images: Callable[[], Any]) -> 
         "sweep": _sweep,
         "torch": _torch,
     }[name](threads, records, pool, images)
-    asked: list[str] = pool.asked  # type: ignore[attr-defined]
+    asked: list[str] = pool.requests  # type: ignore[attr-defined]
     digests = {"trials": _digest(asked, folder), "count": str(len(asked))}
     if records.exists() and name != "sizes":  # whose schedules are timed in this process
         digests["records"] = _digest(_timeless(records), folder)

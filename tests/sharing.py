@@ -54,7 +54,7 @@ class Sharing(LoadScopeScheduling):
         if self.collection is None:
             nodeids = next(iter(self.registered_collections.values()))
             self._groups = group_tests(nodeids, self.config.rootpath)
-            self._places = {nodeid: place for place, nodeid in enumerate(nodeids)}
+            self._indices = {nodeid: place for place, nodeid in enumerate(nodeids)}
         super().schedule()
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
@@ -67,7 +67,7 @@ class Sharing(LoadScopeScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         group, unit = self.workqueue.popitem(last=False)
         self.assigned_work[node][group] = unit
-        node.send_runtest_some([self._places[nodeid] for nodeid, done in unit.items() if not done])
+        node.send_runtest_some([self._indices[nodeid] for nodeid, done in unit.items() if not done])
 
     def _split_scope(self, nodeid: str) -> str:
         return self._groups[nodeid]

@@ -31,12 +31,12 @@ def test_other_weights_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     first = executable_cases.compile_case(CASE)
     plain = executable_cases.images
 
-    def changed() -> Any:
+    def change_weight() -> Any:
         model = plain()
         raw = bytearray(model.graph.initializer[0].raw_data)
         raw[3] ^= 0x80  # the sign of one weight
         model.graph.initializer[0].raw_data = bytes(raw)
         return model
 
-    monkeypatch.setattr(executable_cases, "images", changed)
+    monkeypatch.setattr(executable_cases, "images", change_weight)
     assert "0/(weights)" in differences(first, executable_cases.compile_case(CASE))

@@ -51,11 +51,11 @@ def copy_core(folder: Path) -> None:
     patterns = [line.strip("/") for line in (ROOT / ".gitignore").read_text().split()]
     ignored = shutil.ignore_patterns(".git", *patterns)
 
-    def skipped(parent: str, names: list[str]) -> set[str]:
+    def list_skipped(parent: str, names: list[str]) -> set[str]:
         within = Path(parent).relative_to(ROOT)
         return ignored(parent, names) | {name for name in names if is_of_lab((within / name).as_posix())}
 
-    shutil.copytree(ROOT, folder, ignore=skipped, dirs_exist_ok=True)
+    shutil.copytree(ROOT, folder, ignore=list_skipped, dirs_exist_ok=True)
 
 
 def commit(folder: Path) -> None:

@@ -89,7 +89,7 @@ def merge(
 
         path = into or own_path()
         before = ScheduleDatabase.read(path) if path.exists() else ScheduleDatabase()
-        after = before.merged(ScheduleDatabase.read(file) for file in files)
+        after = before.merge(ScheduleDatabase.read(file) for file in files)
         known = {entry.to_line() for entry in before}
         changed = sum(entry.to_line() not in known for entry in after)
         after.write(path)

@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 BAD_INPUT = 2
-INTERRUPTED = 130
+INTERRUPT_STATUS = 130
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -37,7 +37,7 @@ def bad_input(hint: str = "", config: Path | None = None, *also: type[Exception]
         if not hint:
             raise
         typer.echo(f"stopped; every finished trial is kept. {hint}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(INTERRUPT_STATUS) from None
     except OSError as error:
         if nobody_reads(error):
             raise
@@ -46,7 +46,7 @@ def bad_input(hint: str = "", config: Path | None = None, *also: type[Exception]
         sentence = f"{place}: {error.strerror}" if place else str(error)
         fail(f"{sentence}. {hint}" if full and hint else sentence)
     except Exception as error:
-        if not isinstance(error, (*_reported(), *also)):
+        if not isinstance(error, (*_list_errors(), *also)):
             raise
         fail(f"{error}. {hint}" if hint and isinstance(error, _full()) else str(error))
 
@@ -76,7 +76,7 @@ def _full() -> type[Exception]:
     return FullError
 
 
-def _reported() -> tuple[type[Exception], ...]:
+def _list_errors() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
     from autotune.tracking.store import StoreError
     from autotune.tuner.database.entry import DatabaseError

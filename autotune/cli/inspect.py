@@ -68,7 +68,7 @@ def tasks(
         tasks = tasks_of_any(loaded) if network is None else list(network.tasks)
         targets = [settings.of(task).target for task in tasks]
         algorithms = [
-            ", ".join(within(algorithms_on(task.workload, target.hardware), named=loaded.network.algorithms))
+            ", ".join(within(algorithms_on(task.workload, target.hardware), explicit=loaded.network.algorithms))
             for task, target in zip(tasks, targets, strict=True)
         ]
         types = [element_types(task.workload) for task in tasks]
@@ -84,8 +84,8 @@ def tasks(
         console.print(f"{len(tasks)} tasks, {sum(task.weight for task in tasks)} kernels", highlight=False)
         if network is not None and network.mixture is not None:
             console.print(str(network.mixture), highlight=False, soft_wrap=True)
-        if network is not None and network.imported is not None:
-            console.print(str(network.imported), highlight=False, soft_wrap=True)
+        if network is not None and network.imported_layers is not None:
+            console.print(str(network.imported_layers), highlight=False, soft_wrap=True)
 
 
 def models() -> None:

@@ -110,13 +110,13 @@ def _is_model(path: Path) -> bool:
     return str(path) in ZOO or str(path) in BUILDERS
 
 
-def console_for(piped: int, stderr: bool = False) -> Console:
-    """Makes a console for progress, `piped` characters wide where it is no terminal."""
+def console_for(width: int, stderr: bool = False) -> Console:
+    """Makes a console for progress, `width` characters wide where it is no terminal."""
     from rich.console import Console
 
     console = Console(stderr=stderr)
     if not console.is_terminal:
-        console.width = piped
+        console.width = width
     return console
 
 

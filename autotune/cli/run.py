@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.errors import INTERRUPTED, bad_input, fail
+from autotune.cli.errors import INTERRUPT_STATUS, bad_input, fail
 from autotune.cli.options import Config, Overrides, Quiet, check_json, console_for, load, tell
 
 
@@ -38,14 +38,14 @@ def run(
     hint = f"To go on: autotune {' '.join([*sys.argv[1:], *([] if resume else ['--resume'])])}"
     with bad_input(hint, config):
         from autotune.report.progress import LiveProgress
-        from autotune.report.tables import PIPED
+        from autotune.report.tables import PIPE_WIDTH
         from autotune.report.terminal import print_results
         from autotune.run import run as runner
         from autotune.run_files import write_json
 
         check_json(json_file)
         loaded = load(ctx, {"tracking.wait_s": 0.0} if no_wait else None)
-        console = console_for(PIPED, stderr=str(json_file) == "-")
+        console = console_for(PIPE_WIDTH, stderr=str(json_file) == "-")
         shown = [] if quiet else [LiveProgress(console)]
 
         def say(text: str) -> None:
@@ -69,11 +69,11 @@ def run(
         finally:
             for progress in shown:
                 progress.stop()
-        if outcome.untracked:
-            tell(outcome.untracked)
+        if outcome.tracking_note:
+            tell(outcome.tracking_note)
     if outcome.interrupted:
         tell(f"stopped; every finished trial is kept. {hint}")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPT_STATUS)
     if outcome.problems:
         fail("\n".join(outcome.problems))
 
@@ -111,6 +111,6 @@ def sweep(
         typer.echo(f"everything is in {folder}")
     if any(point.interrupted for point in points):
         tell("stopped; every finished trial is kept, and the same command goes on")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPT_STATUS)
     if not best:
         fail("no design has a schedule for every task")

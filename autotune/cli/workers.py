@@ -90,26 +90,26 @@ def tracker(
     _serve(served)
 
 
-def _listen(place: str, token_file: Path, certificate: Path | None, key: Path | None) -> Listen:
+def _listen(address: str, token_file: Path, certificate: Path | None, key: Path | None) -> Listen:
     import logging
 
     from measure.rpc.service import Listen
     from measure.rpc.settings import check_place, read_certificates, read_token
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    check_place(place, "listen", any_port=True)
+    check_place(address, "listen", any_port=True)
     token = read_token(token_file)
     if token_file.stat().st_mode & 0o044:
         _warn(f"others on this machine can read {token_file}; chmod 600 keeps the token to yourself")
     if (certificate is None) != (key is None):
         raise ValueError("`--tls-cert` and `--tls-key` must be given together, but got one of them")
-    if certificate is None and place.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
+    if certificate is None and address.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
         _warn("token and code will travel unencrypted; --tls-cert and --tls-key encrypt them")
     pair = [
         None if path is None else read_certificates(path, name)
         for path, name in ((certificate, "tls-cert"), (key, "tls-key"))
     ]
-    return Listen(place, token, *pair)
+    return Listen(address, token, *pair)
 
 
 def _say(line: str) -> None:

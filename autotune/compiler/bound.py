@@ -31,11 +31,11 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
 
     def seconds(task: Task, algorithm: str) -> float:
         workload, nbytes = task.workload, _constant_bytes(task.workload, algorithm)
-        reads = task.places or task.weight if nbytes <= hardware.l3_bytes else task.weight
+        reads = task.occurrences or task.weight if nbytes <= hardware.l3_bytes else task.weight
         products = workload.count_flops(algorithm) / compute_peak(workload, algorithm, hardware, threads)
         return max(task.weight * products, reads * nbytes / hardware.bandwidth)
 
-    return sum((min(seconds(task, name) for name in limits.allowed(task.workload)) for task in tasks), 0.0)
+    return sum((min(seconds(task, name) for name in limits.list_algorithms(task.workload)) for task in tasks), 0.0)
 
 
 def _constant_bytes(workload: Workload, algorithm: str) -> int:

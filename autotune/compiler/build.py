@@ -65,7 +65,7 @@ def compile_graph(
             settings.target.name,
             settings.threads,
             schedules.cache,
-            schedules.built,
+            schedules.build_kernels,
             weights,
             shapes,
             settings.measure.cache == "network",

@@ -29,7 +29,7 @@ from search_space.machines.registry import get_rules
 from targets import registry
 from targets.base import Target
 from targets.executable import Executable
-from targets.manifest import MANIFEST, list_files, parsed
+from targets.manifest import MANIFEST, list_files, read_sealed
 
 FOLDER = "network"
 """Folder of the executable within a run folder."""
@@ -40,7 +40,7 @@ LINE = 64
 _LIBRARIES = ("onnx", "ml_dtypes")
 """Libraries that read models, besides those in `code_digest`."""
 
-_INCLUDED = {"target", "trials", "seed", "measure", "network"}
+_KEY_SECTIONS = {"target", "trials", "seed", "measure", "network"}
 """Keys of a configuration that affect an executable and are not in the key otherwise."""
 
 
@@ -85,7 +85,7 @@ class BundleEntry:
 
     def keep_weights(self, folder: Path, parts: Sequence[Array]) -> None:
         """Stores the weights of an executable, in parts (n,), cut to the size in the manifest in a folder."""
-        facts = parsed(folder)["weights"]
+        facts = read_sealed(folder)["weights"]
         if len(parts) == 1:
             parts = [parts[0][: facts["nbytes"]]]
         self.cache.put_weights(facts["sha256"], parts)
@@ -144,7 +144,7 @@ def _key(job: NetworkJob, digest: Future[Any]) -> str:
         "target": [target.name, target.identity, target.tools],
         "hardware": target.hardware.to_json(),
         "name": job.config.name,
-        "config": job.config.model_dump(mode="json", include=_INCLUDED),
+        "config": job.config.model_dump(mode="json", include=_KEY_SECTIONS),
         "search": settings.search.model_dump(mode="json"),
         "cost_model": settings.cost_model.model_dump(mode="json"),
     }
@@ -155,14 +155,14 @@ def _key(job: NetworkJob, digest: Future[Any]) -> str:
 def _own(target: Target) -> bool:
     """Tells whether rules, operators or importers from outside take part, whose code is in no digest."""
     modules = [type(rule).__module__ for rule in get_rules(target.hardware.kind)]
-    functions = _registered("autotune.graph.frontends.onnx.importer.registry", "HANDLERS")
-    for operation in _registered("autotune.graph.ops.base", "OPS"):
+    functions = _list_entries("autotune.graph.frontends.onnx.importer.registry", "HANDLERS")
+    for operation in _list_entries("autotune.graph.ops.base", "OPS"):
         functions += [part for part in vars(operation).values() if isfunction(part)]
     modules += [function.__module__ for function in functions]
     return any(not module.startswith(("autotune.", "search_space.")) for module in modules)
 
 
-def _registered(module: str, table: str) -> list[Any]:
+def _list_entries(module: str, table: str) -> list[Any]:
     """Lists the entries of a table, if its module is imported: otherwise no code has added to it."""
     return list(getattr(sys.modules.get(module), table, {}).values())
 

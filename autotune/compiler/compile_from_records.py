@@ -70,12 +70,12 @@ def compile_model(
         MeasureError: records that cannot be read.
     """
     folder = output or job.folder / FOLDER
-    network, schedules = _prepared(job, records, source)
+    network, schedules = _prepare(job, records, source)
     from autotune.compiler.build import write_network
 
     with _compiling(job, network):
         write_network(network, schedules, folder, job.settings)
-    missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
+    missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned_keys]
     if network.tasks and not missing:
         return folder, []
     shown = ", ".join(missing) if len(missing) < len(network.tasks) else "all"
@@ -90,7 +90,7 @@ def compile_model_in_memory(
     Args:
         entry: entry of the executable in the cache, to be filled; None: it is not cached.
     """
-    network, schedules = _prepared(job, None, source, entry)
+    network, schedules = _prepare(job, None, source, entry)
     from autotune.compiler.build import compile_in_memory, compile_network
 
     folder = job.folder / FOLDER
@@ -119,12 +119,12 @@ def _compiling(job: NetworkJob, network: Network | OpenModel) -> Iterator[None]:
         yield
 
 
-def _prepared(
+def _prepare(
     job: NetworkJob, records: Path | None, source: ModelSource | None, entry: BundleEntry | None = None
 ) -> tuple[Network | OpenModel, Schedules]:
     """Loads a network, and makes the schedules of its kernels; kernels of open sizes get schedules without trials."""
     if not job.config.network.sizes:
-        return _recorded(job, records, source, entry)
+        return _prepare_from_records(job, records, source, entry)
     if records is not None:
         raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
     from autotune.compiler.open_model import OpenModel
@@ -133,7 +133,7 @@ def _prepared(
     return network, Schedules(None, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
 
 
-def _recorded(
+def _prepare_from_records(
     job: NetworkJob, records: Path | None, source: ModelSource | None, entry: BundleEntry | None = None
 ) -> tuple[Network, Schedules]:
     """Loads a network, and the schedules that records or a lock file have for it."""
@@ -163,7 +163,7 @@ def _recorded(
         with Database(path, readonly=True) as database:
             measured = RecordStore(
                 (r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)),
-                limits.allowed,
+                limits.list_algorithms,
             )
         store = selected = select(network.tasks, measured, settings, limits)
         if not len(selected):

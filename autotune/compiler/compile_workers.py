@@ -65,7 +65,7 @@ class CompileWorkers:
             ready = wait([number for number, (_, numbers) in assigned.items() if numbers], timeout)
             for number, (child, numbers) in assigned.items():
                 if number in ready:
-                    answers[numbers.popleft()] = _received(child)
+                    answers[numbers.popleft()] = _receive(child)
 
         try:
             give()
@@ -86,7 +86,7 @@ class CompileWorkers:
             self._children.pop().close()
 
 
-def _received(child: Child) -> Answer:
+def _receive(child: Child) -> Answer:
     message = child.receive()
     if message is None:
         _, death = child.death()

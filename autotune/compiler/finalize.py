@@ -33,10 +33,10 @@ from measure.steadiness import tell_if_busy
 from targets import registry
 from targets.executable import Executable
 
-TIMED = 11
+TIMING_RUNS = 11
 """Number of repetitions when steps are timed; medians are taken."""
 
-COMPARED = ("onnxruntime",)
+COMPARISON_RUNTIMES = ("onnxruntime",)
 """Runtimes that a run times beside its network, where they run on the same processor."""
 
 TURNS = 20
@@ -66,8 +66,8 @@ def finish_network(
         from the reference's than the configuration allows; "" if they are not.
     """
     config, settings = job.config, job.settings
-    if network.substituted is not None:
-        say(f"substitutions: {network.substituted}")
+    if network.substitution_result is not None:
+        say(f"substitutions: {network.substitution_result}")
     if network.mixture is not None:
         say(f"mixed precision: {network.mixture}")
     schedules, notes = link_network(network, results, job, folder, say)
@@ -80,9 +80,9 @@ def finish_network(
         executable = load(folder / FOLDER, settings.threads)
         check, wrong, note = check_linked(network, schedules, executable, settings, job, say)
         notes += [note] if note else []
-        notes += _missed(network, check)
+        notes += _list_accuracy_notes(network, check)
     if timed and executable is not None:
-        timing = _timed(executable, network, settings, folder / FOLDER, say)
+        timing = _time_executable(executable, network, settings, folder / FOLDER, say)
         notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
         notes += [timing.unsteady] if timing.unsteady else []
     facts = load_manifest(folder / FOLDER)
@@ -91,18 +91,18 @@ def finish_network(
         "weights_bytes": facts["weights"]["nbytes"],
         "original_weights_bytes": facts["weights"]["original_nbytes"],
     }
-    floats = network.accuracy is None and network.imported is None and bool(network.tasks)
+    floats = network.accuracy is None and network.imported_layers is None and bool(network.tasks)
     hardware = results[0].hardware if results else settings.of(network.tasks[0]).target.hardware
     bound = bound_seconds(network.tasks, hardware, settings.threads, job.limits) if floats else None
     untuned = 0.0 if executable is None else _untuned_seconds(executable, network, tuned, settings.seed)
     trials = sum(len(result.records) for result in results)
     document = _document(network, tuned, untuned, trials, check, timing, config, memory, bound)
     if timed and isinstance(executable, StepwiseExecutable):
-        document["targets"] = executable.seconds_by_target(TIMED)
+        document["targets"] = executable.seconds_by_target(TIMING_RUNS)
     return document, notes, wrong
 
 
-def _missed(network: Network, check: Check | None) -> list[str]:
+def _list_accuracy_notes(network: Network, check: Check | None) -> list[str]:
     """Notes mixed precision that is less accurate on the check's inputs than on those it was chosen by."""
     costs = [] if check is None else [cost.decibels for cost in check.rounding.values()]
     if network.mixture is None or not costs or min(costs) >= network.mixture.wanted:
@@ -113,13 +113,13 @@ def _missed(network: Network, check: Check | None) -> list[str]:
     ]
 
 
-def _timed(
+def _time_executable(
     executable: Executable, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
 ) -> Timing:
     with alone():
         if isinstance(executable, StepwiseExecutable):
             return _time_steps(executable, network, settings.seed)
-        others = [name for name in settings.target.peers if name in COMPARED]
+        others = [name for name in settings.target.peers if name in COMPARISON_RUNTIMES]
         return time_network(network, folder, settings, others, TURNS, say)
 
 
@@ -127,19 +127,21 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
     """Times a network whose accelerator is simulated: no other runtime runs it, so that nothing is compared."""
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
-    took = [float(seconds) for seconds in executable.time(TIMED)]
+    took = [float(seconds) for seconds in executable.time(TIMING_RUNS)]
     return Timing({"autotune": float(np.median(took))}, {}, {}, {"autotune": took})
 
 
-def _untuned_seconds(executable: Executable, network: Network, tuned: Sequence[ScheduledWorkload], seed: int) -> float:
+def _untuned_seconds(
+    executable: Executable, network: Network, schedules: Sequence[ScheduledWorkload], seed: int
+) -> float:
     """Times the tasks without a working trial within the network."""
-    keys = {each.workload.key for each in tuned}
+    keys = {each.workload.key for each in schedules}
     untuned_steps = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in keys]
     if not untuned_steps:
         return 0.0
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
-    return float(np.median(executable.profile(TIMED), axis=0)[untuned_steps].sum())
+    return float(np.median(executable.profile(TIMING_RUNS), axis=0)[untuned_steps].sum())
 
 
 def compare(
@@ -210,8 +212,8 @@ def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
 
 def _document(
     network: Network,
-    tuned: Sequence[ScheduledWorkload],
-    untuned: float,
+    schedules: Sequence[ScheduledWorkload],
+    untuned_seconds: float,
     trials: int,
     check: Check | None,
     timing: Timing | None,
@@ -219,8 +221,8 @@ def _document(
     memory: dict[str, int],
     bound: float | None,
 ) -> dict[str, Any]:
-    latencies = {each.workload.key: each.seconds for each in tuned}
-    tasks_seconds = untuned + sum(task.weight * latencies.get(task.workload.key, 0.0) for task in network.tasks)
+    latencies = {each.workload.key: each.seconds for each in schedules}
+    tasks_seconds = untuned_seconds + sum(task.weight * latencies.get(task.workload.key, 0.0) for task in network.tasks)
     seconds = dict(timing.seconds) if timing else {}
     ours = seconds.pop("autotune", None)
     reference = min(seconds, key=lambda name: seconds[name], default=None)
@@ -237,8 +239,8 @@ def _document(
         "mixture": None if network.mixture is None else network.mixture.to_json(),
         "rounding": {} if check is None else {name: _finite(asdict(cost)) for name, cost in check.rounding.items()},
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
-        "imported": None if network.imported is None else network.imported.to_json(),
-        "substitutions": None if network.substituted is None else network.substituted.to_json(),
+        "imported": None if network.imported_layers is None else network.imported_layers.to_json(),
+        "substitutions": None if network.substitution_result is None else network.substitution_result.to_json(),
         "tasks_seconds": tasks_seconds,
         "bound_seconds": bound,
         "trials": trials,

@@ -18,7 +18,7 @@ from autotune.graph.ir import Graph
 from autotune.graph.loops import list_loops
 from autotune.graph.passes import optimiser
 from autotune.graph.passes.early_means import EarlyMeans
-from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, Listener, PassPipeline
+from autotune.graph.passes.pipeline import FunctionPass, GraphPass, Listener, PassPipeline, PassResult
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.precision import FULL, narrow_floats
@@ -29,7 +29,7 @@ from autotune.graph.quantise import (
     with_image_words,
 )
 from autotune.graph.quantise.weights import QuantisedWeightCache
-from autotune.graph.unrolling import LEAST_STEPS, unrolled
+from autotune.graph.unrolling import LEAST_STEPS, unroll
 from search_space.former_names import former_attributes
 from search_space.hardware import Hardware
 
@@ -53,7 +53,7 @@ class UnrollLoops(GraphPass):
     def apply(self, graph: Graph) -> Graph:
         parts = [graph, *(node.attrs["body"].graph for node in list_loops(graph))]
         others = any(has_roundings(part) or narrow_floats(part) for part in parts)
-        return unrolled(graph, below=LEAST_STEPS if self.keep and not others else None)
+        return unroll(graph, below=LEAST_STEPS if self.keep and not others else None)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class CheckTypes(GraphPass):
     options: CompileOptions = field(repr=False)
     name = "check_types"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         narrow, options = narrow_floats(graph), self.options
         has = f"a model with values in {' and '.join(narrow)}"
         if narrow and options.precision.name not in (FULL, *narrow):
@@ -78,7 +78,7 @@ class CheckTypes(GraphPass):
         if options.quantise is not None and is_quantised(graph):
             has = "a model that is quantised already"
             raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
-        return Explained(graph, narrow)
+        return PassResult(graph, narrow)
 
 
 @dataclass(frozen=True)

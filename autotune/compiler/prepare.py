@@ -17,11 +17,11 @@ from autotune.graph.ir import Graph
 from autotune.graph.mixed import Mixture
 from autotune.graph.passes.pipeline import GraphPass, Listener
 from autotune.graph.precision import FULL
-from autotune.graph.quantise import Accuracy, Imported
+from autotune.graph.quantise import Accuracy, ByteGraph
 from autotune.tuner.task import Task
 
 
-class Substituted(Protocol):
+class SubstitutionResult(Protocol):
     """Result of a search for substitutions; its text is a sentence."""
 
     def to_json(self) -> Mapping[str, Any]:
@@ -38,12 +38,12 @@ class Network:
         graph: graph after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: error due to quantisation; None if the network is not quantised.
-        substituted: result of a search for substitutions; None without a search.
+        substitution_result: result of a search for substitutions; None without a search.
         device: target of the tasks that an accelerator computes; None without an accelerator.
         precision: type that layers multiply and values between kernels are stored in; for a model that has 16-bit
             floats this type, even if parts of it are in float32.
         mixture: type of each part, for mixed precision.
-        imported: layers on bytes of a model that another quantiser made; None for other models.
+        imported_layers: layers on bytes of a model that another quantiser made; None for other models.
         substitutions: passes that have replaced parts of the graph.
     """
 
@@ -52,11 +52,11 @@ class Network:
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
-    substituted: Substituted | None = None
+    substitution_result: SubstitutionResult | None = None
     device: str | None = None
     precision: str = FULL
     mixture: Mixture | None = None
-    imported: Imported | None = None
+    imported_layers: ByteGraph | None = None
     substitutions: Sequence[GraphPass] = ()
 
     shapes: ClassVar[ShapeSet] = FIXED

@@ -17,7 +17,7 @@ from autotune.compiler.selection import Limits, extra_bytes, shrink
 from autotune.config import ConfigError, Measure, Model, Search
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.schedule import KernelSpec, OpenKernel, Schedule, build_module, kernel_from_json
-from autotune.schedule_store import Ordered, ScheduledWorkload, ScheduleStore
+from autotune.schedule_store import OrderedStores, ScheduledWorkload, ScheduleStore
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from costmodel.pretrained import compute_digest
@@ -48,7 +48,7 @@ class Schedules:
 
     Attributes:
         cache: the argument.
-        untuned: keys of requested workloads that the store lacks.
+        untuned_keys: keys of requested workloads that the store lacks.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Schedules:
     ) -> None:
         self._settings, self._limits, self._device = settings, limits or Limits(), device
         self._choices = None if cache is None else ChoiceStore(cache, self._depends)
-        self._store = Ordered([each for each in (store, self._choices) if each is not None])
-        self._chosen: dict[str, ScheduledWorkload] = {}  # workload key -> schedule
+        self._store = OrderedStores([each for each in (store, self._choices) if each is not None])
+        self._choice_by_key: dict[str, ScheduledWorkload] = {}  # workload key -> schedule
         self._modules: dict[str, Module] = {}  # name -> kernel that was built to choose its schedule
         self._crew = crew
         self.cache = cache
-        self.untuned: set[str] = set()
+        self.untuned_keys: set[str] = set()
 
     def __call__(self, workload: Workload) -> Schedule:
-        return self.scheduled(workload).schedule
+        return self.find_schedule(workload).schedule
 
-    def scheduled(self, workload: Workload) -> ScheduledWorkload:
+    def find_schedule(self, workload: Workload) -> ScheduledWorkload:
         """Returns the schedule of a workload with its latency, measured or by the roofline.
 
         Raises:
@@ -81,14 +81,14 @@ class Schedules:
         workload = tuned_as(workload)
         if not self._has(workload):
             self._keep(_choice(self._task(workload), self._settings, self._limits))
-        chosen = self._chosen[workload.key]
+        chosen = self._choice_by_key[workload.key]
         if chosen.provisional:
-            self.untuned.add(workload.key)
+            self.untuned_keys.add(workload.key)
         return chosen
 
     def of_tasks(self, tasks: Sequence[Task]) -> list[ScheduledWorkload]:
         """Returns the schedule of each task."""
-        return [self.scheduled(task.workload) for task in tasks]
+        return [self.find_schedule(task.workload) for task in tasks]
 
     def prepare(
         self, workloads: Sequence[Workload], then: Callable[[Workload, Module], None] = lambda workload, module: None
@@ -119,7 +119,7 @@ class Schedules:
             {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
         ]
         for workload, answer in zip(missing, self._crew.ask(requests, ahead=2), strict=True):
-            chosen = _chosen(answer, workload, self._target(workload))
+            chosen = _read_choice(answer, workload, self._target(workload))
             self._keep(chosen)
             if chosen.module is not None and self._limits.max_extra_bytes is None:
                 then(workload, chosen.module)
@@ -134,18 +134,18 @@ class Schedules:
         if most is None:
             return
         counts = Counter(tuned_as(workload).key for workload in workloads)
-        chosen = {each.workload.key: each for each in map(self.scheduled, workloads)}
+        chosen = {each.workload.key: each for each in map(self.find_schedule, workloads)}
         larger = [each for each in chosen.values() if each.provisional and extra_bytes(each.workload, each.algorithm)]
         shrink(chosen, {each.workload.key: [self._plain(each.workload)] for each in larger}, counts, most)
-        self._chosen.update(chosen)
+        self._choice_by_key.update(chosen)
 
     def _plain(self, workload: Workload) -> ScheduledWorkload:
         """Chooses among algorithms that read constants as they are."""
-        allowed = self._limits.allowed(workload)
+        allowed = self._limits.list_algorithms(workload)
         plain = [algorithm for algorithm in allowed if not extra_bytes(workload, algorithm)]
         return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain))
 
-    def built(self, kernels: Sequence[KernelSpec | OpenKernel]) -> Iterator[Module]:
+    def build_kernels(self, kernels: Sequence[KernelSpec | OpenKernel]) -> Iterator[Module]:
         """Builds kernels; yields their modules in this order, each as soon as it is built, by the processes that chose,
         if any.
 
@@ -177,17 +177,17 @@ class Schedules:
 
     def _has(self, workload: Workload) -> bool:
         """Tells whether there is a schedule already; takes it from the stores, if one of them has it."""
-        if workload.key not in self._chosen:
+        if workload.key not in self._choice_by_key:
             for chosen in self._store.best(workload, self._target(workload)):
-                self._chosen[workload.key] = chosen
-        return workload.key in self._chosen
+                self._choice_by_key[workload.key] = chosen
+        return workload.key in self._choice_by_key
 
-    def _keep(self, chosen: ScheduledWorkload) -> None:
-        self._chosen[chosen.workload.key] = chosen
-        if chosen.module is not None:
-            self._modules[chosen.module.name] = chosen.module
+    def _keep(self, choice: ScheduledWorkload) -> None:
+        self._choice_by_key[choice.workload.key] = choice
+        if choice.module is not None:
+            self._modules[choice.module.name] = choice.module
         if self._choices is not None:
-            self._choices.add(chosen)
+            self._choices.add(choice)
 
     def _depends(self, target: Target) -> dict[str, Any]:
         return _depends(self._settings.on(target.name), self._limits)
@@ -219,13 +219,13 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
     from autotune.tuner.untimed import select_without_trials
 
     workload, target = task.workload, settings.of(task).target
-    for entry in EntryStore(settings, limits.allowed, hardware).best(workload, target):
+    for entry in EntryStore(settings, limits.list_algorithms, hardware).best(workload, target):
         return entry
 
-    def named(algorithm: str, trace: Trace) -> str | None:
+    def kernel_name(algorithm: str, trace: Trace) -> str | None:
         return symbol_name(workload, Schedule(algorithm, trace), {}, target)
 
-    return select_without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
+    return select_without_trials(task, settings, limits.list_algorithms(workload), hardware=hardware, named=kernel_name)
 
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _chosen(answer: Answer, workload: Workload, target: Target) -> ScheduledWorkload:
+def _read_choice(answer: Answer, workload: Workload, target: Target) -> ScheduledWorkload:
     """Reads the choice of a process for a workload.
 
     Raises:

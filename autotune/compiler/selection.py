@@ -41,7 +41,7 @@ class Limits:
         """Returns these limits for kernels of open sizes."""
         return replace(self, open_sizes=True)
 
-    def allowed(self, workload: Workload) -> list[str]:
+    def list_algorithms(self, workload: Workload) -> list[str]:
         """Lists the algorithms that a workload's kernel may use: never a library's, as an executable needs no library.
 
         If no algorithm is left, those that are exact up to rounding are allowed.
@@ -102,7 +102,7 @@ def select(
 
 
 def shrink(
-    chosen: dict[str, ScheduledWorkload],
+    schedules: dict[str, ScheduledWorkload],
     alternatives: Mapping[str, Sequence[ScheduledWorkload]],
     counts: Mapping[str, int],
     most: int,
@@ -112,7 +112,7 @@ def shrink(
     In each step, the replacement that loses least time per byte is made.
 
     Args:
-        chosen: schedules to change.
+        schedules: schedules to change.
         alternatives: alternatives to each of them; schedules without alternatives stay.
         counts: number of runs of each workload.
         most: largest number of bytes beyond the weights.
@@ -121,14 +121,18 @@ def shrink(
     def extra(each: ScheduledWorkload) -> int:
         return counts[each.workload.key] * extra_bytes(each.workload, each.algorithm)
 
-    while sum(map(extra, chosen.values())) > most:
+    while sum(map(extra, schedules.values())) > most:
         moves = [
-            (counts[key] * (other.seconds - chosen[key].seconds) / (extra(chosen[key]) - extra(other)), key, other)
+            (
+                counts[key] * (other.seconds - schedules[key].seconds) / (extra(schedules[key]) - extra(other)),
+                key,
+                other,
+            )
             for key, others in alternatives.items()
             for other in others
-            if extra(other) < extra(chosen[key])
+            if extra(other) < extra(schedules[key])
         ]
         if not moves:
             return
         _, key, other = min(moves, key=lambda move: move[:2])
-        chosen[key] = other
+        schedules[key] = other

@@ -22,7 +22,14 @@ from autotune.graph.ir import Array, Graph
 from autotune.graph.precision import FULL
 from autotune.titles import INT8
 
-_QUANTISED = {"QuantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+_QUANTISED_OPERATORS = {
+    "QuantizeLinear",
+    "DynamicQuantizeLinear",
+    "ConvInteger",
+    "MatMulInteger",
+    "QLinearConv",
+    "QLinearMatMul",
+}
 _NARROW = {TensorProto.BFLOAT16: "bfloat16", TensorProto.FLOAT16: "float16"}
 
 INTERMEDIATES = 3
@@ -149,7 +156,7 @@ class OnnxSource(ModelSource):
     @property
     def precision(self) -> str:
         graph = self.proto.graph
-        if any(node.op_type in _QUANTISED for node in graph.node):
+        if any(node.op_type in _QUANTISED_OPERATORS for node in graph.node):
             return INT8
         kinds = {tensor.data_type for tensor in graph.initializer}
         kinds |= {value.type.tensor_type.elem_type for value in graph.input}

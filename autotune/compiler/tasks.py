@@ -34,7 +34,7 @@ def list_tasks(graph: Graph, device: str | None = None, alignment: int = 1) -> l
         key = workload.key
         if key in tasks:
             task = tasks[key]
-            tasks[key] = replace(task, weight=task.weight + times, places=task.places + 1)
+            tasks[key] = replace(task, weight=task.weight + times, occurrences=task.occurrences + 1)
             continue
         name = task_name(inner, group)
         names[name] = names.get(name, 0) + 1

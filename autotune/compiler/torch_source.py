@@ -27,13 +27,13 @@ from autotune.graph.frontends.aten.tensors import dtype_name
 from autotune.graph.frontends.onnx.nodes import NodeError
 from autotune.graph.ir import Array, Graph
 from autotune.graph.precision import FULL
-from autotune.graph.unrolling import LEAST_STEPS, unrolled
+from autotune.graph.unrolling import LEAST_STEPS, unroll
 from search_space.dtypes import NARROW
 from search_space.ir.intervals import Span
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModule:
     """Module as exported by `torch.export`.
 
     Attributes:
@@ -45,7 +45,7 @@ class Exported:
     program: ExportedProgram = field(repr=False)
 
     @cached_property
-    def lowered(self) -> ExportedProgram:
+    def lowered_program(self) -> ExportedProgram:
         """Program whose operators all have converters to graphs."""
         return lower(self.program)
 
@@ -60,15 +60,15 @@ class TorchSource(ModelSource):
     """Module of PyTorch as a model.
 
     Attributes:
-        exported: the module.
+        exported_module: the module.
         shapes: shapes of the inputs where the program leaves sizes open; None: no size is open.
-        watched: names of nodes of the lowered program that are additional outputs.
+        watched_nodes: names of nodes of the lowered program that are additional outputs.
         types: map of types to the types that the reference computes in instead.
     """
 
-    exported: Exported
+    exported_module: ExportedModule
     shapes: Mapping[str, Sequence[int]] | None = None
-    watched: Sequence[str] = ()
+    watched_nodes: Sequence[str] = ()
     types: Types = field(default_factory=dict)
 
     @classmethod
@@ -84,15 +84,15 @@ class TorchSource(ModelSource):
         Raises:
             UnsupportedModelError: `torch.export` refuses the module.
         """
-        return cls(Exported(type(module).__name__, export(module, inputs, shapes, sizes)))
+        return cls(ExportedModule(type(module).__name__, export(module, inputs, shapes, sizes)))
 
     @property
     def name(self) -> str:
-        return self.exported.name
+        return self.exported_module.name
 
     @property
     def output_names(self) -> Sequence[str]:
-        return [*(name for name, _ in list_outputs(self.exported.lowered)), *self.watched]
+        return [*(name for name, _ in list_outputs(self.exported_module.lowered_program)), *self.watched_nodes]
 
     @property
     def precision(self) -> str:
@@ -100,7 +100,7 @@ class TorchSource(ModelSource):
 
     @property
     def narrow_types(self) -> tuple[str, ...]:
-        values = [node.meta.get("val") for node in self.exported.lowered.graph.nodes]
+        values = [node.meta.get("val") for node in self.exported_module.lowered_program.graph.nodes]
         kinds = {dtype_name(value.dtype) for value in values if isinstance(value, torch.Tensor)}
         return tuple(sorted(kinds.intersection(NARROW)))
 
@@ -109,7 +109,7 @@ class TorchSource(ModelSource):
         return False
 
     def at(self, shapes: Mapping[str, Sequence[int]]) -> TorchSource:
-        program = self.exported.program
+        program = self.exported_module.program
         nodes = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
         own: dict[str, list[int | None]] = {
             name: [extent if isinstance(extent, int) else None for extent in nodes[name].shape]
@@ -123,23 +123,23 @@ class TorchSource(ModelSource):
         return replace(self, shapes={**known, **shapes})
 
     def graph(self, loops: bool = False) -> Graph:
-        graph = import_lowered(self.exported.lowered, self.name, self.shapes, self.watched)
-        return unrolled(graph, below=LEAST_STEPS if loops else None)
+        graph = import_lowered(self.exported_module.lowered_program, self.name, self.shapes, self.watched_nodes)
+        return unroll(graph, below=LEAST_STEPS if loops else None)
 
     def outputs(self, feeds: Mapping[str, Array], threads: int, folder: Path) -> tuple[str, dict[str, Array]]:
-        return "PyTorch", self._computed(feeds, self.types)
+        return "PyTorch", self._compute(feeds, self.types)
 
     def exact_outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            return self._computed(feeds, FLOAT64)
+            return self._compute(feeds, FLOAT64)
         except RuntimeError as error:  # PyTorch lacks a kernel
             raise NodeError(str(error).partition("\n")[0]) from error
 
-    def _computed(self, feeds: Mapping[str, Array], types: Types) -> dict[str, Array]:
-        outputs = evaluate_program(self.exported.flat, feeds, types)
-        if self.watched:
-            between = evaluate_program(self.exported.lowered, feeds, types, self.watched)
-            outputs |= {name: between[name] for name in self.watched}
+    def _compute(self, feeds: Mapping[str, Array], types: Types) -> dict[str, Array]:
+        outputs = evaluate_program(self.exported_module.flat, feeds, types)
+        if self.watched_nodes:
+            between = evaluate_program(self.exported_module.lowered_program, feeds, types, self.watched_nodes)
+            outputs |= {name: between[name] for name in self.watched_nodes}
         return outputs
 
     def in_float32(self) -> TorchSource:
@@ -149,7 +149,7 @@ class TorchSource(ModelSource):
         return self
 
     def with_checkpoints(self, count: int = INTERMEDIATES) -> TorchSource:
-        return replace(self, watched=checkpoints(self.exported.lowered, count))
+        return replace(self, watched_nodes=checkpoints(self.exported_module.lowered_program, count))
 
     def save(self, file: Path) -> None:
         raise RuntimeFailure(

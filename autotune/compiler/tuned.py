@@ -19,7 +19,7 @@ from autotune.compiler.prepare import Network
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import select
 from autotune.config import ConfigError, errors_at
-from autotune.run_files import PRECISION, claimed, set_aside, write_json
+from autotune.run_files import PRECISION, claim_folder, set_aside, write_json
 from autotune.tuner.preparation import open_source
 from autotune.tuner.record_store import RecordStore
 from autotune.tuner.result import TuneResult, collect_records, list_problems
@@ -52,12 +52,12 @@ def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
     with errors_at("cost_model.transfer"):
         transferred = open_source(settings)
     set_aside(job.records)
-    with claimed(job.folder), Database(job.records) as database:
+    with claim_folder(job.folder), Database(job.records) as database:
         if network.mixture is not None:
             write_json(network.mixture.to_json(), job.folder / PRECISION)
         try:
             results = tune_kernels(
-                network.tasks, settings, job.limits.allowed, database=database, resume=False, source=transferred
+                network.tasks, settings, job.limits.list_algorithms, database=database, resume=False, source=transferred
             )
         except NoLegalSchedule as error:
             raise ConfigError(f"{error.task}: {error}", "") from None
@@ -99,7 +99,7 @@ def link_network(
     config, settings = job.config, job.settings
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     if config.lock is None:
-        measured = RecordStore(collect_records(results), job.limits.allowed)
+        measured = RecordStore(collect_records(results), job.limits.list_algorithms)
         store = select(network.tasks, measured, settings, job.limits)
     else:
         store = read_lock(Path(config.lock), network.tasks, settings)
@@ -108,9 +108,11 @@ def link_network(
         write_network(network, schedules, folder / FOLDER, settings)
     replace_file(folder / LOCK, lock_text(schedules.of_tasks(network.tasks)).encode())
     notes = []
-    if schedules.untuned and results:
+    if schedules.untuned_keys and results:
         first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
-        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by what is chosen without{first}")
+        notes.append(
+            f"{len(schedules.untuned_keys)} tasks have no working trial and run by what is chosen without{first}"
+        )
     return schedules, notes
 
 

@@ -86,7 +86,7 @@ def find_description(key: str) -> str:
         KeyError: no such key.
     """
     *parents, name = key.split(".")
-    return _joined(fields_at(RunConfig, parents)[name].description or "")
+    return _join_lines(fields_at(RunConfig, parents)[name].description or "")
 
 
 def find_default(key: str) -> Any:
@@ -111,7 +111,7 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def _joined(text: str) -> str:
+def _join_lines(text: str) -> str:
     """Joins the lines of a description."""
     return " ".join(text.split())
 
@@ -120,7 +120,7 @@ def _join_descriptions(schema: Any) -> None:
     """Joins the lines of every description in a JSON schema, in place."""
     for name, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
         if name == "description" and isinstance(value, str):
-            schema[name] = _joined(value)
+            schema[name] = _join_lines(value)
         elif isinstance(value, dict | list):
             _join_descriptions(value)
 

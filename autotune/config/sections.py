@@ -48,14 +48,14 @@ class Section(BaseModel):
         __init__.__pydantic_base_init__ = True  # part of a whole it is validated with that, which tells the path
 
 
-def _named(value: Any) -> Any:
+def _refuse_plain(value: Any) -> Any:
     if isinstance(value, bool | int | float | list | dict | None):
         raise PydanticCustomError("string_type", "Input should be a valid string")
     return value
 
 
 Given = TypeVar("Given")
-Named = Annotated[Given, PlainValidator(_named), WithJsonSchema({"type": "string"})]
+NameOrObject = Annotated[Given, PlainValidator(_refuse_plain), WithJsonSchema({"type": "string"})]
 """A name, all that a file can have, or in Python what it stands for; who uses it refuses other things."""
 
 
@@ -77,7 +77,7 @@ class WorkloadConfig(BaseModel):
 class Search(Section):
     """Proposal of candidates."""
 
-    strategy: Named[str | type[Any]] = "evolution"
+    strategy: NameOrObject[str | type[Any]] = "evolution"
     """A name of autotune.tuner.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class."""
     batch: int = Field(default=32, ge=1, le=4096)
     """Trials of a round."""
@@ -102,7 +102,7 @@ class Search(Section):
 class Transfer(Section):
     """Learning from other tasks, see docs/cost_model_lab.md."""
 
-    source: Named[Any]
+    source: NameOrObject[Any]
     """A dataset's folder, a records file, or what `autotune costmodel train` wrote."""
     method: str = "auto"
     """kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual."""
@@ -122,18 +122,18 @@ class Transfer(Section):
     """Drop a source that misleads."""
 
 
-LEARNED = "lightgbm"
+LEARNED_MODEL = "lightgbm"
 """Cost model by default, where its packages are installed."""
 
 
 def _default_model() -> str:
-    return "roofline" if missing(f"the cost model {LEARNED}", "lightgbm") else LEARNED
+    return "roofline" if missing(f"the cost model {LEARNED_MODEL}", "lightgbm") else LEARNED_MODEL
 
 
 class Model(Section):
     """Model that scores candidates before they are measured."""
 
-    name: Named[Any] = Field(default_factory=_default_model, json_schema_extra={"default": LEARNED})
+    name: NameOrObject[Any] = Field(default_factory=_default_model, json_schema_extra={"default": LEARNED_MODEL})
     """A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class; the default is
     roofline where LightGBM is not installed."""
     features: Literal["loops", "knobs", "both"] = "loops"
@@ -162,7 +162,7 @@ class Model(Section):
 class Measure(Section):
     """Measurement of candidates."""
 
-    pool: Named[str | MeasurePool] = "local"
+    pool: NameOrObject[str | MeasurePool] = "local"
     """Measurement pool: local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file."""
     token_file: str | None = None
     """File with the token of RPC workers and trackers; null: none."""

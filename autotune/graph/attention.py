@@ -21,13 +21,13 @@ def with_attention(graph: Graph, hardware: Hardware) -> Graph:
     if hardware.kind != "cpu":
         return graph
 
-    def joined(site: Site, node: Node) -> str | None:
-        return _joined(site, node, hardware)
+    def fuse(site: Site, node: Node) -> str | None:
+        return _fuse_attention(site, node, hardware)
 
-    return sweep(graph, joined)
+    return sweep(graph, fuse)
 
 
-def _joined(site: Site, node: Node, hardware: Hardware) -> str | None:
+def _fuse_attention(site: Site, node: Node, hardware: Hardware) -> str | None:
     if node.op != "batch_matmul" or node.type.dtype != "float32":
         return None
     weights, values = node.inputs
@@ -58,11 +58,11 @@ def _through_reshapes(site: Site, name: str, *ops: str) -> Node | None:
     return None
 
 
-def _addend(site: Site, node: Node, added: list[str]) -> Node | None:
+def _addend(site: Site, node: Node, addends: list[str]) -> Node | None:
     """Returns the scores of an addition and records the other operand; None if their shape has changed by then."""
     for scores, other in orders(node):
         found = site.node(scores, "batch_matmul", "add") if site.private(scores) else None
         if found is not None and found.type.shape == node.type.shape and len(node.type.shape) == 3:
-            added.append(other)
+            addends.append(other)
             return found
     return None

@@ -31,7 +31,7 @@ class Context:
         values: name in the model → name in the graph.
         arrays: name in the model → array of a constant.
         opset: ONNX opset whose rules hold.
-        failed: name in the model → reason why a value that depends on constants alone could not be computed.
+        failures: name in the model → reason why a value that depends on constants alone could not be computed.
         prefix: prefix of names in the graph, for a function or a subgraph.
         budget: limits of the import, shared by the whole model.
     """
@@ -40,7 +40,7 @@ class Context:
     values: MutableMapping[str, str]
     arrays: MutableMapping[str, Array]
     opset: int
-    failed: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     budget: Budget = field(default_factory=Budget)
 
@@ -55,8 +55,8 @@ class Context:
             UnsupportedModelError: the value does not exist.
         """
         if not self.is_known(name):
-            if name in self.failed:
-                raise UnsupportedModelError(self.failed[name])
+            if name in self.failures:
+                raise UnsupportedModelError(self.failures[name])
             raise UnsupportedModelError(
                 f"values that are read must be first outputs of supported nodes, but got {name!r}"
             )
@@ -124,8 +124,8 @@ class Call:
             UnsupportedModelError: the input is not constant.
         """
         array = self.array(index)
-        if array is None and self.inputs[index] in self.context.failed:
-            raise UnsupportedModelError(self.context.failed[self.inputs[index]])
+        if array is None and self.inputs[index] in self.context.failures:
+            raise UnsupportedModelError(self.context.failures[self.inputs[index]])
         self.require(array is not None, f"must have a constant {what}", self.inputs[index])
         assert array is not None
         return array
@@ -157,7 +157,7 @@ class Call:
         """Returns the shape of a value of the graph."""
         return self.context.builder.type(value).shape
 
-    def reshaped(self, value: str, shape: tuple[int, ...]) -> str:
+    def reshape(self, value: str, shape: tuple[int, ...]) -> str:
         """Reshapes a value, if it has another shape."""
         return value if self.shape(value) == shape else self.add("reshape", [value], shape=shape)
 
@@ -168,7 +168,7 @@ class Call:
     def broadcast(self, value: str, shape: tuple[int, ...]) -> str:
         """Broadcasts a value to a shape, if it has another one."""
         if math.prod(self.shape(value)) == math.prod(shape):
-            return self.reshaped(value, shape)
+            return self.reshape(value, shape)
         return self.add("broadcast_to", [value], shape=shape)
 
     def cast(self, value: str, dtype: str) -> str:

@@ -48,7 +48,7 @@ def _with_outputs(graph: Graph) -> Graph:
         seen.add(root)
     if not copied:
         return graph
-    builder = _begun(graph)
+    builder = _start_builder(graph)
     for node in graph.nodes:
         builder.add(node.op, node.inputs, node.name, **node.attrs)
     outputs = [builder.add("copy", [n]) if i in copied else n for i, n in enumerate(graph.outputs)]
@@ -61,7 +61,7 @@ def _with_parts(graph: Graph, alignment: int) -> Graph:
     if not joined:
         return graph
     movable = {node.name: written_by_kernels(graph, node) for node in joined}
-    builder = _begun(graph)
+    builder = _start_builder(graph)
     for node in graph.nodes:
         inputs = list(node.inputs)
         if node.name in movable:
@@ -81,7 +81,7 @@ def _worth_it(graph: Graph, node: Node, alignment: int) -> bool:
     return all(graph.type(name).shape[axis] * row % alignment == 0 for name in node.inputs)
 
 
-def _begun(graph: Graph) -> GraphBuilder:
+def _start_builder(graph: Graph) -> GraphBuilder:
     builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
     for name, array in graph.constants.items():
         builder.constant(array, name)

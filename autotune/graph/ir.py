@@ -267,13 +267,13 @@ def without_unread_constants(graph: Graph) -> Graph:
     return replace(graph, constants=kept)
 
 
-def topological(nodes: Iterable[Node], computed: Iterable[str]) -> Iterator[Node]:
-    """Yields nodes in topological order; `computed` are inputs and constants.
+def topological(nodes: Iterable[Node], sources: Iterable[str]) -> Iterator[Node]:
+    """Yields nodes in topological order; `sources` are inputs and constants.
 
     Raises:
         GraphError: nodes depend on each other, or read a value that does not exist.
     """
-    ready, waiting = set(computed), list(nodes)
+    ready, waiting = set(sources), list(nodes)
     while waiting:
         blocked: list[Node] = []
         for node in waiting:

@@ -26,12 +26,12 @@ class Budget:
 
     Attributes:
         most: maximum bytes of all constants.
-        used: bytes of computed constants.
+        used_bytes: bytes of computed constants.
         nodes: imported nodes; those of functions and of steps of loops count each time.
     """
 
     most: int = MOST_CONSTANT_BYTES
-    used: int = 0
+    used_bytes: int = 0
     nodes: int = 0
 
     @classmethod
@@ -45,8 +45,8 @@ class Budget:
         Raises:
             UnsupportedModelError: all constants together would take more than `most`.
         """
-        self.used += kind.nbytes
-        if self.used > self.most:
+        self.used_bytes += kind.nbytes
+        if self.used_bytes > self.most:
             raise UnsupportedModelError(
                 f"constants that are computed while a model is read must take at most {self.most} bytes together, "
                 f"but got {kind} of {kind.nbytes} bytes from {title}"

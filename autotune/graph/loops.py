@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autotune.graph.errors import GraphError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph, GraphBuilder, Node, TensorType, rewrite
-from autotune.graph.ops.loops import written
+from autotune.graph.ops.loops import lay_out_outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +18,7 @@ class Body:
     Attributes:
         graph: graph whose inputs are states, elements of sequences, and shared inputs; its outputs are those of a step.
             Weights are its constants.
-        carried: number of the output that becomes each state in the next step.
+        state_outputs: number of the output that becomes each state in the next step.
         sequences: number of inputs that are elements of sequences.
         stacked: whether each output is stacked over all steps; otherwise only the last one counts.
 
@@ -27,19 +27,19 @@ class Body:
     """
 
     graph: Graph
-    carried: tuple[int, ...]
+    state_outputs: tuple[int, ...]
     sequences: int
     stacked: tuple[bool, ...]
 
     def __post_init__(self) -> None:
         if len(self.stacked) != len(self.outputs) or not self.outputs:
             raise GraphError(f"`stacked` must be of each of {len(self.outputs)} outputs, but got {len(self.stacked)}")
-        if not 0 <= self.sequences <= len(self.inputs) - len(self.carried):
+        if not 0 <= self.sequences <= len(self.inputs) - len(self.state_outputs):
             raise GraphError(
-                f"a body must have {len(self.carried)} states and {self.sequences} sequences among its inputs, "
+                f"a body must have {len(self.state_outputs)} states and {self.sequences} sequences among its inputs, "
                 f"but got {len(self.inputs)}"
             )
-        for state, number in zip(self.inputs, self.carried, strict=False):
+        for state, number in zip(self.inputs, self.state_outputs, strict=False):
             if not 0 <= number < len(self.outputs) or self.outputs[number] != state:
                 raise GraphError(f"a state must be of the type of its output, but got {state} from output {number}")
         if list_loops(self.graph):
@@ -94,7 +94,7 @@ def add_loop(
     assert node is not None
     return [
         builder.add("loop_result", [loop], name, place=n, start=at.result, shape=at.type.shape, dtype=at.type.dtype)
-        for n, at in enumerate(written(node.attrs)[0])
+        for n, at in enumerate(lay_out_outputs(node.attrs)[0])
     ]
 
 

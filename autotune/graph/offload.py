@@ -52,7 +52,7 @@ def tuned_as(workload: Workload) -> Workload:
     return Workload(workload.operator, {**workload.args, **ENDING}) if is_offloaded(workload) else workload
 
 
-def covered(graph: Graph, node: Node, block: Block) -> bool:
+def is_covered(graph: Graph, node: Node, block: Block) -> bool:
     """Tells whether the device computes a node: a layer with constant weights whose channels fill blocks."""
     if node.op not in ("shift_conv2d", "shift_matmul") or any(name not in graph.constants for name in node.inputs[1:]):
         return False
@@ -71,7 +71,7 @@ def offload(graph: Graph, block: Block) -> Graph:
     Raises:
         GraphError: the device covers no layer of the graph.
     """
-    if not any(covered(graph, node, block) for node in graph.nodes):
+    if not any(is_covered(graph, node, block) for node in graph.nodes):
         raise GraphError(
             "a network for an accelerator must have layers whose channels fill its blocks of "
             f"{'x'.join(map(str, block))}, but {graph.name} has none"
@@ -95,7 +95,7 @@ class _Offload:
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
-            if covered(self.graph, node, self.block):
+            if is_covered(self.graph, node, self.block):
                 layout, name = self.block[1], self._layer(node)
             else:
                 layout = self._layout(node)
@@ -178,4 +178,4 @@ def _spread(array: Array, layout: int, rank: int) -> Array:
     return array.reshape(array.size // layout, *(1,) * (rank - 1), layout)
 
 
-__all__ = ["Block", "matrix_block", "covered", "is_offloaded", "offload", "tuned_as"]
+__all__ = ["Block", "matrix_block", "is_covered", "is_offloaded", "offload", "tuned_as"]

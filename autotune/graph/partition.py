@@ -83,7 +83,7 @@ def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[G
     """
     known = _PARTITIONED.setdefault(graph, {})
     if (in_place, alignment) not in known:
-        known[in_place, alignment] = tuple(_partitioned(graph, in_place, alignment))
+        known[in_place, alignment] = tuple(_partition(graph, in_place, alignment))
     return list(known[in_place, alignment])
 
 
@@ -97,10 +97,10 @@ def partitioned_as(graph: Graph, other: Graph) -> Graph:
     return graph
 
 
-def _partitioned(graph: Graph, in_place: bool, alignment: int) -> list[Group]:
+def _partition(graph: Graph, in_place: bool, alignment: int) -> list[Group]:
     locations = locate(graph, in_place, alignment=alignment)
     through = _read_through(graph) if in_place else {}
-    groups = [(nodes, nothing) for nodes, nothing in grouped(graph, locations) if nodes[0].name not in through]
+    groups = [(nodes, nothing) for nodes, nothing in group_nodes(graph, locations) if nodes[0].name not in through]
     fronts = _fronts(graph, groups) if in_place else {}
     result = []
     for nodes, nothing in groups:
@@ -166,15 +166,15 @@ def _read_through(graph: Graph) -> dict[str, Node]:
     }
 
 
-def grouped(
-    graph: Graph, locations: Mapping[str, Location], computed: Collection[str] = ()
+def group_nodes(
+    graph: Graph, locations: Mapping[str, Location], computed_nodes: Collection[str] = ()
 ) -> list[tuple[list[Node], bool]]:
     """Lists the nodes of each group, and whether the group has no computation, in the order of `partition`.
 
     Args:
         graph: graph to partition.
         locations: result of `locate`.
-        computed: nodes that are computed before the graph runs; no group contains them.
+        computed_nodes: nodes that are computed before the graph runs; no group contains them.
     """
     nothing = free(graph, locations)
     consumers = graph.consumers()
@@ -183,7 +183,7 @@ def grouped(
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     begun: dict[str, int] = {}
     for node in graph.nodes:
-        if node.name in computed:
+        if node.name in computed_nodes:
             continue
         producers = [
             name

@@ -22,7 +22,7 @@ import numpy as np
 
 from autotune.graph.ir import Graph, GraphBuilder, Node
 from autotune.graph.ops import Kind, find
-from autotune.graph.partition import grouped
+from autotune.graph.partition import group_nodes
 from autotune.graph.views import locate
 from search_space.dtypes import NARROW, numpy_dtype
 
@@ -45,7 +45,7 @@ def narrow_floats(graph: Graph) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StorageGroup:
     """Values that are stored in one dtype, as one becomes another by a move.
 
     Attributes:
@@ -84,10 +84,10 @@ class _Lowering:
     def __init__(self, graph: Graph, dtype: str, full: Collection[str]) -> None:
         self._graph, self._dtype, self._full = graph, dtype, frozenset(full)
         self.origins: dict[str, str] = {}
-        self._rounded = rounded_values(graph)
+        self._rounded_names = rounded_values(graph)
         if self._full:
             together = [stored for stored in stored_together(graph) if not self._full.issuperset(stored.kernels)]
-            self._rounded = {name for stored in together for name in stored.values}
+            self._rounded_names = {name for stored in together for name in stored.values}
         self._builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self._names = {name: name for name in graph.inputs}
         for name, array in graph.constants.items():
@@ -96,9 +96,9 @@ class _Lowering:
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
-            name = self._added(node)
+            name = self._add(node)
             self.origins[name] = node.name
-            if node.name in self._rounded and self._builder.type(name).dtype == "float32":
+            if node.name in self._rounded_names and self._builder.type(name).dtype == "float32":
                 name = self._rounded_to(name)
             self._names[node.name] = name
         outputs = [self._names[name] for name in self._graph.outputs]
@@ -107,14 +107,14 @@ class _Lowering:
         constants = {name: array for name, array in kept.constants.items() if name in read}
         return replace(kept, constants=constants)
 
-    def _added(self, node: Node) -> str:
+    def _add(self, node: Node) -> str:
         inputs, attrs = [self._names[name] for name in node.inputs], dict(node.attrs)
         if is_lowered(self._graph, node) and node.name not in self._full:
             inputs = [self._rounded_to(name) for name in inputs]
         elif node.op == "attention" and self._dtype == "bfloat16" and not node.attrs["causal"]:
             inputs[:3] = [self._rounded_to(name) for name in inputs[:3]]  # summands of the scores stay in float32
             attrs["weights"] = self._dtype
-        elif _moved(node):
+        elif _is_move(node):
             kinds = {self._builder.type(name).dtype for name in inputs}
             if {"float32", self._dtype} <= kinds:  # parts of a concatenation need one dtype
                 inputs = [self._rounded_to(n) if self._builder.type(n).dtype == "float32" else n for n in inputs]
@@ -148,7 +148,7 @@ def rounded_values(graph: Graph) -> set[str]:
     layered = _below_layers(graph)
     excluded = _given_out(graph) | _scores(graph) | _residual_stream(graph)
     rounded = set()
-    for nodes, nothing in grouped(graph, locate(graph)):
+    for nodes, nothing in group_nodes(graph, locate(graph)):
         node = nodes[-1]
         computed = not nothing and (len(nodes) > 1 or not find(node.op).moves)
         if computed and node.name in layered and node.name not in excluded and node.type.dtype == "float32":
@@ -166,10 +166,10 @@ def list_narrow_kernels(graph: Graph) -> tuple[str, ...]:
     return tuple(node.name for node in graph.nodes if node.name in found)
 
 
-def stored_together(graph: Graph) -> list[Stored]:
+def stored_together(graph: Graph) -> list[StorageGroup]:
     """Lists values that may be stored in 16 bits, grouped by shared dtypes."""
     rounded, same = rounded_values(graph), moved_together(graph)
-    firsts = {nodes[-1].name: nodes[0].name for nodes, _ in grouped(graph, locate(graph))}
+    firsts = {nodes[-1].name: nodes[0].name for nodes, _ in group_nodes(graph, locate(graph))}
     values: dict[str, list[str]] = {}
     kernels: dict[str, list[str]] = {}
     for node in graph.nodes:
@@ -180,7 +180,7 @@ def stored_together(graph: Graph) -> list[Stored]:
         for name in dict.fromkeys(node.inputs) if is_lowered(graph, node) else ():
             if same.get(name) in values:
                 kernels[same[name]].append(node.name)
-    return [Stored(tuple(found), tuple(dict.fromkeys(kernels[root]))) for root, found in values.items()]
+    return [StorageGroup(tuple(found), tuple(dict.fromkeys(kernels[root]))) for root, found in values.items()]
 
 
 def moved_together(graph: Graph) -> dict[str, str]:
@@ -188,7 +188,7 @@ def moved_together(graph: Graph) -> dict[str, str]:
     first: dict[str, str] = {}
     members: dict[str, list[str]] = {}
     for node in graph.nodes:
-        moved = _moved(node)
+        moved = _is_move(node)
         roots = {first[name] for name in node.inputs if moved and name in first}
         root = min(roots, key=list(first).index) if len(roots) > 1 else next(iter(roots), node.name)
         for other in roots - {root}:
@@ -199,7 +199,7 @@ def moved_together(graph: Graph) -> dict[str, str]:
     return first
 
 
-def _moved(node: Node) -> bool:
+def _is_move(node: Node) -> bool:
     """Tells whether a node's value has its input's elements, in the same dtype."""
     return find(node.op).moves and node.op != "cast"
 

@@ -111,7 +111,7 @@ def serve(request: dict[str, Any], blob: bytes = b"") -> Message:
     timing = TimingPolicy(budget_seconds=policy.budget_seconds, min_samples=policy.samples, max_samples=100_000)
     bench = Bench(Sequential(timing))
 
-    def timed(runners: Sequence[ort_runner.OrtRunner]) -> list[float]:
+    def time_runners(runners: Sequence[ort_runner.OrtRunner]) -> list[float]:
         return [found.seconds for found in bench.time(runners) if isinstance(found, Timing)]
 
     ort_runner.set_up(threads)
@@ -122,12 +122,12 @@ def serve(request: dict[str, Any], blob: bytes = b"") -> Message:
         rng = np.random.default_rng(policy.seed)
         arrays = workload.make_inputs(policy.seed)
         runners = ort_runner.candidates(workload, arrays, threads, rng)
-        seconds = dict(zip(runners, timed(list(runners.values())), strict=True))
+        seconds = dict(zip(runners, time_runners(list(runners.values())), strict=True))
         best = min(seconds, key=seconds.__getitem__, default=None)
         if best is not None and request["cache"] == "network":
             runners.clear()
             copies = ort_runner.copies_for(workload, last_level_cache_bytes(), policy.rotation_bytes)
-            (seconds[best],) = timed([ort_runner.make_runner(workload, arrays, threads, best, rng, copies)])
+            (seconds[best],) = time_runners([ort_runner.make_runner(workload, arrays, threads, best, rng, copies)])
         # Noise can make a tiny layer faster than an empty call, but times must be positive.
         answers.append(None if best is None else max(seconds[best] - call, 1e-9))
     return {"seconds": answers}, b""

@@ -15,7 +15,7 @@ from search_space.workloads import Workload
 
 Array = NDArray[Any]
 OPSET, IR_VERSION = 17, 8
-_BLOCKED = "com.microsoft.nchwc"
+_BLOCKED_DOMAIN = "com.microsoft.nchwc"
 _ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 
 
@@ -94,7 +94,9 @@ def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> 
         )
     packed = np.ascontiguousarray(packed).reshape(weight.shape)
     feed = data if plain_input else _to_blocks(data, block)
-    nodes = [helper.make_node("Conv", _names(arrays), ["y"], domain=_BLOCKED, **_conv_attributes(workload, weight))]
+    nodes = [
+        helper.make_node("Conv", _names(arrays), ["y"], domain=_BLOCKED_DOMAIN, **_conv_attributes(workload, weight))
+    ]
     if _activation(workload):
         raise UnsupportedOperator("`activation` must be None for a blocked layout")
     return _assemble(
@@ -103,7 +105,7 @@ def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> 
         {"w": packed, **_bias(arrays)},
         _nchw_shape(workload),
         lambda y: _nhwc(_from_blocks(y, block)),
-        domain=_BLOCKED,
+        domain=_BLOCKED_DOMAIN,
     )
 
 
@@ -123,7 +125,7 @@ def _conv2d(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
     weight = _oihw(workload, arrays[1])
     nodes = [helper.make_node("Conv", _names(arrays), ["y"], **_conv_attributes(workload, weight))]
     feeds, fixed = {"x": _nchw(arrays[0])}, {"w": weight, **_bias(arrays)}
-    return _assemble(_activated(nodes, workload), feeds, fixed, _nchw_shape(workload), _nhwc)
+    return _assemble(_add_activation(nodes, workload), feeds, fixed, _nchw_shape(workload), _nhwc)
 
 
 def _product(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
@@ -131,7 +133,7 @@ def _product(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
     nodes = [helper.make_node(kind, _names(arrays), ["y"])]
     feeds, fixed = {"x": arrays[0]}, _bias(arrays)
     (fixed if workload.inputs[1].constant else feeds)["w"] = arrays[1]
-    return _assemble(_activated(nodes, workload), feeds, fixed, workload.output.shape, _same)
+    return _assemble(_add_activation(nodes, workload), feeds, fixed, workload.output.shape, _same)
 
 
 def _softmax(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
@@ -190,7 +192,7 @@ def _conv_attributes(workload: Workload, weight: Array) -> dict[str, Any]:
     }
 
 
-def _activated(nodes: list[NodeProto], workload: Workload) -> list[NodeProto]:
+def _add_activation(nodes: list[NodeProto], workload: Workload) -> list[NodeProto]:
     activation = _activation(workload)
     if not activation:
         return nodes

@@ -23,7 +23,7 @@ Steps = list[list[str]]
 """Names of the outputs of each step, in the order in which steps run."""
 
 
-def unrolled(graph: Graph, below: int | None = None) -> Graph:
+def unroll(graph: Graph, below: int | None = None) -> Graph:
     """Unrolls the loops of a graph, or those of fewer than `below` steps.
 
     Raises:
@@ -62,7 +62,7 @@ def _steps(builder: GraphBuilder, node: Node, inputs: Sequence[str]) -> Steps:
         raise UnsupportedModelError(
             f"loop {node.name!r} must have at most {MOST_STEPS} steps where it is unrolled, but got {trips}"
         )
-    count = len(body.carried)
+    count = len(body.state_outputs)
     states, sequences, shared = inputs[:count], inputs[count : count + body.sequences], inputs[count + body.sequences :]
     rows = [_flat(builder, name) for name in sequences]
     constants = {name: builder.constant(array, name) for name, array in body.graph.constants.items()}
@@ -73,7 +73,7 @@ def _steps(builder: GraphBuilder, node: Node, inputs: Sequence[str]) -> Steps:
             for flat, kind, back in zip(rows, body.inputs[count:], node.attrs["reads_back"], strict=False)
         ]
         steps.append(_step(builder, body, constants, [*states, *elements, *shared]))
-        states = [steps[-1][number] for number in body.carried]
+        states = [steps[-1][number] for number in body.state_outputs]
     return steps
 
 
@@ -118,12 +118,12 @@ def _in_order(node: Node, steps: Steps, number: int) -> Steps:
     return steps[::-1] if node.attrs["writes_back"][number] else steps
 
 
-def _row(graph: Graph, builder: GraphBuilder, unrolled: Mapping[str, tuple[Node, Steps]], node: Node) -> str | None:
+def _row(graph: Graph, builder: GraphBuilder, loops: Mapping[str, tuple[Node, Steps]], node: Node) -> str | None:
     """Replaces a slice of one step of a stacked output by the value of that step."""
     source = graph.node(node.inputs[0])
-    if source is None or source.op != "loop_result" or source.inputs[0] not in unrolled:
+    if source is None or source.op != "loop_result" or source.inputs[0] not in loops:
         return None
-    loop, steps = unrolled[source.inputs[0]]
+    loop, steps = loops[source.inputs[0]]
     number, begin, size = source.attrs["place"], node.attrs["begin"], node.attrs["size"]
     if not loop.attrs["body"].stacked[number] or size != (1, *source.type.shape[1:]):
         return None

@@ -37,42 +37,42 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def locate(
-    graph: Graph, in_place: bool = True, computed: Collection[str] = (), alignment: int = 1
+    graph: Graph, in_place: bool = True, computed_inputs: Collection[str] = (), alignment: int = 1
 ) -> dict[str, Location]:
     """Locates every value of a graph.
 
     Args:
         graph: graph whose values are located.
         in_place: whether concatenations are written and slices read in place; otherwise only views share memory.
-        computed: inputs that kernels outside the graph compute, if it is a part of another one: they may be written
-            into a concatenation, too.
+        computed_inputs: inputs that kernels outside the graph compute, if it is a part of another one: they may be
+            written into a concatenation, too.
         alignment: bytes to which every value must be aligned in its root; concatenations and slices that would violate
             it are computed.
     """
     apart: set[str] = set()
     while True:
-        inside = _written_in_place(graph, computed, apart) if in_place else {}
-        found = _located(graph, in_place, computed, inside, apart)
-        more = _unaligned(graph, found, inside, alignment)
+        inside = _written_in_place(graph, computed_inputs, apart) if in_place else {}
+        found = _locate(graph, in_place, computed_inputs, inside, apart)
+        more = _find_unaligned(graph, found, inside, alignment)
         if not more:
             return found
         apart |= more
 
 
-def _located(
+def _locate(
     graph: Graph,
     in_place: bool,
-    computed: Collection[str],
+    computed_inputs: Collection[str],
     inside: Mapping[str, tuple[Node, int]],
     apart: Collection[str],
 ) -> dict[str, Location]:
     locations = {name: Location(name) for name in (*graph.inputs, *graph.constants)}
     for node in reversed(graph.nodes):  # consumers first: a concatenation may lie in another one
         locations[node.name] = _within(locations, *inside[node.name]) if node.name in inside else Location(node.name)
-    locations |= {name: _within(locations, *inside[name]) for name in computed if name in inside}
+    locations |= {name: _within(locations, *inside[name]) for name in computed_inputs if name in inside}
     for node in graph.nodes:  # producers first: views of values that have a location by now
         if find(node.op).kind is Kind.view:
-            locations[node.name] = _seen(locations[node.inputs[0]], node)
+            locations[node.name] = _locate_view(locations[node.inputs[0]], node)
         elif not in_place or node.name in apart:
             continue
         elif node.name not in inside and _is_stretch(graph, node, inside):
@@ -86,7 +86,7 @@ def _located(
     return locations
 
 
-def _seen(at: Location, node: Node) -> Location:
+def _locate_view(at: Location, node: Node) -> Location:
     """Locates a view; a view of a loop's bytes has an offset in elements of its own dtype."""
     if node.op != "loop_result":
         return at
@@ -110,19 +110,19 @@ def _is_stretch(graph: Graph, node: Node, inside: Mapping[str, tuple[Node, int]]
     return not any(_reads_dense(reader) for reader in graph.consumers()[node.name])
 
 
-def _unaligned(
+def _find_unaligned(
     graph: Graph, locations: Mapping[str, Location], inside: Mapping[str, tuple[Node, int]], alignment: int
 ) -> set[str]:
     """Collects concatenations and slices that would move a value from an aligned to an unaligned position."""
 
-    def aligned(name: str) -> bool:
+    def is_aligned(name: str) -> bool:
         return locations[name].offset * numpy_dtype(graph.type(name).dtype).itemsize % alignment == 0
 
-    names = {whole.name for name, (whole, _) in inside.items() if aligned(whole.name) and not aligned(name)}
+    names = {whole.name for name, (whole, _) in inside.items() if is_aligned(whole.name) and not is_aligned(name)}
     slices = (node for node in graph.nodes if node.op == "slice")
-    names |= {node.name for node in slices if aligned(node.inputs[0]) and not aligned(node.name)}
+    names |= {node.name for node in slices if is_aligned(node.inputs[0]) and not is_aligned(node.name)}
     joined = (n.name for n in graph.nodes if n.op == "concat" and n.name not in inside)
-    return names | {name for name in joined if locations[name].root != name and not aligned(name)}
+    return names | {name for name in joined if locations[name].root != name and not is_aligned(name)}
 
 
 def _within(locations: Mapping[str, Location], outer: Node, offset: int) -> Location:
@@ -147,7 +147,9 @@ def _lies_in(locations: Mapping[str, Location], name: str, outer: Node) -> bool:
     return locations[name].strides is not None and locations[name].root == locations[outer.name].root
 
 
-def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection[str]) -> dict[str, tuple[Node, int]]:
+def _written_in_place(
+    graph: Graph, computed_inputs: Collection[str], apart: Collection[str]
+) -> dict[str, tuple[Node, int]]:
     """Maps each value that is written into a concatenation to that one and the offset along its axis.
 
     Either all inputs of a concatenation are written into it, or no input. An input must be computed by a kernel of its
@@ -160,7 +162,9 @@ def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection
     for node in sorted(joined, key=lambda n: -n.type.nbytes):  # the largest first: others may be parts of it
         if len(set(node.inputs)) != len(node.inputs):
             continue
-        if not all(_can_move(graph, name, consumers[name], computed) and name not in targets for name in node.inputs):
+        if not all(
+            _can_move(graph, name, consumers[name], computed_inputs) and name not in targets for name in node.inputs
+        ):
             continue
         start = 0
         for name in node.inputs:
@@ -179,10 +183,10 @@ def written_by_kernels(graph: Graph, node: Node) -> set[str]:
     return {name for name in node.inputs if _can_move(graph, name, consumers[name], ()) and not elsewhere(name)}
 
 
-def _can_move(graph: Graph, name: str, readers: Sequence[Node], computed: Collection[str]) -> bool:
+def _can_move(graph: Graph, name: str, readers: Sequence[Node], computed_inputs: Collection[str]) -> bool:
     node = graph.node(name)
     if node is None:
-        if name not in computed:
+        if name not in computed_inputs:
             return False
     elif name in graph.outputs or find(node.op).kind is Kind.view or node.op == "slice":
         return False

@@ -32,13 +32,13 @@ class CompiledAttention(AttentionModel):
     """Learned state that the networks were compiled from."""
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        learned = need_fit(self._learned)
+        learned = need_fit(self._state)
         if self._of is not learned:  # fitted or loaded anew
-            self._of, self._compiled = learned, dict[int, Executable]()  # by the number of statements
+            self._of, self._networks = learned, dict[int, Executable]()  # by the number of statements
         count, statements = features.shape[:2]
-        if statements not in self._compiled:
-            self._compiled[statements] = compile_network(build_model(learned, statements), threads=1)
-        network = self._compiled[statements]
+        if statements not in self._networks:
+            self._networks[statements] = compile_network(build_model(learned, statements), threads=1)
+        network = self._networks[statements]
         scores = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
             block = features[start : start + BLOCK]
@@ -48,17 +48,17 @@ class CompiledAttention(AttentionModel):
         return scores[:count]
 
 
-def build_model(learned: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
+def build_model(arrays: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
     """Builds the network as ONNX: features (programs, statements, features) → scores (programs,).
 
     Args:
-        learned: arrays that an `AttentionModel` has learned: means, scales, weights and biases by name.
+        arrays: arrays that an `AttentionModel` has learned: means, scales, weights and biases by name.
         statements: statements of each program.
         programs: programs scored at a time.
     """
     from onnx import TensorProto, helper, numpy_helper
 
-    features, hidden = learned["first.weight"].shape
+    features, hidden = arrays["first.weight"].shape
     width = hidden // HEADS
     nodes: list[Any] = []
     fixed: dict[str, NDArray[Any]] = {}
@@ -72,14 +72,14 @@ def build_model(learned: Mapping[str, Any], statements: int, programs: int = BLO
         return name
 
     def layer(name: str, x: str) -> str:
-        weight, bias = (constant(f"{name}.{part}", learned[f"{name}.{part}"]) for part in ("weight", "bias"))
+        weight, bias = (constant(f"{name}.{part}", arrays[f"{name}.{part}"]) for part in ("weight", "bias"))
         return add("Add", add("MatMul", x, weight), bias)
 
     def heads(name: str, x: str, order: tuple[int, ...]) -> str:
         shape = constant("heads", (programs, statements, HEADS, width), np.int64)
         return add("Transpose", add("Reshape", layer(name, x), shape), perm=order)
 
-    centred = add("Mul", add("Sub", "features", constant("mean", learned["mean"])), constant("scale", learned["scale"]))
+    centred = add("Mul", add("Sub", "features", constant("mean", arrays["mean"])), constant("scale", arrays["scale"]))
     rows = constant("rows", (programs * statements, features), np.int64)
     x = add("Reshape", add("Clip", centred, constant("low", -CLIP), constant("high", CLIP)), rows)
     x = add("Relu", layer("second", add("Relu", layer("first", x))))

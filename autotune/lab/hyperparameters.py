@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.lab.evaluate import evaluate, fitted, samples
+from autotune.lab.evaluate import evaluate, fit_model, samples
 from costmodel.dataset import Dataset, TaskPrograms
 from costmodel.dataset.split import mixed_workloads
 from costmodel.models import registry
@@ -112,7 +112,7 @@ def tune(
         options = {} if not trial.number else {option: _draw(trial, option, over) for option, over in space.items()}
         values: list[float] = []
         for number, (_, test) in enumerate(split):
-            model = fitted(name, {**given, **options}, seed, learned[number])
+            model = fit_model(name, {**given, **options}, seed, learned[number])
             values.append(evaluate(model, data, test, speed=False).mean(METRICS[metric]))
             trial.report(float(np.mean(values)), number)
             if number + 1 < folds and trial.number and trial.should_prune():

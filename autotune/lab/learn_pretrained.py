@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.lab.evaluate.samples import Samples, samples
 from autotune.lab.protocol import Pools
-from costmodel.dataset import SHIPPED, Dataset
+from costmodel.dataset import SHIPPED_DATASET, Dataset
 from costmodel.dataset.split import working
 from costmodel.models.errors import CostModelError
 from costmodel.models.lightgbm_residual import ResidualModel
@@ -23,8 +23,8 @@ One thread does not show the costs of sharing a loop.
 
 def shipped_sources() -> list[Dataset]:
     """Opens the training data of the shipped model: CPUs of two makers, without layers of the test networks."""
-    pools, others = Pools.open(), Dataset.open(SHIPPED)
-    held = {task.workload.key for task in pools.registered.tasks if task.role == "test"}
+    pools, others = Pools.open(), Dataset.open(SHIPPED_DATASET)
+    held = {task.workload.key for task in pools.registration.tasks if task.role == "test"}
     kept = (task for task in others.tasks if task.hardware.kind == "cpu" and task.workload.key not in held)
     return [pools.training, Dataset.open(THREADS), others.select(kept)]
 

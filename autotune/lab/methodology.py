@@ -30,14 +30,14 @@ class Yardstick:
     constant factor.
 
     Args:
-        measured: the space.
+        measured_space: the space.
         cutoff: see `CUTOFF`.
 
     Raises:
         ValueError: a cutoff that is not between 0 and 1.
     """
 
-    measured: MeasuredSpace
+    measured_space: MeasuredSpace
     cutoff: float = CUTOFF
 
     def __post_init__(self) -> None:
@@ -47,18 +47,18 @@ class Yardstick:
     @cached_property
     def trial_seconds(self) -> float:
         """Median time of measuring a configuration."""
-        return float(np.median(self.measured.cost_seconds))
+        return float(np.median(self.measured_space.cost_seconds))
 
     @cached_property
     def value(self) -> float:
         """Seconds of a configuration at which random search is taken to be done."""
-        median = float(np.nanmedian(self.measured.seconds))
-        return self.measured.best + (median - self.measured.best) * (1 - self.cutoff)
+        median = float(np.nanmedian(self.measured_space.seconds))
+        return self.measured_space.best + (median - self.measured_space.best) * (1 - self.cutoff)
 
     @cached_property
     def trials(self) -> int:
         """Draws after which random search is expected to have found a configuration as fast as that."""
-        worked = self.measured.seconds[np.isfinite(self.measured.seconds)]
+        worked = self.measured_space.seconds[np.isfinite(self.measured_space.seconds)]
         slower = int(np.count_nonzero(worked > self.value))
         return max(1, math.ceil(slower / (len(worked) + 1 - slower)))
 
@@ -75,11 +75,11 @@ class Yardstick:
     @cached_property
     def random(self) -> NDArray[np.float64]:
         """Seconds of the best that random search is expected to have at each of these, (points,)."""
-        draws = np.arange(1, min(len(self.measured), math.ceil(self.times[-1] / self.trial_seconds) + 1) + 1)
-        best = np.array([self.measured.expected_best(int(count)) for count in draws])
+        draws = np.arange(1, min(len(self.measured_space), math.ceil(self.times[-1] / self.trial_seconds) + 1) + 1)
+        best = np.array([self.measured_space.expected_best(int(count)) for count in draws])
         return np.asarray(np.interp(self.times / self.trial_seconds, draws, best), np.float64)
 
-    def performance(self, seconds: NDArray[np.float64], elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
+    def performance(self, seconds: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float64]:
         """Computes a search's progress relative to random search at each point of time, (points,).
 
         1 is the best configuration there is, 0 as good as random search, below 0 worse. Before the first configuration
@@ -88,15 +88,15 @@ class Yardstick:
 
         Args:
             seconds: seconds of each configuration in the order of asking, (trials,); NaN for a failure.
-            elapsed: time that measuring had taken after each, (trials,).
+            ends: time that measuring had taken after each, (trials,).
         """
         best = np.fmin.accumulate(np.concatenate([[np.nan], seconds]))
-        fastest = best[np.searchsorted(elapsed, self.times, side="right")]
+        fastest = best[np.searchsorted(ends, self.times, side="right")]
         fastest = np.where(np.isnan(fastest), self.random, fastest)
-        gap = self.random - self.measured.best
+        gap = self.random - self.measured_space.best
         share = (self.random - fastest) / np.where(gap > 0, gap, 1.0)
         # where random search has the best as well, as of a space of one configuration, there is nothing to gain
-        return np.where(gap > 0, share, (fastest <= self.measured.best).astype(np.float64))
+        return np.where(gap > 0, share, (fastest <= self.measured_space.best).astype(np.float64))
 
     def after_end(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
         """Computes the share of the scored time after each search's end, (searches,).

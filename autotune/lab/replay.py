@@ -38,16 +38,16 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedSearch:
     """A finished search of a measured space.
 
     Attributes:
-        places: indices of the configurations in the measured space, in the order of asking, (trials,).
+        indices: indices of the configurations in the measured space, in the order of asking, (trials,).
         seconds: seconds of each configuration, (trials,); NaN for a failure.
         elapsed: seconds that measuring had taken after each, (trials,).
     """
 
-    places: NDArray[np.intp]
+    indices: NDArray[np.intp]
     seconds: NDArray[np.float64]
     elapsed: NDArray[np.float64]
 
@@ -59,17 +59,17 @@ class Played:
 
 
 def play(
-    measured: MeasuredSpace,
+    measured_space: MeasuredSpace,
     method: Method,
     seed: int,
     trials: int,
     budget: float = np.inf,
     until_best: bool = False,
-) -> Played:
+) -> PlayedSearch:
     """Searches until trials, budget or configurations are used up.
 
     Args:
-        measured: space that answers are looked up in.
+        measured_space: space that answers are looked up in.
         method: method of the search.
         seed: seed of all random draws.
         trials: most configurations to ask for.
@@ -80,25 +80,25 @@ def play(
         ValueError: an unknown strategy or model, or an option out of range.
     """
     draws, guide = (np.random.default_rng([seed, place]) for place in range(2))
-    space = measured.searchable
+    space = measured_space.searchable
     model = registry.make(method.model, dict(method.model_options), seed)
     scorer = ModelScorer(space, model, guide, exploration=method.exploration, features="knobs")
     strategy = search.get(method.strategy)(space, scorer, draws, **method.strategy_options)
     rows: list[NDArray[np.intp]] = []
-    spent, left = 0.0, min(trials, len(measured))
+    spent, left = 0.0, min(trials, len(measured_space))
     while left > 0 and spent < budget:
         asked = strategy.ask(min(method.batch, left))
         if not asked:
             break
-        at = measured.places(np.array([candidate.choices for candidate in asked], np.int32))
+        at = measured_space.find_indices(np.array([candidate.choices for candidate in asked], np.int32))
         rows.append(at)
-        seconds = measured.seconds[at]
-        spent += float(measured.cost_seconds[at].sum())
+        seconds = measured_space.seconds[at]
+        spent += float(measured_space.cost_seconds[at].sum())
         left -= len(asked)
-        if until_best and np.any(seconds <= measured.best):
+        if until_best and np.any(seconds <= measured_space.best):
             break
         strategy.tell(asked, seconds)
         scorer.observe(asked, seconds.tolist())
         scorer.refit()
     every = np.concatenate(rows) if rows else np.empty(0, np.intp)
-    return Played(every, measured.seconds[every], np.cumsum(measured.cost_seconds[every]))
+    return PlayedSearch(every, measured_space.seconds[every], np.cumsum(measured_space.cost_seconds[every]))

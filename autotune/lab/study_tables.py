@@ -11,7 +11,7 @@ from rich.table import Table
 
 from autotune.lab.evaluate.scores import METRICS, Estimate
 from autotune.lab.protocol.pools import Pools
-from autotune.lab.protocol.study import Study, predicted
+from autotune.lab.protocol.study import Study, predict_scores
 from autotune.naming import file_name
 
 HEADS = {
@@ -95,7 +95,7 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
     for axes, task in zip(panels, longest, strict=False):
         part = of.held_out.parts[task]
         assert learned is not None
-        scores = predicted(learned, pools, of.held_out.role, part.task)
+        scores = predict_scores(learned, pools, of.held_out.role, part.task)
         seconds = of.held_out.seconds[task]
         axes.scatter(scores, seconds.min() / seconds, s=4, alpha=0.4)
         axes.set_title(part.task.name[:32], fontsize="x-small")

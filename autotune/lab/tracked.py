@@ -34,7 +34,7 @@ def open_store(backend: str | None, uri: str | None) -> TrackingStore | None:
         StoreError: the store is away, or refuses.
     """
     try:
-        name = stores.chosen(backend)
+        name = stores.choose_backend(backend)
         if stores.BACKENDS[name] is None:
             return None
         place = facts.checked_uri(uri) if uri else facts.database_uri(Path("runs"))

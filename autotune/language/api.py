@@ -15,9 +15,9 @@ from autotune.language.model import LanguageModelError, Model
 from autotune.language.parts import PREFILL, STEP
 from autotune.language.sampling import Sampler, greedy
 from search_space.scratch import ScratchFolder
-from targets.arrays import aligned
+from targets.arrays import allocate_aligned
 from targets.bundle import WEIGHTS, read_weights, writable, write_entries
-from targets.manifest import MANIFEST, ExecutableError, digest, parsed, read_manifest
+from targets.manifest import MANIFEST, ExecutableError, digest, read_manifest, read_sealed
 from targets.native_executable import FORMAT, NativeExecutable
 
 KIND = "language"
@@ -69,12 +69,12 @@ def compile(
         most = "" if known is None else f" and at most {known}, the positions that the model knows"
         raise LanguageModelError(f"`longest` must be at least {SHORTEST}{most}, but got longest={longest}")
     from autotune.config import Quantisation
-    from autotune.language.building import built, make_options
+    from autotune.language.building import build_executables, make_options
 
     options = make_options(precision, quantise, Quantisation(group=group, symmetric=symmetric, activations=activations))
     scratch = ScratchFolder("language")
     folder = Path(scratch.name)
-    weights = built(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
+    weights = build_executables(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
     prefill, step = (NativeExecutable(folder / name, threads, weights=weights) for name in (PREFILL, STEP))
     weakref.finalize(step, scratch.cleanup)
     return LanguageModel(prefill, step)
@@ -94,7 +94,7 @@ def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: boo
     root = Path(folder)
     if not (root / MANIFEST).exists() and (root / "language.json").exists():
         return _load_earlier(root, threads, mapped)
-    if (kind := parsed(root).get("kind")) != KIND:
+    if (kind := read_sealed(root).get("kind")) != KIND:
         raise ExecutableError(f"{root / MANIFEST}: `kind` must be {KIND}, but got kind={kind!r:.80}")
     prefill = NativeExecutable(root, threads, mapped, entry=PREFILL)
     return LanguageModel(prefill, NativeExecutable(root, threads, mapped, prefill.weights, STEP))
@@ -133,11 +133,11 @@ class LanguageModel:
         ((self._least, self.longest),) = prefill.sizes.values()
         self.position = 0
         states = [p for p in step.inputs if p.name in {name for name, _ in step.manifest["states"]}]
-        self._states = [aligned(p.shape, p.dtype) for p in states]
+        self._states = [allocate_aligned(p.shape, p.dtype) for p in states]
         self._rows = [state.nbytes // len(state) for state in self._states]
-        self._token = aligned((1,), "int64")
-        self._position = aligned((1,), "int64")
-        self._tokens = aligned((self.longest,), "int64")
+        self._token = allocate_aligned((1,), "int64")
+        self._position = allocate_aligned((1,), "int64")
+        self._tokens = allocate_aligned((self.longest,), "int64")
 
     def __repr__(self) -> str:
         """Formats a summary of a few lines for models of any size."""
@@ -170,12 +170,12 @@ class LanguageModel:
         Raises:
             LanguageModelError: other tokens.
         """
-        prompt = self._checked(tokens)
+        prompt = self._check_tokens(tokens)
         count = max(len(prompt), self._least)
         self._tokens[: len(prompt)] = prompt
         self._tokens[len(prompt) : count] = 0
         self._position[0] = len(prompt) - 1
-        logits = aligned((self.vocabulary,), "float32")
+        logits = allocate_aligned((self.vocabulary,), "float32")
         arrays = [self._tokens, self._position, logits, *self._states]
         self.prefill_network.infer_at([int(a.ctypes.data) for a in arrays], [count])
         self.position = len(prompt)
@@ -194,9 +194,9 @@ class LanguageModel:
             raise LanguageModelError(
                 f"a sequence must have at most {self.longest} tokens, but another one is added to them"
             )
-        self._token[0] = self._checked([token])[0]
+        self._token[0] = self._check_tokens([token])[0]
         self._position[0] = self.position
-        logits = aligned((self.vocabulary,), "float32")
+        logits = allocate_aligned((self.vocabulary,), "float32")
         states = [int(state.ctypes.data) for state in self._states]
         rows = [at + self.position * nbytes for at, nbytes in zip(states, self._rows, strict=True)]
         given = [int(a.ctypes.data) for a in (self._token, self._position)]
@@ -224,14 +224,14 @@ class LanguageModel:
         """
         if count < 0:
             raise LanguageModelError(f"`count` must not be negative, but got count={count}")
-        prompt = self._checked(tokens)
+        prompt = self._check_tokens(tokens)
         if len(prompt) + count > self.longest:
             raise LanguageModelError(
                 f"a sequence must have at most {self.longest} tokens, but {count} are to follow {len(prompt)}"
             )
-        return list(self._generated(prompt, count, sampler, stop))
+        return list(self._generate(prompt, count, sampler, stop))
 
-    def _generated(self, tokens: Array, count: int, sampler: Sampler, stop: Callable[[int], bool]) -> Iterator[int]:
+    def _generate(self, tokens: Array, count: int, sampler: Sampler, stop: Callable[[int], bool]) -> Iterator[int]:
         logits = self.prefill(tokens)
         for number in range(count):
             token = sampler(logits)
@@ -240,7 +240,7 @@ class LanguageModel:
                 return
             logits = self.step(token)
 
-    def _checked(self, tokens: Sequence[int] | Array) -> Array:
+    def _check_tokens(self, tokens: Sequence[int] | Array) -> Array:
         array = np.asarray(tokens)
         if array.ndim != 1 or not 1 <= len(array) <= self.longest or array.dtype.kind not in "iu":
             raise LanguageModelError(

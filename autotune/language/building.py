@@ -40,7 +40,7 @@ def make_options(precision: str, quantise: str | None, how: Quantisation) -> Com
     return CompileOptions(precision=precision_of_all(precision), quantise=mode, quantisation=how)
 
 
-def built(
+def build_executables(
     model: Model,
     longest: int,
     folder: Path,

@@ -77,7 +77,7 @@ class _Pass:
         self.decoder, self.model, self.net = decoder, decoder.model, net
         self.rows, self.total = rows, total
         self.outputs: list[str] = []
-        self.turned: tuple[str, str] | None = None
+        self.rotation: tuple[str, str] | None = None
 
     def graph(self, tokens: str, last: str | None) -> Graph:
         net, model = self.net, self.model
@@ -86,7 +86,7 @@ class _Pass:
             x = net.add("add", [x, self.at_positions(self.decoder.positions, "positions")])
         if self.decoder.turns is not None:
             cosines, sines = self.decoder.turns
-            self.turned = self.at_positions(cosines, "cosines"), self.at_positions(sines, "sines")
+            self.rotation = self.at_positions(cosines, "cosines"), self.at_positions(sines, "sines")
         for number, layer in enumerate(model.layers):
             x = self.layer(x, number, layer)
         if last is not None:
@@ -111,20 +111,20 @@ class _Pass:
         value = self.linear(read, layer.value)
         value = net.add("reshape", [value], names[1], shape=(self.rows, sizes.kv_heads, sizes.head_width))
         self.outputs += [key, value]
-        attended = self.attended(query, key, value, number)
+        attended = self.attend(query, key, value, number)
         flat = net.add("reshape", [attended], shape=(self.rows, sizes.heads * sizes.head_width))
-        x = net.add("add", [self.linear(flat, layer.joined), x])
+        x = net.add("add", [self.linear(flat, layer.output), x])
         read = self.normal(x, layer.second)
         return net.add("add", [self.linear(self.inner(read, layer), layer.down), x])
 
     def in_heads(self, x: str, heads: int, name: str) -> str:
         """Splits features into heads, (m, heads, d), and rotates them if positions are rotary."""
         shape = self.rows, heads, self.model.sizes.head_width
-        if self.turned is None:
+        if self.rotation is None:
             return self.net.add("reshape", [x], name, shape=shape)
-        return self.net.add("rotary", [self.net.add("reshape", [x], shape=shape), *self.turned], name)
+        return self.net.add("rotary", [self.net.add("reshape", [x], shape=shape), *self.rotation], name)
 
-    def attended(self, query: str, key: str, value: str, number: int) -> str:
+    def attend(self, query: str, key: str, value: str, number: int) -> str:
         """Computes attention, (m, kv_heads * group, d); the queries of a group are rows of one product."""
         net, sizes = self.net, self.model.sizes
         kv, group, width = sizes.kv_heads, sizes.group, sizes.head_width

@@ -16,7 +16,7 @@ from autotune.graph.types import Array
 from search_space.dtypes import numpy_dtype
 from search_space.former_names import former_attributes
 
-STORED = ("float32", "float16", "bfloat16", "float64")
+STORED_DTYPES = ("float32", "float16", "bfloat16", "float64")
 """Dtypes of weights that are read; all are computed in float32 at first."""
 
 
@@ -170,7 +170,7 @@ class Layer:
     query: Linear
     key: Linear
     value: Linear
-    joined: Linear
+    output: Linear
     second: Norm
     gate: Linear | None
     up: Linear
@@ -246,8 +246,10 @@ class _Weights:
         array = np.asarray(weight)
         if array.shape != shape:
             raise LanguageModelError(f"`weights` must have {name} of shape {list(shape)}, but got {list(array.shape)}")
-        if str(array.dtype) not in STORED:
-            raise LanguageModelError(f"`weights` must be of {' or '.join(STORED)}, but {name} is of {array.dtype}")
+        if str(array.dtype) not in STORED_DTYPES:
+            raise LanguageModelError(
+                f"`weights` must be of {' or '.join(STORED_DTYPES)}, but {name} is of {array.dtype}"
+            )
         return array.astype(numpy_dtype("float32"), copy=False)
 
     def check(self) -> None:
@@ -297,7 +299,7 @@ def gpt2(
         layers.append(
             Layer(
                 norm(f"{at}.ln_1"),
-                _scaled(query, scale),
+                _scale_linear(query, scale),
                 key,
                 value,
                 linear(f"{at}.attn.c_proj", h, h),
@@ -348,7 +350,7 @@ def llama(
         second = Norm(w.of(f"{at}.post_attention_layernorm.weight", h, mean=1.0))
         gate, up = (linear(f"{at}.mlp.{part}_proj", h, n) for part in ("gate", "up"))
         down = linear(f"{at}.mlp.down_proj", n, h)
-        scaled = _scaled(query, s.head_width**-0.5)
+        scaled = _scale_linear(query, s.head_width**-0.5)
         layers.append(Layer(first, scaled, key, value, joined, second, gate, up, down))
     last = Norm(w.of("norm.weight", h, mean=1.0))
     logits = tokens.T if sizes.tied else linear("lm_head", h, s.vocabulary).weight
@@ -362,7 +364,7 @@ def _weights(weights: Mapping[str, Array] | None, rng: np.random.Generator | Non
     return _Weights(weights, rng or np.random.default_rng(0), (prefix,))
 
 
-def _scaled(linear: Linear, scale: float) -> Linear:
+def _scale_linear(linear: Linear, scale: float) -> Linear:
     factor = np.float32(scale)
     return Linear(linear.weight * factor, None if linear.bias is None else linear.bias * factor)
 

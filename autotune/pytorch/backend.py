@@ -28,18 +28,18 @@ from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.graph.frontends.aten.decompositions import decompositions
 from autotune.graph.frontends.aten.tensors import is_dense
 from autotune.graph.ir import Graph
-from autotune.pytorch.building import Loaded
+from autotune.pytorch.building import LoadedGraph
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.open_sizes import OpenProgram
 from autotune.pytorch.options import read_options
 from autotune.pytorch.program import Program, Programs, make_program
-from autotune.pytorch.shapes import sized
+from autotune.pytorch.shapes import list_size_inputs
 from autotune.pytorch.traces import MakeRun, make_trace
 from autotune.pytorch.training import needs_gradients, trained_by
 
-__all__ = ["TESTED", "MakeRun", "Program", "autotune_backend", "compiled_by", "unusable"]
+__all__ = ["TESTED_VERSIONS", "MakeRun", "Program", "autotune_backend", "compiled_by", "unusable"]
 
-TESTED = ("2.13", "2.14")
+TESTED_VERSIONS = ("2.13", "2.14")
 """Versions of PyTorch that this is tested with: the graphs for backends change with each version."""
 
 
@@ -63,16 +63,18 @@ def autotune_backend(
     """
     chosen = read_options(mode, options)
 
-    def compiled(graph: Graph | GraphAt, shapes: ShapeSet = FIXED) -> Loaded:
+    def compile_with_options(graph: Graph | GraphAt, shapes: ShapeSet = FIXED) -> LoadedGraph:
         return compile_graph(graph, chosen, shapes)
 
-    def begun(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
-        return OpenProgram(graph, fixed, compiled, chosen.sizes)
+    def begin(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
+        return OpenProgram(graph, fixed, compile_with_options, chosen.sizes)
 
     def make_run(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
-        if not sized(graph):
-            return make_program(graph, fixed, compiled)
-        return Programs(graph, fixed, compiled, chosen.shapes, None if chosen.background or not chosen.sizes else begun)
+        if not list_size_inputs(graph):
+            return make_program(graph, fixed, compile_with_options)
+        return Programs(
+            graph, fixed, compile_with_options, chosen.shapes, None if chosen.background or not chosen.sizes else begin
+        )
 
     cache = open_cache()
     return compiled_by(module, example_inputs, make_run, chosen.training, None if cache is None else cache.store)
@@ -123,8 +125,8 @@ def compiled_by(
 
 def unusable(inputs: Sequence[Any], training: bool = False) -> str:
     """Explains why a graph of such inputs cannot be compiled; "" if it can."""
-    if not torch.__version__.startswith(tuple(f"{version}." for version in TESTED)):
-        return f"PyTorch must be {' or '.join(TESTED)}, but got {torch.__version__}"
+    if not torch.__version__.startswith(tuple(f"{version}." for version in TESTED_VERSIONS)):
+        return f"PyTorch must be {' or '.join(TESTED_VERSIONS)}, but got {torch.__version__}"
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if not training and needs_gradients(inputs):
         return (

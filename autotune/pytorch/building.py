@@ -30,7 +30,7 @@ from autotune.tuner.record_store import RecordStore
 from autotune.tuner.result import collect_records
 from autotune.tuner.settings import Settings, warn_if_untrained
 from autotune.tuner.task import CPU, Task
-from autotune.tuner.tune_tasks import Stopped, tune_kernels
+from autotune.tuner.tune_tasks import TuningStop, tune_kernels
 from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload
 from targets import registry
@@ -56,7 +56,7 @@ class Source:
     digest: str
 
 
-class Loaded:
+class LoadedGraph:
     """An executable as a `Compiled`.
 
     Attributes:
@@ -98,13 +98,13 @@ class Plan:
         precision = precision_mode(options.precision)
         return cls(settings, limits, CompileOptions(settings.target, precision=precision, shapes=shapes))
 
-    def lowered(self, graph: Graph) -> Graph:
+    def lower(self, graph: Graph) -> Graph:
         """Takes a graph as an importer gives it through the passes."""
         return make_pipeline(self.options).run(graph).graph
 
     def lowered_at(self, graph_at: GraphAt) -> GraphAt:
         """Takes graphs as an importer gives them at some sizes through the passes, those of each point once."""
-        return cache(lambda point: self.lowered(graph_at(point)))
+        return cache(lambda point: self.lower(graph_at(point)))
 
     def tasks(self, graph: Graph | GraphAt) -> list[Task]:
         """Lists the distinct kernels of a graph; for open sizes the kernels that are tuned for it.
@@ -125,31 +125,31 @@ class Plan:
         """Returns the schedules of a store, and choices without trials for the kernels that it has none of."""
         return Schedules(store, self.settings, self.limits, cache=open_cache())
 
-    def compiler(self, graph: Graph, chosen: Callable[[Workload], Schedule]) -> Compiler:
+    def compiler(self, graph: Graph, choose: Callable[[Workload], Schedule]) -> Compiler:
         """Makes the compiler that writes a graph's executable."""
         settings = self.settings
-        return Compiler(graph, chosen, settings.target.name, settings.threads, open_cache())
+        return Compiler(graph, choose, settings.target.name, settings.threads, open_cache())
 
     def load(self, folder: Path) -> NativeExecutable:
         """Loads the executable of a folder, which is not needed afterwards."""
         return NativeExecutable(folder, self.settings.threads)
 
-    def built(self, graph: Graph | GraphAt, schedules: Schedules) -> NativeExecutable:
+    def build(self, graph: Graph | GraphAt, schedules: Schedules) -> NativeExecutable:
         """Compiles a graph as the passes give it, or a function of open sizes to such graphs."""
         with ScratchFolder("pytorch") as place:  # once loaded, an executable needs no file
             executable = compile_in_memory(graph, schedules, Path(place), self.settings, self.options.shapes)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 
-    def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> ScheduleStore:
+    def tune(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> ScheduleStore:
         """Searches for the fastest schedules of all tasks, in child processes.
 
         Raises:
             Stopped: it was to stop; children have ended.
             NoLegalSchedule: a task that has none.
         """
-        results = tune_kernels(tasks, self.settings, self.limits.allowed, stop=stop)
+        results = tune_kernels(tasks, self.settings, self.limits.list_algorithms, stop=stop)
         if stop():
-            raise Stopped
-        store = RecordStore(collect_records(results), self.limits.allowed)
+            raise TuningStop
+        store = RecordStore(collect_records(results), self.limits.list_algorithms)
         return select(tasks, store, self.settings, self.limits)

@@ -17,8 +17,8 @@ import torch
 from autotune.compiler.executable.shapes import NotOpen
 from autotune.graph.frontends.aten import IndexCheck
 from autotune.graph.frontends.aten.tensors import array_from_tensor, tensor_from_array
-from autotune.pytorch.building import Loaded
-from autotune.pytorch.kernels import Compiled
+from autotune.pytorch.building import LoadedGraph
+from autotune.pytorch.kernels import GraphFunction
 from autotune.pytorch.pieces import Piece, Split
 from targets.base import Parameter
 from targets.manifest import ExecutableError
@@ -49,12 +49,12 @@ def make_callable(split: Split, calls: Sequence[Call]) -> Callable[..., Any]:
     return partial(type(module).forward, SimpleNamespace(**attributes))
 
 
-def make_call(piece: Piece, run: Compiled) -> Call:
+def make_call(piece: Piece, run: GraphFunction) -> Call:
     """Makes the call that replaces the module of a piece computed by `run`."""
-    return OnMemory(piece, run) if isinstance(run, Loaded) else by_arrays(piece, run)
+    return OnMemory(piece, run) if isinstance(run, LoadedGraph) else by_arrays(piece, run)
 
 
-def by_arrays(piece: Piece, run: Compiled) -> Call:
+def by_arrays(piece: Piece, run: GraphFunction) -> Call:
     """Makes the call of a piece by a function from NumPy arrays to NumPy arrays."""
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -104,12 +104,12 @@ class OnMemory:
 
     Args:
         piece: piece to compute.
-        loaded: its executable, which may be replaced by another one of the same graph between two calls.
+        loaded_graph: its executable, which may be replaced by another one of the same graph between two calls.
     """
 
-    def __init__(self, piece: Piece, loaded: Loaded) -> None:
-        self._loaded, self._examples, self._checks = loaded, piece.examples, piece.checks
-        inputs, outputs = loaded.executable.inputs, loaded.executable.outputs
+    def __init__(self, piece: Piece, loaded_graph: LoadedGraph) -> None:
+        self._loaded_graph, self._examples, self._checks = loaded_graph, piece.examples, piece.checks
+        inputs, outputs = loaded_graph.executable.inputs, loaded_graph.executable.outputs
         self._inputs = [(torch.Size(p.shape), getattr(torch, p.dtype)) for p in inputs]
         strides = [made.stride() if made.is_contiguous() else _dense(made.shape) for made in piece.examples]
         strides += [_dense(p.shape) for p in outputs[len(strides) :]]
@@ -129,7 +129,7 @@ class OnMemory:
         outputs = [
             torch.empty_strided(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._outputs
         ]
-        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)])
+        self._loaded_graph.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)])
         if self._checks:
             check_indices(self._checks, arguments, outputs)
             del outputs[len(self._examples) :]
@@ -142,7 +142,7 @@ class OnOpenMemory:
     """Call of a piece whose executable takes sizes, and whose outputs are dense.
 
     Args:
-        loaded: its executable.
+        loaded_graph: its executable.
         names: names of the sizes, in the executable's order.
         checks: checks of indices.
         count: number of outputs to return.
@@ -151,17 +151,19 @@ class OnOpenMemory:
         NotOpen: a size that is the extent of no input of the piece.
     """
 
-    def __init__(self, loaded: Loaded, names: Sequence[str], checks: Sequence[IndexCheck], count: int) -> None:
-        self._loaded, self._checks, self._count = loaded, checks, count
-        executable = loaded.executable
+    def __init__(
+        self, loaded_graph: LoadedGraph, names: Sequence[str], checks: Sequence[IndexCheck], count: int
+    ) -> None:
+        self._loaded_graph, self._checks, self._count = loaded_graph, checks, count
+        executable = loaded_graph.executable
         self._inputs = [(p, getattr(torch, p.dtype)) for p in executable.inputs]
         self._outputs = [(p, getattr(torch, p.dtype)) for p in executable.outputs]
-        self._places: list[tuple[int, int]] = []
+        self._size_positions: list[tuple[int, int]] = []
         for name in names:
             found = [(i, p.extents.index(name)) for i, p in enumerate(executable.inputs) if name in p.extents]
             if not found:
                 raise NotOpen(f"sizes must be extents of inputs that are read, but {name} is none")
-            self._places.append(found[0])
+            self._size_positions.append(found[0])
         arrays = [p for p, _ in self._inputs], [p for p, _ in self._outputs]
         self._shapes = lru_cache(_MOST_CACHED)(partial(_shapes_at, *arrays, tuple(names)))
 
@@ -172,7 +174,7 @@ class OnOpenMemory:
             ExecutableError: a tensor of another shape or type than the piece takes, or a size out of its range.
             OutsideError: an index that is outside of its axis.
         """
-        sizes = tuple(inputs[place].shape[axis] for place, axis in self._places)
+        sizes = tuple(inputs[place].shape[axis] for place, axis in self._size_positions)
         shapes, made_shapes = self._shapes(sizes)
         arguments: list[torch.Tensor] = []
         for tensor, shape, (_, dtype) in zip(inputs, shapes, self._inputs, strict=True):
@@ -181,7 +183,7 @@ class OnOpenMemory:
             torch.empty(shape, dtype=dtype, device=_CPU)
             for shape, (_, dtype) in zip(made_shapes, self._outputs, strict=True)
         ]
-        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)], sizes)
+        self._loaded_graph.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)], sizes)
         check_indices(self._checks, arguments, outputs)
         return tuple(outputs[: self._count])
 
@@ -213,11 +215,11 @@ def _usable(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype, number:
         )
     address = tensor.data_ptr()
     if not tensor.is_contiguous() or tensor.is_neg() or address % dtype.itemsize or tensor._is_zerotensor():
-        return _copied(tensor)
+        return _copy_densely(tensor)
     return tensor
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
+def _copy_densely(tensor: torch.Tensor) -> torch.Tensor:
     """Copies a tensor densely into new memory."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=_CPU).copy_(tensor.detach())
 

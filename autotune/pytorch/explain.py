@@ -17,7 +17,7 @@ from autotune.graph.frontends.aten.sizes import UnknownShape
 from autotune.pytorch.backend import compiled_by, unusable
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import split_at
-from autotune.pytorch.shapes import sized
+from autotune.pytorch.shapes import list_size_inputs
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Explanation:
 
 
 def explain(
-    model: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, training: bool = False, **named: Any
+    model: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, training: bool = False, **named_inputs: Any
 ) -> Explanation:
     """Reports how `torch.compile(model, backend="autotune")` compiles a model called with these inputs.
 
@@ -95,12 +95,12 @@ def explain(
             except UnknownShape as error:
                 left_whole.append(str(error))
             else:
-                any_shape.extend([graph] if sized(graph) else [])
+                any_shape.extend([graph] if list_size_inputs(graph) else [])
             return graph.forward(*inputs)
 
         return run
 
-    def recorded(module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def record_splits(module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         if why := unusable(example_inputs, training):
             left_whole.append(why)
             return module.forward
@@ -109,16 +109,16 @@ def explain(
     torch._dynamo.reset()
     counters["graph_break"].clear()
     try:
-        run = torch.compile(model, backend=recorded, dynamic=dynamic)
-        with _unchanged(model), torch.set_grad_enabled(training):
-            _backward(model, run(*inputs, **named), (*inputs, *named.values()))
+        run = torch.compile(model, backend=record_splits, dynamic=dynamic)
+        with _restore_state(model), torch.set_grad_enabled(training):
+            _backward(model, run(*inputs, **named_inputs), (*inputs, *named_inputs.values()))
         breaks = {str(why).splitlines()[0]: count for why, count in counters["graph_break"].items()}
     finally:
         torch._dynamo.reset()
     return Explanation(
         graphs=len(splits) + len(left_whole),
         pieces=sum(len(found.pieces) for found in splits),
-        compiled=sum(found.compiled for found in splits),
+        compiled=sum(found.compiled_count for found in splits),
         left=_left(splits),
         whole=tuple(left_whole),
         breaks=breaks,
@@ -127,7 +127,7 @@ def explain(
 
 
 @contextmanager
-def _unchanged(model: Callable[..., Any]) -> Iterator[None]:
+def _restore_state(model: Callable[..., Any]) -> Iterator[None]:
     """Restores the state that a step of training changes besides parameters: buffers, and the random generator."""
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     values = [buffer.detach().clone() for buffer in buffers]
@@ -154,7 +154,7 @@ def _left(splits: Sequence[Split]) -> tuple[Left, ...]:
     counts: Counter[str] = Counter()
     reasons: dict[str, str] = {}
     for found in splits:
-        for name, (count, why) in found.refused.items():
+        for name, (count, why) in found.refusals.items():
             counts[name] += count
             reasons.setdefault(name, why)
     return tuple(Left(name, count, reasons[name]) for name, count in counts.most_common())

@@ -1,6 +1,6 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
-The graph is made at several sizes (`graph.frontends.aten.sizes.specialised`), and the common form of these is one
+The graph is made at several sizes (`graph.frontends.aten.sizes.specialise`), and the common form of these is one
 executable (`autotune.compiler.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see
 `program.Programs`.
 """
@@ -21,10 +21,10 @@ from autotune.compiler.executable.graph_family import GraphAt
 from autotune.compiler.executable.shapes import NotOpen, ShapeSet
 from autotune.graph.frontends.aten.sizes import UnknownShape
 from autotune.graph.ir import Graph
-from autotune.pytorch.building import Loaded
+from autotune.pytorch.building import LoadedGraph
 from autotune.pytorch.calls import Call, OnOpenMemory, make_callable
 from autotune.pytorch.pieces import Split
-from autotune.pytorch.program import Program, described, split_at
+from autotune.pytorch.program import Program, describe, split_at
 from search_space.terms import SizePoint
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ LEAST = 2
 MOST = 1 << 20
 """Bound of Dynamo from which on a size counts as unbounded."""
 
-MakeOpen = Callable[[GraphAt, ShapeSet], Loaded]
+MakeOpen = Callable[[GraphAt, ShapeSet], LoadedGraph]
 """Sizes → an imported graph, and the shapes that it takes → the executable; raises NotOpen."""
 
 
@@ -128,7 +128,7 @@ class _OpenGraph:
             raise NotOpen("indices of a graph of open sizes must be places of axes that are known, but they are not")
         names = [str(size.symbol) for size in self.sizes]
         call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.examples))
-        _LOG.info("%s, for sizes %s", described(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
+        _LOG.info("%s, for sizes %s", describe(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
         return make_callable(split, [call])
 
     def _split_at(self, point: SizePoint, inputs: Sequence[Any]) -> Split:
@@ -146,7 +146,7 @@ class _OpenGraph:
             split = split_at(self._module, self._fixed, values)
         except UnknownShape as error:
             raise NotOpen(str(error)) from error
-        if split.refused or len(split.pieces) != 1:
+        if split.refusals or len(split.pieces) != 1:
             raise NotOpen("a graph of open sizes must be one piece, but it is not")
         if not all(value.is_contiguous() for value in split.pieces[0].examples):
             raise NotOpen("outputs of a graph of open sizes must be contiguous, but they are not")

@@ -49,22 +49,22 @@ class Split:
     Attributes:
         module: graph in which modules replace the pieces.
         pieces: compiled pieces.
-        compiled: operators of the graph that are in pieces.
-        refused: operator → how many of it are left to PyTorch, and why the first of them is.
+        compiled_count: operators of the graph that are in pieces.
+        refusals: operator → how many of it are left to PyTorch, and why the first of them is.
     """
 
     module: GraphModule
     pieces: tuple[Piece, ...]
-    compiled: int
-    refused: Mapping[str, tuple[int, str]]
+    compiled_count: int
+    refusals: Mapping[str, tuple[int, str]]
 
 
-class _Supported(OperatorSupportBase):
-    def __init__(self, refused: Set[Node]) -> None:
-        self._refused = refused
+class _NodeSupport(OperatorSupportBase):
+    def __init__(self, refused_nodes: Set[Node]) -> None:
+        self._refused_nodes = refused_nodes
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
-        return node.op == "call_function" and node not in self._refused
+        return node.op == "call_function" and node not in self._refused_nodes
 
 
 def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
@@ -91,7 +91,7 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
     calls = [node for node in fused.graph.nodes if node.op == "call_module" and str(node.target).startswith(_PREFIX)]
     pieces = tuple(_piece(fused, call, constant_values) for call in calls)
     compiled = sum(node.target is not operator.getitem for nodes in parts for node in nodes)
-    return Split(fused, pieces, compiled, _counted(refused))
+    return Split(fused, pieces, compiled, _count_reasons(refused))
 
 
 def _single_piece(module: GraphModule, constants: ConstantValues, apart: Set[Node]) -> Split | None:
@@ -149,13 +149,13 @@ def _has_type(node: Node) -> bool:
     return True
 
 
-def _unusual_constants(graph: FxGraph, constants: ConstantValues, refused: Mapping[Node, str]) -> dict[Node, str]:
+def _unusual_constants(graph: FxGraph, constants: ConstantValues, refused_nodes: Mapping[Node, str]) -> dict[Node, str]:
     """Explains which constants graphs cannot have, such as float64 ones, if PyTorch or a caller reads them."""
     reasons: dict[Node, str] = {}
     for node in reversed(graph.nodes):
         if node.op != "call_function" or not (node.name in constants.arrays or node.name in constants.parts):
             continue
-        if any(user.op == "output" or user in refused or user in reasons for user in node.users):
+        if any(user.op == "output" or user in refused_nodes or user in reasons for user in node.users):
             try:
                 tensor_type(node.meta["val"], node.name)
             except UnsupportedModelError as error:
@@ -168,10 +168,10 @@ def _calling_nodes(node: Node) -> Set[Node]:
     return {user for user in node.users if user.op == "call_function"}
 
 
-def _parts(module: GraphModule, refused: Set[Node]) -> Iterable[Iterable[Node]]:
-    if not refused:
+def _parts(module: GraphModule, refused_nodes: Set[Node]) -> Iterable[Iterable[Node]]:
+    if not refused_nodes:
         return [[node for node in module.graph.nodes if node.op == "call_function"]]
-    support = _Supported(refused)
+    support = _NodeSupport(refused_nodes)
     found = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True).propose_partitions()
     return [partition.nodes for partition in found]
 
@@ -181,9 +181,9 @@ def _computes(nodes: Sequence[Node], constants: ConstantValues) -> bool:
     return any(not constants.learn(node) and not is_view(node) for node in nodes)
 
 
-def _counted(refused: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
+def _count_reasons(refused_nodes: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
     counts: dict[str, tuple[int, str]] = {}
-    for node, why in refused.items():
+    for node, why in refused_nodes.items():
         if node.target is not operator.getitem:
             count, first = counts.get(operator_name(node.target), (0, why))
             counts[operator_name(node.target)] = count + 1, first

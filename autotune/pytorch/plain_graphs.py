@@ -197,7 +197,7 @@ def _operator(name: str) -> Any:
 def _read_argument(value: Any, nodes: Sequence[Node]) -> Any:
     if isinstance(value, dict):
         ((kind, what),) = value.items()
-        return _WORDS[kind](what) if kind in _WORDS else _COMPOSED[kind](what, nodes)
+        return _WORDS[kind](what) if kind in _WORDS else _COMPOSITES[kind](what, nodes)
     return value
 
 
@@ -208,7 +208,7 @@ _WORDS: Mapping[str, Callable[[Any], Any]] = {
     "device": torch.device,
     "ellipsis": lambda _: Ellipsis,
 }
-_COMPOSED: Mapping[str, Callable[[Any, Sequence[Node]], Any]] = {
+_COMPOSITES: Mapping[str, Callable[[Any, Sequence[Node]], Any]] = {
     "node": lambda number, nodes: nodes[number],
     "list": lambda what, nodes: [_read_argument(each, nodes) for each in what],
     "tuple": lambda what, nodes: tuple(_read_argument(each, nodes) for each in what),

@@ -17,12 +17,12 @@ import torch
 from torch.fx import GraphModule
 
 from autotune.compiler.executable.shapes import NotOpen
-from autotune.graph.frontends.aten.sizes import UnknownShape, specialised
+from autotune.graph.frontends.aten.sizes import UnknownShape, specialise
 from autotune.graph.ir import Graph
 from autotune.pytorch.calls import OutsideError, make_call, make_callable
-from autotune.pytorch.kernels import Compiled
+from autotune.pytorch.kernels import GraphFunction
 from autotune.pytorch.pieces import Split, split
-from autotune.pytorch.shapes import Recent, shape_key, sized
+from autotune.pytorch.shapes import Recent, list_size_inputs, shape_key
 
 _LOG = logging.getLogger(__name__)
 _ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")
@@ -32,18 +32,18 @@ State = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class _Compiled:
+class _CompiledState:
     """A compiled graph, and the state of its constants.
 
     Attributes:
         state: state of its constants.
         run: takes all inputs.
-        watched: references to the constants that tell of their end; dropped, they tell of nothing.
+        references: references to the constants that tell of their end; dropped, they tell of nothing.
     """
 
     state: State
     run: Callable[..., Any]
-    watched: Sequence[weakref.ref[torch.Tensor]]
+    references: Sequence[weakref.ref[torch.Tensor]]
 
 
 Compile = Callable[[Sequence[Any]], Callable[..., Any]]
@@ -65,13 +65,13 @@ class Program:
     def __init__(self, module: GraphModule, fixed: Sequence[int], compile_for: Compile) -> None:
         self._module, self._compile_for = module, compile_for
         self._constants = _taking(tuple(fixed))
-        self._compiled: _Compiled | None = None  # one word, so that no call sees half of it
-        self._ended: State | None = None
+        self._current: _CompiledState | None = None  # one word, so that no call sees half of it
+        self._ended_state: State | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs one inference; threads may call at the same time."""
-        state, current = tensor_state(self._constants(inputs)), self._compiled
+        state, current = tensor_state(self._constants(inputs)), self._current
         if current is None or current.state != state:
             current = self._up_to_date(state, inputs)
         try:
@@ -79,43 +79,43 @@ class Program:
         except OutsideError:  # PyTorch runs the graph once more, and raises what it does without compiling
             return self._module.forward(*inputs)
 
-    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Compiled:
+    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _CompiledState:
         """Returns the graph compiled for the constants' state, compiled here unless another thread just did."""
         with self._lock:
-            current = self._compiled
+            current = self._current
             if current is None or current.state != state:
-                if current is not None or self._ended is not None:
+                if current is not None or self._ended_state is not None:
                     _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
                 with torch.no_grad():
                     run = self._compile_for(inputs)
-                current = self._compiled = _Compiled(state, run, self._watched(state, self._constants(inputs)))
+                current = self._current = _CompiledState(state, run, self._watch(state, self._constants(inputs)))
             return current
 
-    def _watched(self, state: State, constants: Sequence[torch.Tensor]) -> Sequence[weakref.ref[torch.Tensor]]:
+    def _watch(self, state: State, constants: Sequence[torch.Tensor]) -> Sequence[weakref.ref[torch.Tensor]]:
         """Makes references that release the compiled graph when a constant is freed.
 
         If freed constants come again, each call makes new ones, and their end means nothing.
         """
-        if state == self._ended:
+        if state == self._ended_state:
             return ()
         mine = weakref.ref(self)
 
-        def ended(_: object) -> None:
+        def release(_: object) -> None:
             program = mine()
-            if program is not None and program._compiled is not None and program._compiled.state is state:
-                program._compiled, program._ended = None, state
+            if program is not None and program._current is not None and program._current.state is state:
+                program._current, program._ended_state = None, state
 
-        return [weakref.ref(constant, ended) for constant in constants]
+        return [weakref.ref(constant, release) for constant in constants]
 
     @contextmanager
     def change(self) -> Iterator[None]:
         """Changes the compile function and drops the compiled graph; no compilation sees half of the change."""
         with self._lock:
             yield
-            self._compiled = None
+            self._current = None
 
 
-def make_program(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> Program:
+def make_program(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], GraphFunction]) -> Program:
     """Makes the program of a graph that is compiled in pieces, for the shapes of a call.
 
     Args:
@@ -131,7 +131,7 @@ def make_program(module: GraphModule, fixed: Sequence[int], make: Callable[[Grap
             left: Callable[..., Any] = module.forward
             return left
         run = make_callable(pieces, [make_call(piece, make(piece.graph)) for piece in pieces.pieces])
-        _LOG.info("%s", described(pieces))
+        _LOG.info("%s", describe(pieces))
         return run
 
     return Program(module, fixed, compile_for)
@@ -153,11 +153,11 @@ class Programs:
         self,
         module: GraphModule,
         fixed: Sequence[int],
-        make: Callable[[Graph], Compiled],
+        make: Callable[[Graph], GraphFunction],
         most: int,
         begin: Callable[[GraphModule, Sequence[int]], Callable[..., Any]] | None = None,
     ) -> None:
-        self._places = sized(module)
+        self._size_indices = list_size_inputs(module)
         self._new = partial(make_program, module, fixed, make)
         self._recent: Recent[Program] = Recent(most)
         self._single: Callable[..., Any] | None = None
@@ -170,7 +170,7 @@ class Programs:
         if (whole := self._single) is not None:
             with self._refusals():
                 return whole(*inputs)
-        return self._recent.of(shape_key(inputs, self._places), self._new)(*inputs)
+        return self._recent.of(shape_key(inputs, self._size_indices), self._new)(*inputs)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -193,8 +193,8 @@ def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -
     Raises:
         UnknownShape: it is of any shape, and has sizes that depend on the elements of tensors.
     """
-    if sized(module):
-        module = specialised(module, inputs)
+    if list_size_inputs(module):
+        module = specialise(module, inputs)
     placeholders = module.graph.find_nodes(op="placeholder")
     return split(module, {placeholders[place].name: inputs[place] for place in fixed})
 
@@ -208,14 +208,14 @@ def tensor_state(tensors: Sequence[torch.Tensor]) -> State:
         return list(map(_ADDRESS, tensors)), versions
 
 
-def _taking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _taking(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Makes a function that selects the elements at some indices."""
-    if len(places) > 1:
-        return operator.itemgetter(*places)
-    return lambda given: [given[place] for place in places]
+    if len(indices) > 1:
+        return operator.itemgetter(*indices)
+    return lambda given: [given[place] for place in indices]
 
 
-def described(split: Split) -> str:
+def describe(split: Split) -> str:
     """Describes in a sentence how a graph was split."""
-    left = ", ".join(f"{count} {name}" for name, (count, _) in split.refused.items())
+    left = ", ".join(f"{count} {name}" for name, (count, _) in split.refusals.items())
     return f"{len(split.pieces)} compiled pieces; left to PyTorch: {left or 'nothing'}"

@@ -19,10 +19,10 @@ import numpy as np
 from autotune.compiler.checking.process import NetworkProcess, time_in_turns
 from autotune.graph.ir import Graph
 from autotune.pytorch.background import of_process
-from autotune.pytorch.building import Loaded, Plan, Source, Stop
+from autotune.pytorch.building import LoadedGraph, Plan, Source, Stop
 from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduleStore
-from autotune.tuner.tune_tasks import Stopped
+from autotune.tuner.tune_tasks import TuningStop
 from autotune.units import latency
 from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload
@@ -39,14 +39,14 @@ _STORES: dict[Hashable, ScheduleStore] = {}
 """Schedules that searches of this process returned, by tasks and settings of the search."""
 
 
-def retune(loaded: Loaded, plan: Plan) -> None:
+def retune(loaded_graph: LoadedGraph, plan: Plan) -> None:
     """Queues a compiled graph for tuning in this process's background thread.
 
     Args:
-        loaded: compiled graph, with its source.
+        loaded_graph: compiled graph, with its source.
         plan: plan of the search.
     """
-    of_process().add(Retuning(loaded, plan))
+    of_process().add(Retuning(loaded_graph, plan))
 
 
 def compute_digest(graph: Graph) -> str:
@@ -59,66 +59,66 @@ class Retuning:
     """A search of a graph's kernels, as a job.
 
     Args:
-        loaded: compiled graph; only a weak reference to it is kept.
+        loaded_graph: compiled graph; only a weak reference to it is kept.
         plan: plan of the search.
     """
 
     name = "tuning a graph in the background"
 
-    def __init__(self, loaded: Loaded, plan: Plan) -> None:
-        self._loaded, self._plan = weakref.ref(loaded), plan
+    def __init__(self, loaded_graph: LoadedGraph, plan: Plan) -> None:
+        self._graph_ref, self._plan = weakref.ref(loaded_graph), plan
 
     def run(self, stop: Stop) -> None:
         """Searches for schedules, and replaces the executable if the new one is faster."""
 
-        def unwanted() -> bool:
-            return stop() or self._loaded() is None
+        def is_unwanted() -> bool:
+            return stop() or self._graph_ref() is None
 
         try:
-            best = self._searched(unwanted)
+            best = self._search(is_unwanted)
             with ScratchFolder("retuning") as place:
                 before, after = Path(place) / "before", Path(place) / "after"
-                if not self._written(best, before, after, stop):
+                if not self._write(best, before, after, stop):
                     return
-                seconds = in_turns(before, after, self._plan.settings.threads, unwanted)
+                seconds = in_turns(before, after, self._plan.settings.threads, is_unwanted)
                 said = f"{latency(seconds[1])}, {latency(seconds[0])} before"
                 if seconds[1] < seconds[0]:
                     self._put(after, said)
                 else:
                     _LOG.info("what a search in the background has found is not faster, and stays out: %s", said)
-        except Stopped:
+        except TuningStop:
             _LOG.info("a search in the background was given up: the model is gone, or the process ends")
         finally:
-            if (loaded := self._loaded()) is not None:
+            if (loaded := self._graph_ref()) is not None:
                 loaded.source = None
 
-    def _require_loaded(self) -> tuple[Loaded, Source]:
+    def _require_loaded(self) -> tuple[LoadedGraph, Source]:
         """Returns the compiled graph, and the source it was compiled from.
 
         Raises:
             Stopped: the graph is in use no more.
         """
-        loaded = self._loaded()
+        loaded = self._graph_ref()
         if loaded is None or loaded.source is None:
-            raise Stopped
+            raise TuningStop
         return loaded, loaded.source
 
-    def _searched(self, stop: Stop) -> ScheduleStore:
+    def _search(self, stop: Stop) -> ScheduleStore:
         """Searches for schedules, or reuses the result for a graph of equal tasks, as with other parameters."""
         tasks, settings = self._plan.tasks(self._require_loaded()[1].graph), self._plan.settings
         key = (*(task.workload.key for task in tasks), settings.trials, settings.seed, settings.threads)
         if key not in _STORES:
-            _STORES[key] = self._plan.tuned(tasks, stop)
+            _STORES[key] = self._plan.tune(tasks, stop)
         return _STORES[key]
 
-    def _written(self, best: ScheduleStore, before: Path, after: Path, stop: Stop) -> bool:
+    def _write(self, best: ScheduleStore, before: Path, after: Path, stop: Stop) -> bool:
         """Writes the graph by the first schedules and by those found; whether there is anything to compare."""
         _, source = self._require_loaded()
         first = source.schedules
 
         def first_unless_stopped(workload: Workload) -> Schedule:
             if stop():
-                raise Stopped
+                raise TuningStop
             return first(workload)
 
         def best_schedule(workload: Workload) -> Schedule:
@@ -136,10 +136,10 @@ class Retuning:
             return False
         return True
 
-    def _put(self, folder: Path, said: str) -> None:
+    def _put(self, folder: Path, summary: str) -> None:
         loaded, _ = self._require_loaded()
         loaded.executable = self._plan.load(folder)
-        _LOG.info("a search in the background has found a faster executable, which runs from here on: %s", said)
+        _LOG.info("a search in the background has found a faster executable, which runs from here on: %s", summary)
 
 
 def in_turns(before: Path, after: Path, threads: int, stop: Stop) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def in_turns(before: Path, after: Path, threads: int, stop: Stop) -> tuple[float
 
     def unless_stopped() -> None:
         if stop():
-            raise Stopped
+            raise TuningStop
 
     with (
         NetworkProcess("autotune", threads, folder=str(before)) as first,

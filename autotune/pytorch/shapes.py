@@ -17,17 +17,17 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def sized(module: GraphModule) -> tuple[int, ...]:
+def list_size_inputs(module: GraphModule) -> tuple[int, ...]:
     """Lists indices of the inputs that decide a graph's sizes: numbers, and tensors of any shape."""
     placeholders = module.graph.find_nodes(op="placeholder")
     return tuple(place for place, node in enumerate(placeholders) if _open(node.meta.get("val")))
 
 
-def shape_key(inputs: Sequence[Any], places: Sequence[int]) -> Hashable:
+def shape_key(inputs: Sequence[Any], indices: Sequence[int]) -> Hashable:
     """Returns the key of a compiled graph: the numbers among some inputs, and the tensors' shapes and strides."""
     return tuple(
         (given.shape, given.stride()) if isinstance(given, torch.Tensor) else given
-        for given in (inputs[place] for place in places)
+        for given in (inputs[place] for place in indices)
     )
 
 

@@ -54,7 +54,7 @@ class Trace:
 
     def __init__(self, module: GraphModule, inputs: Sequence[Any], store: FolderCache) -> None:
         self._module, self._store = module, store
-        self.tensors = [*_named(module.named_parameters), *_named(module.named_buffers)]
+        self.tensors = [*_list_tensors(module.named_parameters), *_list_tensors(module.named_buffers)]
         placeholders = module.graph.find_nodes(op="placeholder")
         marked = [place for place, node in enumerate(placeholders) if _is_static(node)]
         self.fixed = [*range(len(self.tensors)), *(len(self.tensors) + place for place in marked)]
@@ -97,7 +97,7 @@ def make_trace(module: GraphModule, inputs: Sequence[Any], store: FolderCache | 
     return Trace(module, inputs, store)
 
 
-def _named(tensors: Callable[..., Any]) -> list[torch.Tensor]:
+def _list_tensors(tensors: Callable[..., Any]) -> list[torch.Tensor]:
     return [tensor for _, tensor in tensors(remove_duplicate=False)]
 
 

@@ -34,14 +34,14 @@ def trained_by(
         make: graph of ATen's operators, and indices of its constant inputs, here () → function that runs it.
     """
 
-    def compiled(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+    def compile_part(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return make_boxed_func(make(graph, ()))
 
     with sdpa_kernel(SDPBackend.MATH) if needs_gradients(example_inputs) else nullcontext():
         trained: Callable[..., Any] = aot_autograd(
-            fw_compiler=compiled,
-            bw_compiler=compiled,
-            inference_compiler=compiled,
+            fw_compiler=compile_part,
+            bw_compiler=compile_part,
+            inference_compiler=compile_part,
             partition_fn=min_cut_rematerialization_partition,
             decompositions=training_decompositions(),
         )(module, example_inputs)

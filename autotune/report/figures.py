@@ -94,7 +94,7 @@ def figures_in(entry: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
     }
 
 
-def summed(tasks: Sequence[Figures], name: str = "sum") -> Figures:
+def add_up(tasks: Sequence[Figures], name: str = "sum") -> Figures:
     """Adds up tasks, each as often as it occurs; the share of peak is their mean, weighted by time."""
     seconds = sum(task.total for task in tasks) if tasks else math.nan
     return Figures(

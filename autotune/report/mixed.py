@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from autotune.report.figures import worst_decibels
-from autotune.report.tables import Column, fitted
+from autotune.report.tables import Column, fit_table
 from autotune.titles import runtime_title
 from autotune.units import latency
 
@@ -37,12 +37,12 @@ class Row:
     int8: int = 0
 
 
-def list_rows(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = ()) -> list[Row]:
+def list_rows(network: Mapping[str, Any], bench_timings: Sequence[Mapping[str, Any]] = ()) -> list[Row]:
     """Lists estimated choices along the trade-off, the chosen one and timed ones; none without a mixture.
 
     Args:
         network: part `network` of the summary.
-        benched: timings that `autotune bench` has stored, which replace those of the run.
+        bench_timings: timings that `autotune bench` has stored, which replace those of the run.
     """
     mixture = network.get("mixture")
     if not mixture:
@@ -50,10 +50,10 @@ def list_rows(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] =
     rows = [Row(p["name"], p["seconds"], p["decibels"], p["narrow"], False, p.get("int8", 0)) for p in mixture["front"]]
     count, in_bytes = len(mixture["narrow"]), len(mixture.get("int8", ()))
     rows.append(Row("chosen", mixture["seconds"], mixture["measured"], count, False, in_bytes))
-    if benched:
+    if bench_timings:
         narrow = {f"autotune {p['name']}": (p["narrow"], 0) for p in mixture["front"] if p["name"] != MIXED}
         narrow[f"autotune {MIXED}"] = (count, in_bytes)
-        for each in benched:
+        for each in bench_timings:
             if each["exact"] or each["decibels"] is not None:
                 kernels, bytes_too = narrow.get(each["title"], (None, 0))
                 rows.append(Row(each["title"], each["seconds"], each["decibels"], kernels, True, bytes_too))
@@ -79,4 +79,4 @@ def mixture_table(network: Mapping[str, Any], width: int) -> Table:
         Column("latency", [latency(row.seconds) for row in rows]),
         Column("", ["timed" if row.timed else "estimated" for row in rows], rank=1, left=True),
     ]
-    return fitted(columns, width)
+    return fit_table(columns, width)

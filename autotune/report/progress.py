@@ -38,7 +38,7 @@ class LiveProgress(callbacks.Callback):
         )
         self._live = console.is_terminal
         self._task = self._bar.add_task("tuning", total=None, best="", left="")
-        self._drawn = 0.0
+        self._draw_time = 0.0
 
     def on_trial(self, progress: callbacks.Progress, record: Record) -> None:
         if self._live:
@@ -84,9 +84,9 @@ class LiveProgress(callbacks.Callback):
         )
         if not self._bar.live.is_started:  # only now, as the first drawing has all numbers then
             self._bar.start()
-        if time.monotonic() - self._drawn > 0.1:
+        if time.monotonic() - self._draw_time > 0.1:
             self._bar.refresh()
-            self._drawn = time.monotonic()
+            self._draw_time = time.monotonic()
 
 
 def _best(progress: callbacks.Progress) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-PIPED = 160
+PIPE_WIDTH = 160
 """Characters of a line where there is no terminal."""
 
 _PADDING = 2  # characters beside a column
@@ -42,7 +42,7 @@ class Column:
 
 def console_width(console: Console) -> int:
     """Returns the characters of a line: the terminal's, or many without a terminal."""
-    return console.width if console.is_terminal else PIPED
+    return console.width if console.is_terminal else PIPE_WIDTH
 
 
 def print_table(columns: Sequence[Column]) -> Console:
@@ -51,11 +51,11 @@ def print_table(columns: Sequence[Column]) -> Console:
 
     console = Console()
     console.width = width = console_width(console)
-    console.print(fitted(columns, width))
+    console.print(fit_table(columns, width))
     return console
 
 
-def fitted(columns: Sequence[Column], width: int, foot: bool = False) -> Table:
+def fit_table(columns: Sequence[Column], width: int, foot: bool = False) -> Table:
     """Makes a table of at most `width` characters; a first column that is too wide even then is cut with an ellipsis.
 
     Args:

@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from autotune.report.figures import Figures, make_figures, summed, worst_decibels
+from autotune.report.figures import Figures, add_up, make_figures, worst_decibels
 from autotune.report.mixed import mixture_table
-from autotune.report.tables import Column, console_width, fitted
+from autotune.report.tables import Column, console_width, fit_table
 from autotune.tuner.result import TuneResult
 from autotune.units import certainty, latency, share
 from costmodel.transfer import summary
@@ -111,7 +111,7 @@ _Cells = tuple[str, int, Callable[[Figures], str], str]  # title, rank, cell of 
 
 def result_table(tasks: Sequence[Figures], width: int) -> Table:
     """Makes a row for each task, and one for their weighted sum; at most `width` characters wide."""
-    total = summed(tasks)
+    total = add_up(tasks)
     columns: list[_Cells] = [
         ("task", 0, lambda task: task.name, "weighted sum"),
         ("times", 9, lambda task: str(task.weight), str(total.weight)),
@@ -131,7 +131,7 @@ def result_table(tasks: Sequence[Figures], width: int) -> Table:
 def network_table(tasks: Sequence[Figures], width: int) -> Table:
     """Makes a row for each task, the most expensive first, and one for all; at most `width` characters wide."""
     timed = [task for task in tasks if not math.isnan(task.seconds)]
-    total, seconds = summed(tasks), sum(task.total for task in timed)
+    total, seconds = add_up(tasks), sum(task.total for task in timed)
     ordered = sorted(tasks, key=lambda task: 0.0 if math.isnan(task.total) else task.total, reverse=True)
 
     def part(task: Figures) -> str:
@@ -147,7 +147,7 @@ def network_table(tasks: Sequence[Figures], width: int) -> Table:
         ("spread", 5, lambda task: share(task.spread), ""),
         ("in all", 0, lambda task: latency(task.total), latency(seconds)),
         ("share", 0, part, "100.0%"),
-        ("of peak", 1, _peak, _peak(summed(timed))),
+        ("of peak", 1, _peak, _peak(add_up(timed))),
     ]
     return _table(columns, ordered, width, foot=True)
 
@@ -157,7 +157,7 @@ def _table(columns: Sequence[_Cells], tasks: Sequence[Figures], width: int, foot
         Column(title, [*map(cell, tasks), *([last] if foot else [])], rank, left=title == "task")
         for title, rank, cell, last in columns
     ]
-    return fitted(shown, width, foot)
+    return fit_table(shown, width, foot)
 
 
 def _rate(task: Figures) -> str:

@@ -59,7 +59,7 @@ def _processor(again: bool, source: Path | None) -> Facts:
         with alone():
             rates = figures.probe_again(*machine)
     else:
-        rates = figures.probed(*machine)
+        rates = figures.load_or_probe(*machine)
     return {
         "name": cpu_name(),
         "target": target.name,

@@ -21,7 +21,7 @@ from autotune.tuner.pools import check_runnable, make_pool
 from autotune.tuner.preparation import open_source
 from autotune.tuner.result import TuneResult, list_problems
 from autotune.tuner.search.base import NoLegalSchedule
-from autotune.tuner.settings import Settings, untrained
+from autotune.tuner.settings import Settings, explain_roofline
 from autotune.tuner.task import Task
 from autotune.tuner.tune_tasks import TaskRequest, tune_kernels, tune_tasks
 from measure.database import Database
@@ -47,7 +47,7 @@ class Outcome:
         seconds: wall time of the run.
         wrong: fault of the executable of a network; "" if it is right.
         stopped: whether the user did so after the search.
-        untracked: parts that the tracking store lacks, and why; "" if it has everything, or the upload goes on.
+        tracking_note: parts that the tracking store lacks, and why; "" if it has everything, or the upload goes on.
     """
 
     results: Sequence[TuneResult]
@@ -58,7 +58,7 @@ class Outcome:
     seconds: float
     wrong: str = ""
     stopped: bool = False
-    untracked: str = ""
+    tracking_note: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -103,7 +103,7 @@ def run(
     with tracker:
         outcome = _run(config, resume, (*callbacks, tracker), say, tracker)
         show(outcome)
-        return replace(outcome, untracked=tracker.settle())
+        return replace(outcome, tracking_note=tracker.settle())
 
 
 def _run(
@@ -124,7 +124,7 @@ def _run(
     check_runnable(config.measure, (target, registry.get(config.target)))
     if config.measure.pool in ("local", "ray") and not target.simulated:
         tell_if_busy(say)
-    if settings.trials and (why := untrained(settings.cost_model)):
+    if settings.trials and (why := explain_roofline(settings.cost_model)):
         say(why)
     network, limits, job = None, None, None
     if config.model is None:
@@ -142,7 +142,7 @@ def _run(
         pool = make_pool(config.measure) if settings.trials else None
     with (
         pool or nullcontext(),
-        run_files.claimed(folder),
+        run_files.claim_folder(folder),
         _records(config, resume, say) if settings.trials else nullcontext() as database,
     ):
         tracker.begin(folder, resume)
@@ -165,7 +165,7 @@ def _run(
                     requests = [TaskRequest(task, settings) for task in tasks]
                     results = tune_tasks(requests, pool, database, **options)
                 else:
-                    results = tune_kernels(tasks, settings, limits.allowed, pool, database, **options)
+                    results = tune_kernels(tasks, settings, limits.list_algorithms, pool, database, **options)
             except NoLegalSchedule as error:
                 raise ConfigError(f"{error.task}: {error}", "") from None
             notes += database.notes
@@ -227,10 +227,8 @@ def _references(
     try:
         with Interrupt() as interrupt:
             say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
-            with alone(stop=interrupt.pressed):
-                seconds = onnxruntime_seconds(
-                    workloads, settings.threads, settings.measure.cache, stop=interrupt.pressed
-                )
+            with alone(stop=interrupt.poll):
+                seconds = onnxruntime_seconds(workloads, settings.threads, settings.measure.cache, stop=interrupt.poll)
                 return seconds, None
     except ReferenceFailure as error:
         return [None] * len(tasks), f"no reference timings: {error}"

@@ -16,7 +16,7 @@ from typing import Any
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.offload import matrix_block
 from autotune.run.workloads import list_tasks, make_settings
-from autotune.run_files import claimed
+from autotune.run_files import claim_folder
 from autotune.tuner.pools import make_pool
 from autotune.tuner.task import Task
 from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
@@ -138,7 +138,7 @@ def sweep(
     family = config.target.partition(":")[0]
     (folder / "designs").mkdir(parents=True, exist_ok=True)
     points: list[SweepPoint] = []
-    with make_pool(config.measure) as pool, claimed(folder), Database(folder / "records.jsonl") as database:
+    with make_pool(config.measure) as pool, claim_folder(folder), Database(folder / "records.jsonl") as database:
         for values in _combinations(variations):
             stem = "-".join(f"{field}={value}" for field, value in values.items())
             file = folder / "designs" / f"{stem}.json"
@@ -152,7 +152,7 @@ def sweep(
                 continue
             point = replace(point, memory_bytes=sum(size for _, size in hardware.memories))
             varied = config.model_copy(update={"target": f"{family}:{file}"})
-            point = _tuned(point, varied, pool, database)
+            point = _tune(point, varied, pool, database)
             say(f"{point.name}: {point.problem or latency(point.seconds)}")
             points.append(point)
             if point.interrupted:
@@ -171,7 +171,7 @@ def _combinations(variations: Variations) -> Iterator[dict[str, Any]]:
         yield dict(zip(variations, values, strict=True))
 
 
-def _tuned(point: SweepPoint, config: RunConfig, pool: MeasurePool, database: Database) -> SweepPoint:
+def _tune(point: SweepPoint, config: RunConfig, pool: MeasurePool, database: Database) -> SweepPoint:
     """Tunes the tasks of the design, and returns its point with the results."""
     settings = make_settings(config)
     tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in list_tasks(config)]

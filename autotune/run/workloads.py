@@ -14,7 +14,7 @@ from autotune.tuner.sizes.family import Family
 from autotune.tuner.task import Task
 from costmodel.models import registry as models
 from search_space import workloads
-from search_space.operators import LIBRARY, named
+from search_space.operators import LIBRARY, resolve_operator
 from search_space.operators.checks import nearest
 from search_space.workloads import Workload
 
@@ -78,7 +78,7 @@ def make_family(config: RunConfig) -> Family:
     """
     assert config.workload is not None and config.sizes is not None
     with errors_at("workload"):
-        operator = named(config.workload.operator)
+        operator = resolve_operator(config.workload.operator)
         if operator.name not in LIBRARY:
             raise ValueError(
                 f"`operator` must be one of the library beside `sizes`, but got {config.workload.operator}"
@@ -97,7 +97,7 @@ def make_workload(config: WorkloadConfig) -> Workload:
     Raises:
         ValueError: states the rule and the value.
     """
-    operator = named(config.operator)
+    operator = resolve_operator(config.operator)
     parameters = operator.parameters
     for name in config.arguments:
         if name not in parameters:

@@ -163,7 +163,7 @@ def headline(seconds: float | None, reference: float | None) -> dict[str, float 
 def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:
     """Collects all numbers in the `network` part of the summary."""
     return {
-        _allowed(f"network.{name}"): float(value)
+        _replace_forbidden(f"network.{name}"): float(value)
         for name, value in leaves(network)
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -187,7 +187,10 @@ def code_version() -> dict[str, str]:
 
 def flat(nested: Mapping[str, Any]) -> dict[str, str]:
     """Flattens nested data to texts by dotted name, in characters that MLflow allows in names."""
-    return {_allowed(name): value if isinstance(value, str) else json.dumps(value) for name, value in leaves(nested)}
+    return {
+        _replace_forbidden(name): value if isinstance(value, str) else json.dumps(value)
+        for name, value in leaves(nested)
+    }
 
 
 def _sum_of_tasks(tasks: Sequence[Mapping[str, Any]], name: str) -> float | None:
@@ -207,7 +210,7 @@ def _short(name: Any) -> str:
     return text.rpartition(":")[2][:24]
 
 
-def _allowed(name: str) -> str:
+def _replace_forbidden(name: str) -> str:
     return re.sub(r"[^\w./ :-]", "_", name)[:250]
 
 

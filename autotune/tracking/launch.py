@@ -24,19 +24,19 @@ class Uploads:
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self._child: Child | None = None  # neither Ctrl-C nor the terminal's end is meant for its session
-        self._assigned = False
+        self._has_folder = False
 
     def prepare(self) -> None:
         """Starts the process, if it does not live; it imports what it needs and waits for a folder."""
         if self._child is None or not self._child.alive:
             self._let_go()
-            self._child, self._assigned = Child({"backend": self._backend}, _PROGRAM), False
+            self._child, self._has_folder = Child({"backend": self._backend}, _PROGRAM), False
 
     def start(self, run_folder: Path) -> None:
         """Lets the process upload from a run folder, which it does until it is done."""
         self.prepare()
-        if self._child is not None and not self._assigned:
-            self._assigned = True
+        if self._child is not None and not self._has_folder:
+            self._has_folder = True
             self._child.send({"folder": str(run_folder.absolute())})  # one that has died is replaced by the next call
             self._child.channel.close()
 
@@ -49,7 +49,7 @@ class Uploads:
 
     def stop(self) -> None:
         """Lets a process go that was prepared for nothing."""
-        if not self._assigned:
+        if not self._has_folder:
             self._let_go()
 
     def _let_go(self) -> None:

@@ -64,16 +64,18 @@ class MLflowStore(TrackingStore):
     def __init__(self, uri: str, experiment: str) -> None:
         self._uri = uri
         self._ids: dict[str, str] = {}  # key → id
-        self._asked: set[str] = set()  # beginnings of the keys that were looked for
+        self._key_prefixes: set[str] = set()  # beginnings of the keys that were looked for
         with self._store_errors():
             file = database_file(uri)
             if file is not None:
-                make_whole(file, _migrated)
+                make_whole(file, _create_database)
             self._client = MlflowClient(uri, uri)
             existing = self._client.get_experiment_by_name(experiment)
             if existing is not None and existing.lifecycle_stage == "deleted":
                 self._client.restore_experiment(existing.experiment_id)
-            self._experiment = existing.experiment_id if existing is not None else self._created(experiment, file)
+            self._experiment = (
+                existing.experiment_id if existing is not None else self._create_experiment(experiment, file)
+            )
             if existing is None or existing.tags.get(VIEW_TAG) != view_state(experiment):
                 self._client.set_experiment_tag(self._experiment, VIEW_TAG, view_state(experiment))
 
@@ -157,7 +159,7 @@ class MLflowStore(TrackingStore):
     def _find_run(self, key: str) -> str | None:
         """Finds the run with this key, if any, by one query for all keys with the same beginning."""
         first = key.partition("/")[0]
-        if first not in self._asked:
+        if first not in self._key_prefixes:
             token: str | None = None
             while token is None or token:
                 query = f"tags.`{KEY}` LIKE '{first}%'"
@@ -167,10 +169,10 @@ class MLflowStore(TrackingStore):
                     if run.info.lifecycle_stage == "deleted":
                         self._client.restore_run(run.info.run_id)
                 token = page.token or ""
-            self._asked.add(first)
+            self._key_prefixes.add(first)
         return self._ids.get(key)
 
-    def _created(self, experiment: str, file: Path | None) -> str:
+    def _create_experiment(self, experiment: str, file: Path | None) -> str:
         place = None if file is None else (file.parent / ARTIFACTS).as_uri()
         try:
             return str(self._client.create_experiment(experiment, place, {"mlflow.experimentKind": _KIND}))
@@ -209,7 +211,7 @@ def make_whole(file: Path, make: Callable[[Path], None]) -> None:
             os.link(partial, file)
 
 
-def _migrated(file: Path) -> None:
+def _create_database(file: Path) -> None:
     """Makes a database of today's schema; the place of its files is beside where it will lie."""
     store = SqlAlchemyStore(f"sqlite:///{file}", (file.parent.parent / ARTIFACTS).as_uri())  # type: ignore[no-untyped-call]
     store.engine.dispose()

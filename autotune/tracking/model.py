@@ -29,17 +29,17 @@ class LoadedModel:
         return self.model.predict(np.asarray(features, np.float32))
 
 
-def write_folder(folder: Path, learned: Path, kind: str) -> Path:
+def write_folder(folder: Path, model_file: Path, kind: str) -> Path:
     """Makes the folder of a model.
 
     Args:
         folder: folder to make.
-        learned: file that the model's `save` wrote.
+        model_file: file that the model's `save` wrote.
         kind: its name in `costmodel.models.registry`.
     """
     folder.mkdir(parents=True)
     (folder / folders.KIND).write_text(json.dumps({"cost_model": kind}) + "\n")
-    shutil.copyfile(learned, folder / folders.LEARNED)
+    shutil.copyfile(model_file, folder / folders.MODEL_FILE)
     return folder
 
 

@@ -20,25 +20,25 @@ VARIABLE = "AUTOTUNE_TRACKING"
 """Environment variable with the name of the backend where the configuration has none."""
 
 
-def chosen(name: str | None) -> str:
+def choose_backend(name: str | None) -> str:
     """Chooses the backend of a configuration that says `name`.
 
     Raises:
         MissingExtra: its packages are not installed.
         ValueError: no such backend; names the nearest one.
     """
-    name = said(name) or ("none" if untracked() else DEFAULT)
+    name = find_setting(name) or ("none" if explain_absence() else DEFAULT)
     if choice("backend", name, BACKENDS) == DEFAULT:
         require("tracking by MLflow", "mlflow")
     return name
 
 
-def said(name: str | None) -> str | None:
+def find_setting(name: str | None) -> str | None:
     """Returns the backend that the configuration (`name`) or else the environment names; None if neither does."""
     return name or os.environ.get(VARIABLE)
 
 
-def untracked() -> str:
+def explain_absence() -> str:
     """Says why runs without a configured backend are not tracked; "" if they are."""
     return missing("tracking by MLflow", "mlflow")
 
@@ -49,7 +49,7 @@ def get(name: str) -> type[TrackingStore]:
     Raises:
         ValueError: no such backend, or one that stores nothing.
     """
-    place = BACKENDS[chosen(name)]
+    place = BACKENDS[choose_backend(name)]
     if place is None:
         raise ValueError(f"`backend` must be one that stores runs, but got backend={name!r}")
     module, _, attribute = place.partition(":")

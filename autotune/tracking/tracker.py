@@ -69,12 +69,12 @@ def make_tracker(config: RunConfig, where: str, say: Callable[[str], None]) -> T
         ConfigError: an unknown backend, or a URI that cannot be one.
     """
     try:
-        backend = registry.chosen(config.tracking.backend)
+        backend = registry.choose_backend(config.tracking.backend)
         if registry.BACKENDS[backend] is None:
-            if not registry.said(config.tracking.backend):
+            if not registry.find_setting(config.tracking.backend):
                 if config.tracking.uri is not None:
-                    registry.chosen(registry.DEFAULT)  # says what is missing
-                say(f"the run is not tracked: {registry.untracked()}")
+                    registry.choose_backend(registry.DEFAULT)  # says what is missing
+                say(f"the run is not tracked: {registry.explain_absence()}")
             return Tracker()
         return SpoolTracker(config, where, backend, facts.store_uri(config), say)
     except ValueError as error:
@@ -177,7 +177,7 @@ class SpoolTracker(Tracker):
         if self._writer is None:
             return
         for tuning in self._tunings:
-            if not tuning.scorer.fitted:
+            if not tuning.scorer.is_fitted:
                 continue
             path = self._writer.folder / "cost_model" / f"{file_name(tuning.task.name)}.txt"
             try:

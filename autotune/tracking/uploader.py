@@ -236,7 +236,7 @@ def main() -> None:
     everything is uploaded, or after some tries, or where no folder comes.
     """
     options, channel = open_parent()
-    with suppress(ImportError), _untimed():  # reported later, where somebody reads it
+    with suppress(ImportError), _exclude_timing():  # reported later, where somebody reads it
         registry.get(options["backend"])
     message = next(requests(channel), None)
     if message is None:
@@ -263,7 +263,7 @@ def _follow(folder: Path) -> bool:
         for spool in spool_folders:
             try:
                 if spool in uploads or pending(spool):
-                    uploads.setdefault(spool, Upload(spool, _untimed)).catch_up()
+                    uploads.setdefault(spool, Upload(spool, _exclude_timing)).catch_up()
             except (StoreError, SpoolError) as error:
                 print(f"{time.strftime('%F %T')} {error}", flush=True)
                 problems.append(error)
@@ -286,12 +286,12 @@ def _upload_others(folder: Path) -> None:
         if other != folder and wanted:
             with only_uploader(other) as alone:
                 if alone:
-                    for problem in upload_run(other, _untimed):
+                    for problem in upload_run(other, _exclude_timing):
                         print(f"{other}: {problem}", flush=True)
 
 
 @contextmanager
-def _untimed() -> Iterator[None]:
+def _exclude_timing() -> Iterator[None]:
     """Enters a section in which no run on this host times a kernel, as for builds."""
     lock = HostLock()
     try:

@@ -31,7 +31,7 @@ class EntryStore:
 
     Args:
         settings: settings of the run, which name the database.
-        allowed: function workload → algorithms that its schedule may have.
+        list_algorithms: function workload → algorithms that its schedule may have.
         hardware: limits of the machine; None: those of the target.
 
     Raises:
@@ -41,10 +41,10 @@ class EntryStore:
     def __init__(
         self,
         settings: Settings,
-        allowed: Callable[[Workload], Collection[str]] = lambda workload: workload.algorithms,
+        list_algorithms: Callable[[Workload], Collection[str]] = lambda workload: workload.algorithms,
         hardware: Hardware | None = None,
     ) -> None:
-        self._settings, self._allowed, self._hardware = settings, allowed, hardware
+        self._settings, self._list_algorithms, self._hardware = settings, list_algorithms, hardware
         self._database = open_schedules(settings.search.database)
 
     def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
@@ -55,11 +55,11 @@ class EntryStore:
         if not len(self._database):
             return ()
         settings, machine = self._settings.on(target.name), self._hardware or target.hardware
-        allowed = self._allowed(workload)
+        allowed = self._list_algorithms(workload)
         answers = (
             answer
             for entry in self._exact(workload, settings, machine)
-            if entry.algorithm in allowed and (answer := _scheduled(entry, workload, settings, machine)) is not None
+            if entry.algorithm in allowed and (answer := _find_schedule(entry, workload, settings, machine)) is not None
         )
         return list(islice(answers, k))
 
@@ -93,7 +93,7 @@ class EntryStore:
         return self._database.exact(key, machine_name(describe_host(), settings.target.simulated))
 
 
-def _scheduled(entry: Entry, workload: Workload, settings: Settings, machine: Hardware) -> ScheduledWorkload | None:
+def _find_schedule(entry: Entry, workload: Workload, settings: Settings, machine: Hardware) -> ScheduledWorkload | None:
     """Returns the schedule of an entry; None if the search space does not contain exactly its numbers."""
     space = generate(workload, machine, [entry.algorithm])
     candidate = project(entry, space)

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 _STDERR = 2
-_HEARD = b"\nstopping after the trials under way; Ctrl-C again stops at once\n"
+_STOP_NOTICE = b"\nstopping after the trials under way; Ctrl-C again stops at once\n"
 
 
 class Interrupt:
@@ -24,7 +24,7 @@ class Interrupt:
     """
 
     def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
-        self._pressed, self._stop = False, stop
+        self._is_pressed, self._stop = False, stop
         self._before: Any = None
         self._active = False
 
@@ -42,21 +42,21 @@ class Interrupt:
 
     def press(self) -> None:
         """Does what the first Ctrl-C does."""
-        self._pressed = True
+        self._is_pressed = True
 
     @property
     def requested(self) -> bool:
         """Tells whether Ctrl-C was pressed, or the caller wants an end."""
-        return self._pressed or self._stop()
+        return self._is_pressed or self._stop()
 
-    def pressed(self) -> bool:
+    def poll(self) -> bool:
         """Tells whether an end is requested, as a function for callers that poll."""
         return self.requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._pressed:
+        if self._is_pressed:
             raise KeyboardInterrupt
         self.press()
         if os.isatty(_STDERR):  # `os.write`, as the handler may interrupt a print
             with suppress(OSError):  # the terminal may close at any time; the trials go on
-                os.write(_STDERR, _HEARD)
+                os.write(_STDERR, _STOP_NOTICE)

@@ -30,7 +30,7 @@ class WithKnobs:
     """
 
     def __init__(self, loops: Any, knobs: KnobFeatures, sketch: int, wanted: bool) -> None:
-        self._loop_features, self._knobs, self._sketch, self._wanted = loops, knobs, sketch, wanted
+        self._loop_features, self._knobs, self._sketch, self._with_loops = loops, knobs, sketch, wanted
         self.roofline = loops.roofline
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -40,7 +40,7 @@ class WithKnobs:
         1.
         """
         knobs = self._knobs.of_columns(self._sketch, columns)
-        if self._wanted:
+        if self._with_loops:
             loops = self._loop_features(columns)
         else:
             loops = np.zeros((len(knobs), 1, len(FeatureExtractor.names)), np.float32)

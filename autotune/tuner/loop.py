@@ -117,7 +117,13 @@ def _finals(
 
 
 def make_progress(
-    task: TaskTuning, best: Best | None, done: int, wanted: int | None, trials: int, total: int, seconds: float
+    task: TaskTuning,
+    best: Best | None,
+    task_trials: int,
+    task_total: int | None,
+    trials: int,
+    total: int,
+    seconds: float,
 ) -> Progress:
     """Makes the `Progress` of a task whose best candidate is `best`; None: no trial has worked yet."""
     workload = task.task.workload
@@ -128,8 +134,8 @@ def make_progress(
         share = peak_share(workload, algorithm, best.seconds, hardware, task.settings.threads)
     return Progress(
         task=task.task.name,
-        task_trials=done,
-        task_total=wanted,
+        task_trials=task_trials,
+        task_total=task_total,
         trials=trials,
         total=total,
         best_seconds=math.nan if best is None else best.seconds,
@@ -184,7 +190,7 @@ class _Rounds:
         self._tasks, self._pool, self._database = tasks, pool, database
         self._callbacks, self._scheduler, self._budget = callbacks, scheduler, budget
         self._rounds: dict[int, _Round] = {}  # number of a task -> its round, in order of their beginning
-        self._measured = sum(len(task.records) for task in tasks)
+        self._trial_count = sum(len(task.records) for task in tasks)
         self._total = 0  # number of trials wanted
         self._start = time.perf_counter()
 
@@ -206,7 +212,7 @@ class _Rounds:
     def _begin(self) -> bool:
         """Begins a round of one more task; returns False if it cannot."""
         missing = sum(len(round_.missing) for round_ in self._rounds.values())
-        left = None if self._budget is None else self._budget - self._measured - missing
+        left = None if self._budget is None else self._budget - self._trial_count - missing
         if left is not None and left <= 0:
             return False
         number = self._scheduler.choose(
@@ -249,7 +255,7 @@ class _Rounds:
             records = self._database.extend(records)
         for round_, record in zip(rounds, records, strict=True):
             round_.records.append(record)
-            self._measured += 1
+            self._trial_count += 1
             if record.ok and (round_.best is None or record.seconds < round_.best.seconds):
                 round_.best = record
             for callback in self._callbacks:
@@ -284,7 +290,7 @@ class _Rounds:
             Best(first.seconds, first, (first,)) if first is not None and newer else task.standing,
             len(task.records) + len(round_.records),
             task.total if self._budget is None else None,
-            self._measured,
+            self._trial_count,
             self._total,
             time.perf_counter() - self._start,
         )

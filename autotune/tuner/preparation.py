@@ -13,7 +13,7 @@ from autotune.tuner.entry_store import EntryStore
 from autotune.tuner.scorer import ModelScorer, UnguidedScorer
 from autotune.tuner.search import registry as strategies
 from autotune.tuner.search.base import Candidate, NoLegalSchedule
-from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.population import Frame, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler, require_legal
 from autotune.tuner.settings import Settings, make_model
 from autotune.tuner.task import Task
@@ -24,7 +24,7 @@ from costmodel.models import folder
 from costmodel.models.random_model import RandomModel
 from costmodel.pretrained import open_pretrained
 from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
-from costmodel.transfer.align import Unaligned
+from costmodel.transfer.align import NoAlignment
 from measure.database import Database
 from measure.host import describe_host
 from measure.notices import notice_if_slow
@@ -86,10 +86,10 @@ def prepare_task(
         extractor=partial(get_extractor, cold_constants=settings.measure.cache == "network", threads=settings.threads),
         exploration=of.exploration,
         features=of.features,
-        pretrained=pretrained,
+        pretrained_model=pretrained,
     )
     if failure is None and source is not None and of.transfer and source.knows(space.hardware):
-        target_task = described(scorer, settings.generator(key, "transfer"))
+        target_task = describe_task(scorer, settings.generator(key, "transfer"))
         with notice_if_slow(f"learning from the tasks of {source.name}, which may take seconds for each"):
             options = Options(**dict(of.transfer))
             scorer.transfer = source.for_task(target_task, options, settings.seed, pretrained is not None)
@@ -116,7 +116,7 @@ def _without_trials(tuning: TaskTuning) -> Candidate | None:
     """Chooses a candidate without trials; None if it is not in the space of the task."""
     shown = {sketch.algorithm for sketch in tuning.space.sketches}
     named = (*(tuning.settings.search.algorithms or ()), *tuning.settings.algorithms)
-    usual = within(tuning.task.workload.algorithms, named=named)
+    usual = within(tuning.task.workload.algorithms, explicit=named)
     allowed = [name for name in usual if name in shown and name != LIBRARY]
     if not allowed:
         return None
@@ -138,28 +138,30 @@ def open_source(settings: Settings) -> Source | None:
     source, hardware = settings.cost_model.transfer.source, settings.target.hardware
     if not isinstance(source, Source):
         with notice_if_slow(f"learning from {source}"):
-            source = _opened(Path(source))
+            source = _open_files(Path(source))
     if not source.knows(hardware):
         raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")
     return source
 
 
-def _opened(path: Path) -> Source:
+def _open_files(path: Path) -> Source:
     """Opens a source of any kind from files."""
     if (path / folder.KIND).is_file():
         name, model = folder.load(path)
-        return Source(base=Base(name, {}, model, Unaligned()), name=str(path))
+        return Source(base=Base(name, {}, model, NoAlignment()), name=str(path))
     return Source.open(path)
 
 
-def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:
+def describe_task(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:
     """Describes the task of a scorer for transfer, with random programs, equally many of every sketch."""
     space = scorer.space
     if isinstance(space, ParameterSpace):
         raise ValueError(f"a task to transfer to must have programs, but {space.name} is a space of parameters")
     frame = Frame(space)
     sketches = len(frame.sketches)
-    drawn = LegalSampler(frame, Seen(), rng).spread(np.full(sketches, max(1, count // max(1, sketches)), np.int64))
+    drawn = LegalSampler(frame, SeenCandidates(), rng).spread(
+        np.full(sketches, max(1, count // max(1, sketches)), np.int64)
+    )
     sample = [
         features
         for sketch, places in drawn.by_sketch()
@@ -195,7 +197,7 @@ def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
     for name in wanted or ():
         if name not in names:
             raise ConfigError(f"`algorithms` must be among {', '.join(names)}, but got {name!r}", "search.algorithms")
-    usual = within(names, named=settings.algorithms)
+    usual = within(names, explicit=settings.algorithms)
     if wanted is None and len(usual) < len(names):
         return [name for name in algorithms_on(task.workload, settings.target.hardware) if name in usual]
     return wanted

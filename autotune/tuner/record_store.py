@@ -19,11 +19,11 @@ class RecordStore:
 
     Args:
         records: trials, failures included, and timings of finalists, in order of time.
-        allowed: function workload → algorithms that its schedule may have.
+        list_algorithms: function workload → algorithms that its schedule may have.
     """
 
-    def __init__(self, records: Iterable[Record], allowed: Callable[[Workload], Collection[str]]) -> None:
-        self._allowed = allowed
+    def __init__(self, records: Iterable[Record], list_algorithms: Callable[[Workload], Collection[str]]) -> None:
+        self._list_algorithms = list_algorithms
         self._records: dict[tuple[str, str], RecordLog] = {}
         for record in records:
             self._append(record)
@@ -32,7 +32,7 @@ class RecordStore:
         log = self._records.get((workload.key, target.name))
         if log is None:
             return ()
-        allowed = self._allowed(workload)  # records of other algorithms must not affect the ranking
+        allowed = self._list_algorithms(workload)  # records of other algorithms must not affect the ranking
         return [
             ScheduledWorkload(
                 workload,

@@ -289,7 +289,7 @@ def none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def multiplied(workload: Workload) -> tuple[str, ...]:
+def factor_types(workload: Workload) -> tuple[str, ...]:
     """Returns the element types of the first two inputs, which are the factors of a product."""
     return tuple(spec.dtype for spec in workload.inputs[:2])
 
@@ -315,7 +315,7 @@ def compute_peak(workload: Workload, algorithm: str, hardware: Hardware, threads
     Winograd's algorithms, except those of `winograd.DOT`, multiply float32 whatever type is stored.
     """
     wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
-    return peak_flops(hardware, threads, () if wide else multiplied(workload))
+    return peak_flops(hardware, threads, () if wide else factor_types(workload))
 
 
 def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) -> float:

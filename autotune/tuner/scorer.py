@@ -48,11 +48,12 @@ class ModelScorer:
         exploration: number of the model's standard deviations that are added to a score: an upper confidence bound
             (Srinivas et al., 2010). Only an `UncertainModel` has them.
         features: features for the model: the program's loops, the values of decisions (knobs), or both.
-        pretrained: model of log2 of throughput before the first measurements, instead of the roofline; it sees loops.
+        pretrained_model: model of log2 of throughput before the first measurements, instead of the roofline; it sees
+            loops.
 
     Attributes:
         seconds: time spent on scoring and fitting.
-        scored: number of candidates scored by the model.
+        scored_count: number of candidates scored by the model.
         rank_accuracy: share of the pairs of the candidates last observed that the model, as it was then, ordered
             correctly; NaN if it had learned nothing, or no pair differed.
     """
@@ -67,7 +68,7 @@ class ModelScorer:
         transfer: Transfer | None = None,
         exploration: float = 0.0,
         features: Literal["loops", "knobs", "both"] = "loops",
-        pretrained: CostModel | None = None,
+        pretrained_model: CostModel | None = None,
     ) -> None:
         check_exploration(model, exploration)
         if isinstance(space, ParameterSpace) and features != "knobs":
@@ -75,33 +76,35 @@ class ModelScorer:
         self._knobs, self._loops = None if features == "loops" else KnobFeatures(space), features != "knobs"
         self.exploration = exploration
         self.space, self.model = space, model
-        self._pretrained = pretrained if features == "loops" else None
-        usual = NOISE if self._pretrained is None else LITTLE_NOISE
+        self._pretrained_model = pretrained_model if features == "loops" else None
+        usual = NOISE if self._pretrained_model is None else LITTLE_NOISE
         self.noise = usual if noise is None else noise
         self.transfer = transfer
-        self.seconds, self.scored, self.fitted = 0.0, 0, False
+        self.seconds, self.scored_count, self.is_fitted = 0.0, 0, False
         self.rank_accuracy = math.nan
         self._rng, self._make = rng, extractor
         self._extractors: dict[int, Any] = {}
         # Features are recomputed for each fit: they take kilobytes per candidate, and little time beside the fit.
-        self._observed: dict[int, list[NDArray[np.int32]]] = {}  # sketch -> choices, each (candidates, groups)
-        self._places: dict[int, list[NDArray[np.int64]]] = {}  # sketch -> their positions in the order of observation
+        self._choices_by_sketch: dict[int, list[NDArray[np.int32]]] = {}  # sketch -> choices, each (candidates, groups)
+        self._positions_by_sketch: dict[
+            int, list[NDArray[np.int64]]
+        ] = {}  # sketch -> their positions in the order of observation
         self._latencies = array("d")  # seconds, NaN for a failure; in the order of observation
         self._by_source = False  # whether calls return the transfer's scores
-        self._chosen: set[Candidate] = set()  # proposed by the transfer's scores
+        self._source_proposals: set[Candidate] = set()  # proposed by the transfer's scores
 
     def __call__(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         """Scores candidates of one sketch: (n, groups) -> (n,), higher is better."""
-        with self._timed():
+        with self._add_time():
             columns = self.space.sketches[sketch].expand(choices)
             if self._by_source and self.transfer is not None:
-                self.scored += len(choices)
+                self.scored_count += len(choices)
                 return self.transfer.predict(self._extractor(sketch)(columns))
-            if not self.fitted:
+            if not self.is_fitted:
                 order = self._expected(sketch, columns)
                 noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
                 return noisy
-            self.scored += len(choices)
+            self.scored_count += len(choices)
             features = self._extractor(sketch)(columns)
             if self.exploration and isinstance(self.model, UncertainModel):
                 scores, deviations = self.model.predict_with_deviation(features)
@@ -115,10 +118,10 @@ class ModelScorer:
         noise, exploration or transfer, and no random number is drawn: the call changes nothing.
         """
         scores = np.empty(len(candidates))
-        with self._timed():
+        with self._add_time():
             for sketch, positions, rows in self._by_sketch(candidates):
                 columns = self.space.sketches[sketch].expand(rows)
-                if self.fitted:
+                if self.is_fitted:
                     scores[positions] = self.model.predict(self._extractor(sketch)(columns))
                 else:
                     scores[positions] = self._expected(sketch, columns)
@@ -140,7 +143,7 @@ class ModelScorer:
             sketch: number of a sketch of that task's space.
             choices: (n, groups) of that sketch.
         """
-        if self.fitted and self._knobs is None:
+        if self.is_fitted and self._knobs is None:
             return np.asarray(self.model.predict(other.features(sketch, choices)), np.float64)
         return other._estimate(sketch, other.space.sketches[sketch].expand(choices))
 
@@ -161,66 +164,66 @@ class ModelScorer:
             chosen = strategy.ask_greedy(by_source) if trusted or few else strategy.ask(by_source)
         finally:
             self._by_source = False
-        self._chosen |= {*chosen}
+        self._source_proposals |= {*chosen}
         asked = [*asked, *chosen]
         return asked if len(asked) == n or few else [*asked, *strategy.ask(n - len(asked))]
 
-    def recall(self, chosen: Iterable[Candidate]) -> None:
+    def recall(self, candidates: Iterable[Candidate]) -> None:
         """Marks candidates about to be observed that the source proposed in an earlier session."""
-        self._chosen |= {*chosen}
+        self._source_proposals |= {*candidates}
 
     def chosen_by_source(self, candidate: Candidate) -> bool:
         """Tells whether a candidate that is not observed yet was proposed by the scores of the source."""
-        return candidate in self._chosen
+        return candidate in self._source_proposals
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
         """Adds measured candidates to the data; NaN for a failure."""
         scores = np.full(len(candidates), np.nan)
         predicted = None if self.transfer is None or not self.transfer.active else np.empty(len(candidates))
-        with self._timed():
+        with self._add_time():
             for sketch, positions, rows in self._by_sketch(candidates):
                 first = len(self._latencies)
-                self._observed.setdefault(sketch, []).append(rows)
-                self._places.setdefault(sketch, []).append(np.arange(first, first + len(positions)))
+                self._choices_by_sketch.setdefault(sketch, []).append(rows)
+                self._positions_by_sketch.setdefault(sketch, []).append(np.arange(first, first + len(positions)))
                 self._latencies.extend(float(seconds[place]) for place in positions)
-                if self.fitted or predicted is not None:
+                if self.is_fitted or predicted is not None:
                     columns = self.space.sketches[sketch].expand(rows)
                     features = self._extractor(sketch)(columns)
-                    if self.fitted:
+                    if self.is_fitted:
                         scores[positions] = self.model.predict(features)
                     if predicted is not None and self.transfer is not None:
                         predicted[positions] = self.transfer.predict(features)
-                        if not self.fitted:
+                        if not self.is_fitted:
                             scores[positions] = self._expected(sketch, columns)
             measured = np.asarray(seconds, np.float64)
-            self.rank_accuracy = _rank_accuracy(scores, measured) if self.fitted else math.nan
+            self.rank_accuracy = _rank_accuracy(scores, measured) if self.is_fitted else math.nan
             if predicted is not None and self.transfer is not None and len(candidates):
-                chosen = np.array([candidate in self._chosen for candidate in candidates])
+                chosen = np.array([candidate in self._source_proposals for candidate in candidates])
                 if self.transfer.share > 0.5:
                     self.rank_accuracy = _rank_accuracy(predicted, measured)
                 self.transfer.observe(predicted, scores, measured, chosen)
-            self._chosen -= {*candidates}
+            self._source_proposals -= {*candidates}
 
     def refit(self) -> None:
         """Fits the model on everything observed, if that is enough."""
         latencies = np.array(self._latencies)
         if np.isfinite(latencies).sum() < LEAST_ROWS:
             return
-        with self._timed():
+        with self._add_time():
             throughput = np.nan_to_num(np.nanmin(latencies) / latencies, nan=0.0)
             features = self._features()
             self.model.fit(features, throughput)
-            self.fitted = True
+            self.is_fitted = True
             if self.transfer is not None:
                 self.transfer.fit(features, throughput)
 
     def _features(self) -> list[NDArray[np.float32]]:
         """Computes the features of each candidate observed, in order: (statements of its sketch, features)."""
         features: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(self._latencies)
-        for sketch, parts in self._observed.items():
+        for sketch, parts in self._choices_by_sketch.items():
             columns = self.space.sketches[sketch].expand(np.concatenate(parts))
             for place, found in zip(
-                np.concatenate(self._places[sketch]), self._extractor(sketch)(columns), strict=True
+                np.concatenate(self._positions_by_sketch[sketch]), self._extractor(sketch)(columns), strict=True
             ):
                 features[place] = found
         return features
@@ -234,9 +237,9 @@ class ModelScorer:
 
     def _expected(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Computes -log of the seconds expected before the first fit, up to a constant: (columns, n) -> (n,)."""
-        if self._pretrained is None:
+        if self._pretrained_model is None:
             return self._estimate(sketch, columns)
-        return np.asarray(np.log(2) * self._pretrained.predict(self._extractor(sketch)(columns)), np.float64)
+        return np.asarray(np.log(2) * self._pretrained_model.predict(self._extractor(sketch)(columns)), np.float64)
 
     def _estimate(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Computes -log of the roofline's seconds: (columns, n) -> (n,)."""
@@ -253,7 +256,7 @@ class ModelScorer:
         return self._extractors[sketch]
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _add_time(self) -> Iterator[None]:
         start = time.perf_counter()
         try:
             yield

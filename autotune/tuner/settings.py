@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.config import Measure, Model, Search
 from autotune.config.errors import errors_at
-from autotune.config.sections import LEARNED
+from autotune.config.sections import LEARNED_MODEL
 from autotune.tuner.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel, UncertainModel
@@ -90,17 +90,17 @@ def make_model(section: Model, seed: int) -> CostModel:
     return models.make(models.model_name(given), section.options, seed)
 
 
-def untrained(section: Model) -> str:
+def explain_roofline(section: Model) -> str:
     """Says why candidates are scored by the roofline where no model was named, or "" where they are not."""
     if "name" in section.model_fields_set:
         return ""
-    why = missing(f"the cost model {LEARNED}", "lightgbm")
+    why = missing(f"the cost model {LEARNED_MODEL}", "lightgbm")
     return f"candidates are scored by the {section.name}: {why}" if why else ""
 
 
 def warn_if_untrained(settings: Settings) -> None:
     """Warns a caller in Python that a search of these settings has no learned model; a command prints it instead."""
-    if settings.trials and (why := untrained(settings.cost_model)):
+    if settings.trials and (why := explain_roofline(settings.cost_model)):
         warnings.warn(why, stacklevel=4)
 
 

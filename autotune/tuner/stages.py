@@ -22,7 +22,7 @@ BEFORE_CODE = ("schedule", "program")
 
 
 def stages(
-    workload: Workload, schedule: Schedule, target: Target, wanted: Sequence[str] = ()
+    workload: Workload, schedule: Schedule, target: Target, names: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Yields (stage, text) of the wanted stages in order, by default of all.
 
@@ -30,19 +30,19 @@ def stages(
         ConfigError: the target lacks a stage, the schedule does not fit the workload, or the target has no code for it.
     """
     allowed = (*BEFORE_CODE, *target.stages)
-    for name in wanted:
+    for name in names:
         if name not in allowed:
             raise ConfigError(f"`--stage` must be one of {', '.join(allowed)}, but got {name!r}")
-    wanted = wanted or allowed
-    if "schedule" in wanted:
+    names = names or allowed
+    if "schedule" in names:
         yield "schedule", f"# {workload.key}\n# algorithm: {schedule.algorithm}\n{schedule.trace}"
     try:
         program = make_program(workload, schedule.algorithm, schedule.trace)
-        if "program" in wanted:
+        if "program" in names:
             yield "program", str(program)
-        if set(wanted) - {*BEFORE_CODE}:
+        if set(names) - {*BEFORE_CODE}:
             module = target.build(program)
-            yield from ((name, text(module)) for name, text in target.stages.items() if name in wanted)
+            yield from ((name, text(module)) for name, text in target.stages.items() if name in names)
     except (ScheduleError, BuildError) as error:
         raise ConfigError(f"a schedule must fit its workload and target, but {error}") from None
 

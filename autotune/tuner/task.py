@@ -19,12 +19,12 @@ class Task:
         workload: computation of the task.
         weight: number of times that it runs in the tuned network.
         target: target to run on; None: the run's own target.
-        places: number of places in the tuned network; a loop runs one several times, with the same weights. 0: as many
-            as it runs.
+        occurrences: number of places in the tuned network; a loop runs one several times, with the same weights. 0: as
+            many as it runs.
     """
 
     name: str
     workload: Workload
     weight: int = 1
     target: str | None = None
-    places: int = 0
+    occurrences: int = 0

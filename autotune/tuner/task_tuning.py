@@ -54,33 +54,33 @@ class TaskTuning:
         self.fastest = math.nan  # seconds of the fastest trial; much slower trials are cut short
         self.history: list[float] = []  # `fastest` after each round
         self._standing: Best | None = None
-        self._changed = False  # whether records came since `_standing` was determined
+        self._is_stale = False  # whether records came since `_standing` was determined
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
         self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
-        self._measured: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self._seconds_by_trace: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
         self.first: list[Candidate] = []  # proposed before the strategy is asked
         self.choose: Callable[[], Candidate | None] | None = None  # makes the very first candidate; called once
         self._finalists: dict[str, Record] = {}  # trace key -> record
-        self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates with this trace
+        self._candidates_by_trace: dict[str, list[Candidate]] = {}  # trace key -> candidates with this trace
         self._scores: dict[str, float] = {}  # trace key -> score at the time of the proposal
-        self._exhausted = False
-        self._resumed = self._round = self._scored = 0
+        self._is_exhausted = False
+        self._resumed_count = self._round = self._scored_count = 0
         self._next = 0  # order number of the next round's first trial
         self._scoring_seconds = 0.0
 
     @property
     def total(self) -> int:
         """Number of trials that this task will have."""
-        return len(self.records) if self._exhausted else self.settings.trials
+        return len(self.records) if self._is_exhausted else self.settings.trials
 
     @property
     def standing(self) -> Best | None:
         """The best candidate and its seconds, see `autotune.tuner.finals`; None before the first working trial."""
-        if self._changed:
+        if self._is_stale:
             self._standing = best_of_logs(self.records, self.others, self.finals)
-            self._changed = False
+            self._is_stale = False
         return self._standing
 
     @property
@@ -110,8 +110,8 @@ class TaskTuning:
                 self._next = max(self._next, record.provenance.order + 1)
             if is_final(record):
                 self.finals.append(record)
-                self._changed = True
-            if is_final(record) or _digest(record.trace_key) in self._measured:
+                self._is_stale = True
+            if is_final(record) or _digest(record.trace_key) in self._seconds_by_trace:
                 continue
             self._keep(record, own)
             if own and len(self.records) % self.settings.search.batch == 0:
@@ -125,14 +125,14 @@ class TaskTuning:
                 )
                 if own and record.provenance.transferred:
                     chosen.append(candidate)
-        self._resumed = len(self.records)
+        self._resumed_count = len(self.records)
         self.scorer.recall(chosen)
         for number in sorted(rounds):
             self._learn(rounds[number])
 
     def refuse(self, error: NoLegalSchedule) -> None:
         """Notes that no candidate is legal."""
-        self._exhausted, self.failure = True, error
+        self._is_exhausted, self.failure = True, error
 
     def propose(self, limit: int | None = None) -> list[Trial]:
         """Proposes the trials of the next round; none if the task is done.
@@ -149,11 +149,13 @@ class TaskTuning:
         wanted = wanted if limit is None else min(wanted, limit)
         try:
             self._sort_out(self._known_before(wanted), trials)
-            while len(trials) < wanted and not self._exhausted:
+            while len(trials) < wanted and not self._is_exhausted:
                 asked = self._ask(wanted - len(trials))
-                self._exhausted = not asked
+                self._is_exhausted = not asked
                 self._sort_out(asked, trials)
-            self._scores = dict(zip(trials, self.scorer.score([self._proposed[key][0] for key in trials]), strict=True))
+            self._scores = dict(
+                zip(trials, self.scorer.score([self._candidates_by_trace[key][0] for key in trials]), strict=True)
+            )
         except NoLegalSchedule as error:
             self.refuse(error)
             raise
@@ -161,8 +163,8 @@ class TaskTuning:
             wall, inside = time.perf_counter() - start, self.scorer.seconds - scoring
             self.phases["search"] += wall - inside
             self.phases["model"] += inside
-        if self._exhausted and trials:
-            self._exhausted = False  # the next round checks again, after these are measured
+        if self._is_exhausted and trials:
+            self._is_exhausted = False  # the next round checks again, after these are measured
         return list(trials.values())
 
     def finalists(self, number: int) -> list[Trial]:
@@ -178,7 +180,7 @@ class TaskTuning:
         earlier = self._finalists[result.trial.trace_key]
         record = Record.of(result, earlier.provenance.again(Kind.final, time.time()), self.host)
         self.finals.append(record)
-        self._changed = True
+        self._is_stale = True
         return record
 
     def measures(self, trial: Trial) -> bool:
@@ -187,7 +189,7 @@ class TaskTuning:
 
     def record(self, result: TrialResult) -> Record:
         """Makes the record of a result when it arrives."""
-        candidate = self._proposed[result.trial.trace_key][0]
+        candidate = self._candidates_by_trace[result.trial.trace_key][0]
         provenance = Provenance(
             Kind.search,
             strategy=search.strategy_name(self.settings.search.strategy),
@@ -207,9 +209,9 @@ class TaskTuning:
         measured: list[tuple[Candidate, float]] = []
         for record in sorted(records, key=lambda record: record.provenance.order):
             self._keep(record)
-            measured += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            measured += [(c, record.seconds) for c in self._candidates_by_trace[record.trace_key]]
             self._next = max(self._next, record.provenance.order + 1)
-        self._proposed.clear()
+        self._candidates_by_trace.clear()
         self._round += 1
         self.history.append(self.fastest)
         self._learn(measured, refit=not self.done)
@@ -230,8 +232,8 @@ class TaskTuning:
             others=self.others.copy(),
             finals=tuple(self.finals),
             phases=dict(self.phases),
-            measured=len(self.records) - self._resumed,
-            scored=self._scored,
+            measured=len(self.records) - self._resumed_count,
+            scored=self._scored_count,
             scoring_seconds=self._scoring_seconds,
             interrupted=interrupted,
             problem="" if self.failure is None else str(self.failure),
@@ -252,24 +254,24 @@ class TaskTuning:
         return known
 
     def _ask(self, n: int) -> list[Candidate]:
-        start, scored = time.perf_counter(), self.scorer.scored
+        start, scored = time.perf_counter(), self.scorer.scored_count
         asked = self.scorer.ask(self.strategy, n)
-        if self.scorer.scored > scored:
-            self._scored += self.scorer.scored - scored
+        if self.scorer.scored_count > scored:
+            self._scored_count += self.scorer.scored_count - scored
             self._scoring_seconds += time.perf_counter() - start
         return asked
 
-    def _sort_out(self, asked: Sequence[Candidate], trials: dict[str, Trial]) -> None:
+    def _sort_out(self, candidates: Sequence[Candidate], trials: dict[str, Trial]) -> None:
         """Makes trials of candidates whose schedule is new; answers the others from known results at once."""
         repeated: list[tuple[Candidate, float]] = []
-        for candidate in asked:
+        for candidate in candidates:
             sketch = self.space.sketches[candidate.sketch]
             trace = sketch.trace(candidate.choices)
             key = trace.key
-            if (seconds := self._measured.get(_digest(key))) is not None:
+            if (seconds := self._seconds_by_trace.get(_digest(key))) is not None:
                 repeated.append((candidate, seconds))
                 continue
-            self._proposed.setdefault(key, []).append(candidate)
+            self._candidates_by_trace.setdefault(key, []).append(candidate)
             if key not in trials:
                 trials[key] = Trial(
                     self._workload,
@@ -289,21 +291,21 @@ class TaskTuning:
             self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
 
     def _order(self, result: TrialResult) -> int:
-        return self._next + list(self._proposed).index(result.trial.trace_key)
+        return self._next + list(self._candidates_by_trace).index(result.trial.trace_key)
 
     def _keep(self, record: Record, own: bool = True) -> None:
         (self.records if own else self.others).append(record)
-        self._changed = True
-        self._measured[_digest(record.trace_key)] = record.seconds
+        self._is_stale = True
+        self._seconds_by_trace[_digest(record.trace_key)] = record.seconds
         if record.ok and not self.fastest <= record.seconds:
             self.fastest = record.seconds
 
-    def _learn(self, measured: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
+    def _learn(self, measurements: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
         start, before = time.perf_counter(), self.scorer.seconds
-        if measured:
-            seconds = np.array([latency for _, latency in measured])
-            self.strategy.tell([candidate for candidate, _ in measured], seconds)
-            self.scorer.observe([candidate for candidate, _ in measured], seconds.tolist())
+        if measurements:
+            seconds = np.array([latency for _, latency in measurements])
+            self.strategy.tell([candidate for candidate, _ in measurements], seconds)
+            self.scorer.observe([candidate for candidate, _ in measurements], seconds.tolist())
             if refit:
                 self.scorer.refit()
         inside = self.scorer.seconds - before

@@ -38,7 +38,7 @@ class Need(Enum):
     RESULT = "a candidate that works"
 
 
-class Stopped(Exception):
+class TuningStop(Exception):
     """Exception if the caller's `stop` became true before there were results."""
 
 
@@ -125,7 +125,7 @@ def tune_tasks(
 def tune_kernels(
     tasks: Sequence[Task],
     settings: Settings,
-    allowed: Callable[[Workload], Sequence[str]],
+    list_algorithms: Callable[[Workload], Sequence[str]],
     pool: MeasurePool | None = None,
     database: Database | None = None,
     **options: Any,
@@ -137,7 +137,7 @@ def tune_kernels(
     Args:
         tasks: tasks of the network.
         settings: settings of the run; `trials` are those of all tasks together.
-        allowed: function workload → algorithms that its kernel may have.
+        list_algorithms: function workload → algorithms that its kernel may have.
         pool, database, options: arguments of `tune_tasks`.
 
     Raises:
@@ -146,7 +146,7 @@ def tune_kernels(
     trials, search = settings.trials, settings.search
     batch = min(search.batch, max(4, trials // (2 * max(1, len(tasks)))))
     settings = settings.searching(batch=batch)
-    requests = [TaskRequest(task, settings, algorithms=allowed(task.workload)) for task in tasks]
+    requests = [TaskRequest(task, settings, algorithms=list_algorithms(task.workload)) for task in tasks]
     gradient = search.scheduler == "gradient"
     scheduler = Gradient(patience=search.patience) if gradient else schedulers.get(search.scheduler)()
     return tune_tasks(requests, pool, database, schedule=lambda tunings: scheduler, budget=trials, **options)
@@ -160,7 +160,7 @@ def prepare_request(
 ) -> TaskTuning:
     """Prepares the task of a request for tuning; for the arguments and errors see `tune_tasks`."""
     if stop():
-        raise Stopped
+        raise TuningStop
     own = request.settings.of(request.task)
     records = reusable_records(database, request.task.workload, own)
     if request.reusable is not None:

@@ -22,7 +22,7 @@ from autotune.tuner.entry_store import EntryStore
 from autotune.tuner.search.base import Candidate, NoLegalSchedule
 from autotune.tuner.search.guided import LEAST, GuidedOptions
 from autotune.tuner.search.moves import pick_diverse
-from autotune.tuner.search.population import Frame, Population, Seen
+from autotune.tuner.search.population import Frame, Population, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
@@ -42,7 +42,7 @@ SAMPLE = 2048
 """Number of candidates that are estimated, of all algorithms together."""
 
 
-INSPECTED = 4
+INSPECTION_COUNT = 4
 """Number of candidates whose machine code is inspected in turn, as long as they spill."""
 
 
@@ -60,7 +60,7 @@ SPILL_COST = 3.0
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class _RankedCandidate:
     """Candidate of the sample of one algorithm.
 
     Attributes:
@@ -89,7 +89,7 @@ class _Sample:
 
     Attributes:
         seconds: estimates by the roofline, (candidates,).
-        expected: values as in `_Ranked`, (candidates,).
+        expected: values as in `_RankedCandidate`, (candidates,).
         proposed: whether a database proposes the candidate, (candidates,); such are never too far from the best.
     """
 
@@ -100,14 +100,16 @@ class _Sample:
     expected: NDArray[np.float64]
     proposed: NDArray[np.bool_]
 
-    def best(self, limit: float) -> list[_Ranked]:
+    def best(self, limit: float) -> list[_RankedCandidate]:
         """Picks a few of the best expected, of several sketches, among those estimated within a limit of seconds."""
         near = np.flatnonzero((self.seconds <= limit) | self.proposed)
         pool, expected = self.pool.take(near), self.expected[near]
-        each = max(1, INSPECTED // 4, math.ceil(INSPECTED / max(1, len(np.unique(pool.sketches)))))
-        picked = pick_diverse(pool, -expected, INSPECTED, GuidedOptions.diversity, each)
+        each = max(1, INSPECTION_COUNT // 4, math.ceil(INSPECTION_COUNT / max(1, len(np.unique(pool.sketches)))))
+        picked = pick_diverse(pool, -expected, INSPECTION_COUNT, GuidedOptions.diversity, each)
         chosen = zip(self.frame.candidates(pool.take(picked)), near[picked].tolist(), strict=True)
-        return [_Ranked(float(self.seconds[at]), float(self.expected[at]), one, self.space) for one, at in chosen]
+        return [
+            _RankedCandidate(float(self.seconds[at]), float(self.expected[at]), one, self.space) for one, at in chosen
+        ]
 
 
 def select_without_trials(
@@ -146,7 +148,7 @@ def select_by_model(
     algorithms: Sequence[str] | None = None,
     space: SearchSpace | None = None,
     hardware: Hardware | None = None,
-    named: Callable[[str, Trace], str | None] = lambda algorithm, trace: None,
+    kernel_name: Callable[[str, Trace], str | None] = lambda algorithm, trace: None,
     model: CostModel | None = None,
     like: Sequence[Entry] = (),
 ) -> ScheduledWorkload:
@@ -165,7 +167,7 @@ def select_by_model(
         algorithms: algorithms to choose from; by default all except a library's and those of unusual error.
         space: space to choose from in place of the workload's own, such as that of a template.
         hardware: machine for the estimate; by default that of the target.
-        named: function algorithm and trace → name of the kernel if its module is wanted, else None.
+        kernel_name: function algorithm and trace → name of the kernel if its module is wanted, else None.
         model: model of the logarithm of throughput; None: the roofline decides.
         like: schedules of similar workloads, which join the sample if they can be projected.
 
@@ -202,12 +204,12 @@ def select_by_model(
         """Returns the estimate up to which the model decides."""
         return trust * min((float(of.seconds.min()) for of in samples), default=math.inf)
 
-    built: dict[_Ranked, Module] = {}
+    built: dict[_RankedCandidate, Module] = {}
 
     @cache
-    def spilled(one: _Ranked) -> float | None:
-        name = named(one.sketch.algorithm, one.trace)
-        share, module = _spilled(one, settings.target, name)
+    def spill_share(one: _RankedCandidate) -> float | None:
+        name = kernel_name(one.sketch.algorithm, one.trace)
+        share, module = _compute_spills(one, settings.target, name)
         if module is not None and name is not None:
             built[one] = module
         return share
@@ -220,7 +222,7 @@ def select_by_model(
             raise ConfigError(str(failures[0]))
         limit = math.inf if model is None else near()  # the few best by the roofline may all spill
         ranked = sorted((one for of in samples for one in of.best(limit)), key=lambda one: one.expected)
-        first, seconds = _least_spilling(ranked, spilled)
+        first, seconds = _least_spilling(ranked, spill_share)
         if not waiting or least[waiting[0]] >= seconds * trust:
             break
         sample(waiting[0])  # all inspected candidates spill
@@ -257,21 +259,21 @@ def _sample(
         of = space.sketches[sketch]
         return get_extractor(of.program, of.columns, space.hardware, cold, threads, shared)
 
-    def estimated(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
+    def estimate(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         return np.asarray(extractor(sketch).roofline(space.sketches[sketch].expand(choices)))
 
     def throughput(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         assert model is not None
         return model.predict(extractor(sketch)(space.sketches[sketch].expand(choices)))
 
-    frame, seen = Frame(space), Seen()
+    frame, seen = Frame(space), SeenCandidates()
     named = frame.population(proposals)
     seen.add(frame.keys(named))
     sampler = LegalSampler(frame, seen, rng)
     drawn = sampler.spread(np.full(len(frame.sketches), max(LEAST, count // max(1, len(frame.sketches)))))
     sampler.check()
     pool = Population.concatenate([drawn, named])
-    seconds, proposed = frame.score(pool, estimated), np.arange(len(pool)) >= len(drawn)
+    seconds, proposed = frame.score(pool, estimate), np.arange(len(pool)) >= len(drawn)
     if model is None:
         return _Sample(space, frame, pool, seconds, seconds, proposed)
     near = np.flatnonzero((seconds <= NEAR * seconds.min()) | proposed)  # others cannot be chosen
@@ -279,7 +281,7 @@ def _sample(
     return _Sample(space, frame, pool, seconds[near], np.exp2(-frame.score(pool, throughput)), proposed[near])
 
 
-def _spilled(one: _Ranked, target: Target, name: str | None) -> tuple[float | None, Module | None]:
+def _compute_spills(one: _RankedCandidate, target: Target, name: str | None) -> tuple[float | None, Module | None]:
     """Returns the share of a candidate's loop instructions that spill, and its module; None if it cannot be built."""
     try:
         return target.spills(one.space.program(one.candidate), name or "kernel")
@@ -287,21 +289,23 @@ def _spilled(one: _Ranked, target: Target, name: str | None) -> tuple[float | No
         return None, None  # building the chosen schedule reports the error
 
 
-def _least_spilling(ranked: Sequence[_Ranked], spilled: Callable[[_Ranked], float | None]) -> tuple[_Ranked, float]:
+def _least_spilling(
+    ranking: Sequence[_RankedCandidate], spill_share: Callable[[_RankedCandidate], float | None]
+) -> tuple[_RankedCandidate, float]:
     """Returns the first candidate in the expected order that does not spill, and its estimate with spilling.
 
     If all of the first few spill, others are inspected as long as they are expected to take less than these.
     """
     spilling: list[tuple[float, int, float]] = []
-    for position, one in enumerate(ranked):
-        if position >= INSPECTED and spilling and one.expected >= min(spilling)[0]:
+    for position, one in enumerate(ranking):
+        if position >= INSPECTION_COUNT and spilling and one.expected >= min(spilling)[0]:
             break
-        share = spilled(one)
+        share = spill_share(one)
         if share is None:
             continue
         if share <= FEW_SPILLS:
             return one, one.seconds
         longer = 1 + SPILL_COST * share
         spilling.append((one.expected * longer, position, one.seconds * longer))
-    _, position, seconds = min(spilling, default=(math.inf, 0, ranked[0].seconds))
-    return ranked[position], seconds
+    _, position, seconds = min(spilling, default=(math.inf, 0, ranking[0].seconds))
+    return ranking[position], seconds

@@ -27,7 +27,7 @@ TIMING = InterleavedTiming(rounds=30, check=True)
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verification:
     """Outcome of a verification.
 
     Attributes:
@@ -50,7 +50,7 @@ class Verified:
         return f"{self.right} entries are right{worth}; {len(self.wrong)} are not, {self.left_out} are not for here"
 
 
-def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str], None]) -> Verified:
+def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str], None]) -> Verification:
     """Measures entries beside the schedules chosen without them.
 
     Args:
@@ -82,7 +82,7 @@ def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str],
             ratios.append(other.min_seconds / own.min_seconds)
             beside = latency(other.min_seconds)
         say(f"{entry.workload.key}: {latency(own.min_seconds)}, without it {beside}")
-    return Verified(right, ratios, wrong, left_out)
+    return Verification(right, ratios, wrong, left_out)
 
 
 def _trials(entry: Entry) -> list[Trial] | None:

@@ -34,7 +34,7 @@ TEST_SECONDS = 20
 """Time limit of each test, in seconds."""
 _TESTS = "tests/gpu_device"
 _OUTCOME = re.compile(r"^\[gw\d+\].* (PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$", re.MULTILINE)
-_COLLECTED = re.compile(r"\[(\d+) items?\]")
+_TEST_COUNT = re.compile(r"\[(\d+) items?\]")
 _CRASH = re.compile(r"crashed while running '?([^'\n]+)'?")
 
 
@@ -116,7 +116,7 @@ def summary(folder: Path, codes: Mapping[str, int | None]) -> dict[str, Any]:
         path = folder / f"{name}.txt"
         text = path.read_text(errors="replace") if path.exists() else ""
         tests |= outcomes(text)
-        collected += sum(map(int, _COLLECTED.findall(text)[:1]))
+        collected += sum(map(int, _TEST_COUNT.findall(text)[:1]))
     path = folder / "gpu.json"
     document = json.loads(path.read_text()) if path.exists() else {}
     rows, wanted = document.get("rows", {}), document.get("wanted", ())

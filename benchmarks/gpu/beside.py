@@ -23,7 +23,7 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
     """Computes the error of a module's output, and times it and PyTorch, warm and cold."""
     import torch
 
-    from benchmarks.gpu.peer import CHOICES, recorded, settle, torch_calls
+    from benchmarks.gpu.peer import CHOICES, record_graphs, settle, torch_calls
     from targets.cuda.device import CudaDevice
     from targets.cuda.kernel import CudaKernel
     from targets.cuda.stopwatch import Stopwatch
@@ -43,7 +43,7 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
         works = {"ours": bound.start, **{f"torch_{name}": call for name, call in calls.items()}}
         choices = CHOICES if workload.operator == "conv2d" else 1
         for name, call in calls.items():
-            works |= {f"torch_{name}_graph_{n}": replay for n, replay in enumerate(recorded(call, choices))}
+            works |= {f"torch_{name}_graph_{n}": replay for n, replay in enumerate(record_graphs(call, choices))}
         for state in ("warm", "cold"):
             watches = {
                 name: Stopwatch(

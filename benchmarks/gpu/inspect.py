@@ -45,7 +45,7 @@ def _rows() -> dict[str, Callable[[], Workload]]:
 
 
 ROWS = _rows()
-SHOWN = (
+DEFAULT_ROWS = (
     "matmul_1024x1024x1024_fp32",
     "matmul_8192x8192x8192_fp32",
     "conv_1x56x56x64_256_1x1",
@@ -65,13 +65,13 @@ SHOWN = (
 
 
 @dataclass(frozen=True)
-class Inspected:
+class KernelInspection:
     """One kernel of a workload's candidate: its resources, the number of blocks that fit, and the bound of its code."""
 
     kernel: DeviceKernel
     registers: int
     shared: int
-    spilled: int
+    spill_bytes: int
     resident: int
     bound: Bound
 
@@ -83,17 +83,19 @@ def first(space: SearchSpace, seed: int) -> Candidate:
     return found[int(np.argmax(scorer.score(found)))]
 
 
-def inspected(target: CudaTarget, space: SearchSpace, candidate: Candidate, program: str) -> Iterator[Inspected]:
+def inspect_kernels(
+    target: CudaTarget, space: SearchSpace, candidate: Candidate, program: str
+) -> Iterator[KernelInspection]:
     """Builds and disassembles the kernels of a candidate."""
     lowered = space.program(candidate)
     module, device = target.build(lowered), target.device_program(lowered)
     functions = disassemble(module.object_code, program)
-    for kernel, resources in zip(device.kernels, launched(module), strict=True):
+    for kernel, resources in zip(device.kernels, list_launches(module), strict=True):
         registers = -(-resources["registers"] // 8) * 8 * kernel.threads
         limits = target.limits
         fits = [limits.blocks_sm, limits.threads_sm // kernel.threads, limits.registers_sm // registers]
         fits.append(limits.shared_sm // (resources["shared_bytes"] + 1024))
-        yield Inspected(
+        yield KernelInspection(
             kernel,
             resources["registers"],
             resources["shared_bytes"],
@@ -103,17 +105,17 @@ def inspected(target: CudaTarget, space: SearchSpace, candidate: Candidate, prog
         )
 
 
-def launched(module: Module) -> list[dict[str, int]]:
+def list_launches(module: Module) -> list[dict[str, int]]:
     """Returns the module's facts about its kernels' launches."""
     found: list[dict[str, int]] = module.metadata["launches"]["kernels"]
     return found
 
 
-def line(name: str, workload: Workload, inspected: Sequence[Inspected], target: CudaTarget) -> str:
+def line(name: str, workload: Workload, inspections: Sequence[KernelInspection], target: CudaTarget) -> str:
     """Formats a row of the table, about the largest kernel and the bound of all."""
-    most = max(inspected, key=lambda each: each.bound.seconds)
+    most = max(inspections, key=lambda each: each.bound.seconds)
     code, kernel = most.bound, most.kernel
-    seconds = sum(each.bound.seconds for each in inspected)
+    seconds = sum(each.bound.seconds for each in inspections)
     tensor = code.share(*TENSOR) > 0
     moved = count_bytes(workload) / target.hardware.bandwidth
     rate = dict(target.limits.tensor_flops)["float16"] if tensor else target.hardware.peak_flops
@@ -122,7 +124,7 @@ def line(name: str, workload: Workload, inspected: Sequence[Inspected], target: 
     loads = code.share("LDS", "LDSM")
     math = code.share(*MATH)
     loop = "none" if code.passes == 1.0 else f"{code.loop.total()}: {math:.0%} math, {loads:.0%} shared"
-    spilled = f", {most.spilled} B spilled" if most.spilled else ""
+    spilled = f", {most.spill_bytes} B spilled" if most.spill_bytes else ""
     return (
         f"| {name} | {kernel.blocks} x {block}, {most.registers} registers{spilled}, {most.shared / 1024:.0f} KiB, "
         f"{most.resident} on an SM | {loop} | {code.by} | {seconds * 1e6:.1f} us | "
@@ -149,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--text", type=Path, help="folder for each row's CUDA text")
     options = parser.parse_args(arguments)
-    wanted = options.rows.split(",") if options.rows else list(SHOWN)
+    wanted = options.rows.split(",") if options.rows else list(DEFAULT_ROWS)
     if unknown := [name for name in wanted if name not in ROWS]:
         sys.stderr.write(f"`--rows` must be among {', '.join(ROWS)}, but got {unknown[0]!r}\n")
         return 2
@@ -164,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         workload = ROWS[name]()
         space = generate(workload, target.hardware)
         candidate = first(space, options.seed)
-        found = list(inspected(target, space, candidate, program))
+        found = list(inspect_kernels(target, space, candidate, program))
         sys.stdout.write(line(name, workload, found, target) + "\n")
         sys.stdout.flush()
         if options.text is not None:

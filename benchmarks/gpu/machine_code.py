@@ -33,7 +33,7 @@ _TARGET = re.compile(r"(\.L_\w+)")
 _WARPGROUP = re.compile(r"[HQI]GMMA\.(\d+)x(\d+)x(\d+)")
 TENSOR = ("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
 MATH = ("FFMA", "HFMA2", "IDP", *TENSOR)
-ISSUED = 4
+ISSUE_SLOTS = 4
 """Instructions of warps that a multiprocessor starts in a cycle."""
 _PRODUCTS = {mma.product.name: mma for mma in MMAS}
 
@@ -171,13 +171,13 @@ class Bound:
     Attributes:
         seconds: least seconds, the greatest of `parts`, which are seconds by resource.
         loop: instructions of the innermost main loop, by operation; passes: how often a warp runs it.
-        executed: instructions that a warp runs, all loops together.
+        instruction_count: instructions that a warp runs, all loops together.
     """
 
     parts: dict[str, float]
     loop: Counter[str]
     passes: float
-    executed: float
+    instruction_count: float
 
     @property
     def seconds(self) -> float:
@@ -210,7 +210,7 @@ def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound
     pairs = _pairs(kernel)
     shared = sum(n * _values(name, pairs) for name, n in total.items())
     executed = sum(total.values())
-    cycles = {"issue": executed * warps / ISSUED, "shared memory": shared * warps}
+    cycles = {"issue": executed * warps / ISSUE_SLOTS, "shared memory": shared * warps}
     tensor = sum(n * _operations(name, work.operations, gpu) for name, n in total.items())
     if tensor:
         rate = dict(gpu.tensor_flops)["float16"]

@@ -25,7 +25,7 @@ import autotune
 from benchmarks import results
 from benchmarks.gpu.beside import PEER_LAUNCHES
 from benchmarks.gpu.ladder.__main__ import output_folder
-from benchmarks.gpu.peer import recorded, settle
+from benchmarks.gpu.peer import record_graphs, settle
 from benchmarks.provenance import EVERYWHERE
 from targets.cuda.driver import devices, missing_device
 from targets.cuda.hardware import own_arch
@@ -35,11 +35,11 @@ CONFIG = Path(__file__).resolve().parents[2] / "configs" / "resnet50_cuda.yaml"
 TURNS, SAMPLES = 9, 16
 RUN_SECONDS = 400.0
 """Time limit of `autotune run`, in seconds."""
-REPORTED = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
+SUMMARY_KEYS = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
 """Entries of the summary's network that a row has."""
 
 
-def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
+def run_tuning(folder: Path, arch: str, trials: int) -> dict[str, Any]:
     """Runs the configuration; returns the summary's facts about the network, and the run's seconds.
 
     Raises:
@@ -58,7 +58,7 @@ def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
         raise RuntimeError(f"`autotune run` must write a network, but ended with {done.returncode}")
     seconds = time.perf_counter() - begun
     network = json.loads(summary.read_text())["network"]
-    return {"code": done.returncode, "run_seconds": seconds, **{name: network[name] for name in REPORTED}}
+    return {"code": done.returncode, "run_seconds": seconds, **{name: network[name] for name in SUMMARY_KEYS}}
 
 
 def peer() -> Any:
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arch = own_arch(found.target.removeprefix("cuda:"))
     document: dict[str, Any] = {"device": found.name, "arch": arch}
     with tempfile.TemporaryDirectory(prefix="autotune-gpu-") as place:
-        row = tuned(Path(place), arch, options.trials)
+        row = run_tuning(Path(place), arch, options.trials)
         executable = autotune.load(Path(place) / "run" / "network")
         shutil.copy(Path(place) / "run" / "records.jsonl", out)
         document["rows"] = {"resnet50": row}
@@ -139,7 +139,7 @@ def _beside(executable: Any, row: dict[str, Any], save: Callable[[], Any]) -> No
             with torch.no_grad():
                 call = make()
                 settle({name: call})  # compiles it, which a thread that records does not
-                found = [_in_turns(executable, replay, stream) for replay in recorded(call)]
+                found = [_in_turns(executable, replay, stream) for replay in record_graphs(call)]
             row["beside"][name] = min(found, key=lambda turns: turns["torch"]["seconds"])
         except Exception as error:  # time on a device is short: the other ways are tried, and the row says so
             row["beside"][name] = {"problem": f"{type(error).__name__}: {error}"}

@@ -20,7 +20,7 @@ import numpy as np
 
 from autotune.tuner.scorer import ModelScorer
 from autotune.tuner.search.evolution import Evolution
-from autotune.tuner.search.population import Seen
+from autotune.tuner.search.population import SeenCandidates
 from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
 from benchmarks.provenance import EVERYWHERE
@@ -72,7 +72,7 @@ WORKLOADS: dict[str, Sequence[Callable[[], Workload]]] = {
     ),
     "element-wise": (lambda: workloads.elementwise(function="gelu", shape=(1, 56, 56, 256)),),
 }
-SCORED: dict[str, Callable[[], Workload]] = {
+SCORED_WORKLOADS: dict[str, Callable[[], Workload]] = {
     "matmul 1024³": WORKLOADS["float32 products"][0],
     "matmul 1024³ float16": WORKLOADS["float16 products"][0],
     "conv 3x3 14² 256→256": WORKLOADS["convolutions"][1],
@@ -117,7 +117,7 @@ class Compilation:
         return self
 
 
-def timed(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
+def time_work(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
     """Runs some work repeatedly, and returns its result and the least processor seconds."""
     seconds = []
     for _ in range(repeat):
@@ -127,7 +127,7 @@ def timed(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
     return found, min(seconds)
 
 
-def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> Compilation:
+def compile_candidates(workload: Workload, target: CudaTarget, count: int, seed: int) -> Compilation:
     """Compiles the first candidates of an evolutionary search."""
     space = generate(workload, target.hardware)
     scorer = ModelScorer(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
@@ -136,15 +136,15 @@ def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> C
     for index, candidate in enumerate(Evolution(space, scorer, np.random.default_rng(seed)).ask(count)):
         sketch = space.sketches[candidate.sketch]
         trace = sketch.trace(candidate.choices)
-        program, seconds = timed(lambda s=sketch, t=trace: make_program(workload, s.algorithm, t))
+        program, seconds = time_work(lambda s=sketch, t=trace: make_program(workload, s.algorithm, t))
         compilation.add("lowered", seconds)
-        device, seconds = timed(lambda p=program, i=index: target.device_program(p, f"candidate{i}"))
+        device, seconds = time_work(lambda p=program, i=index: target.device_program(p, f"candidate{i}"))
         compilation.add("kernels", seconds)
-        text, seconds = timed(lambda d=device: emit_program(d))
+        text, seconds = time_work(lambda d=device: emit_program(d))
         compilation.add("text", seconds)
-        cubin, seconds = timed(lambda t=text: compile_cubin(t, target.arch), 2)
+        cubin, seconds = time_work(lambda t=text: compile_cubin(t, target.arch), 2)
         compilation.add("nvrtc", seconds)
-        compilation.add("ptx", timed(lambda t=text: compile_ptx(t, target.arch), 2)[1])
+        compilation.add("ptx", time_work(lambda t=text: compile_ptx(t, target.arch), 2)[1])
         compilation.distinct.add(text.replace(f"candidate{index}_", ""))
         compilation.candidates += 1
         compilation.kernels += len(cubin.resources)
@@ -156,21 +156,21 @@ def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> C
             prologues=tuple(prologue for device in devices for prologue in device.prologues),
         )
     )
-    compilation.add("together", timed(lambda: compile_cubin(together, target.arch), 2)[1])
+    compilation.add("together", time_work(lambda: compile_cubin(together, target.arch), 2)[1])
     return compilation
 
 
-def scored(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
+def score_populations(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
     """Measures how fast trees score candidates and candidates are checked, on one core: medians of the rates."""
     bench = Bench(space, seed)
     bench.learn()
-    population = bench.draw(POPULATION, Seen())
+    population = bench.draw(POPULATION, SeenCandidates())
     rng = np.random.default_rng(seed)
     sketches = range(len(space.sketches))
     drawn = [bench.frame.of(sketch, bench.frame.uniform(sketch, POPULATION, rng)) for sketch in sketches]
     bench.frame.score(population, bench.scorer)  # code is compiled on first use
-    scoring = [timed(lambda: bench.frame.score(population, bench.scorer))[1] for _ in range(repeat)]
-    checking = [timed(lambda: [bench.frame.legal(each) for each in drawn])[1] for _ in range(repeat)]
+    scoring = [time_work(lambda: bench.frame.score(population, bench.scorer))[1] for _ in range(repeat)]
+    checking = [time_work(lambda: [bench.frame.legal(each) for each in drawn])[1] for _ in range(repeat)]
     return {
         "candidates": len(population),
         "sketches": len(space.sketches),
@@ -190,12 +190,12 @@ def measure(target: CudaTarget, candidates: int, repeat: int, seed: int) -> dict
     for kind, makers in WORKLOADS.items():
         of = Compilation()
         for make in makers:
-            of += compiled(make(), target, candidates, seed)
+            of += compile_candidates(make(), target, candidates, seed)
         overall += of
         rows[f"compiled {kind}"] = {"work": "compiled", "what": kind, **of.row()}
     rows["compiled"] = {"work": "compiled", "what": "all", **overall.row()}
-    for name, make in SCORED.items():
-        found = scored(generate(make(), target.hardware), repeat, seed)
+    for name, make in SCORED_WORKLOADS.items():
+        found = score_populations(generate(make(), target.hardware), repeat, seed)
         rows[f"scored {name}"] = {"work": "scored", "what": name, "target": TARGET, **found}
     return rows
 
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rows": rows,
     }
     if not options.dry:
-        results.save("gpu_offline", document, measured=EVERYWHERE)
+        results.save("gpu_offline", document, measured_paths=EVERYWHERE)
         table.main([])
     sys.stdout.write(offline(document) + "\n")
     return 0

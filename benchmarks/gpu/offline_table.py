@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.markdown import table
 
-COMPILED = (
+COMPILATION_TITLES = (
     "compiled to cubins",
     "candidates",
     "kernels",
@@ -14,7 +14,7 @@ COMPILED = (
     "candidates a second",
     "ms a candidate",
 )
-SCORED = (
+SCORING_TITLES = (
     "sketches",
     "candidates",
     "scored a second",
@@ -37,7 +37,7 @@ def offline(document: dict[str, Any]) -> str:
             row["kernels"],
             f"{row['per_second']:.1f}",
             f"{row['candidates_per_second']:.1f}",
-            _spent(row["milliseconds"]),
+            _format_stages(row["milliseconds"]),
         ]
         for row in rows
         if row["work"] == "compiled"
@@ -60,13 +60,13 @@ def offline(document: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"One core, processor time, NVRTC {document['nvrtc']}, {document['arch']}, {document['date']}.",
-            table(COMPILED, compiled),
-            table([f"populations of {document['population']:,}", *SCORED], scored),
+            table(COMPILATION_TITLES, compiled),
+            table([f"populations of {document['population']:,}", *SCORING_TITLES], scored),
         ]
     )
 
 
-def _spent(milliseconds: dict[str, float]) -> str:
+def _format_stages(milliseconds: dict[str, float]) -> str:
     """Formats the stages of a candidate's time."""
     shown = ", ".join(f"{title} {milliseconds[stage]:.1f}" for stage, title in STAGES.items())
     return (

@@ -70,13 +70,13 @@ def settle(calls: Mapping[str, Call]) -> None:
         torch.cuda.synchronize()
 
 
-def recorded(call: Call, choices: int = CHOICES) -> list[Call]:
+def record_graphs(call: Call, choices: int = CHOICES) -> list[Call]:
     """Records a call's work on the device as CUDA graphs, without Python; returns replays.
 
     cuDNN times every algorithm once, so its choice for a short one is random, and PyTorch caches it by thread. So each
     graph is recorded in a new thread, and the fastest is the peer.
     """
-    return [_in_thread(lambda: _recorded(call)) for _ in range(choices)]
+    return [_in_thread(lambda: _record_graph(call)) for _ in range(choices)]
 
 
 def _in_thread(make: Callable[[], Call]) -> Call:
@@ -85,7 +85,7 @@ def _in_thread(make: Callable[[], Call]) -> Call:
     return _CHOSE[-1].submit(make).result()
 
 
-def _recorded(call: Call) -> Call:
+def _record_graph(call: Call) -> Call:
     import torch
 
     with torch.no_grad():  # a mode is a thread's, too

@@ -26,9 +26,9 @@ class WaryPool(MeasurePool):
     def __init__(self, pool: MeasurePool, seconds: float, most: int = MOST_HANGS) -> None:
         self.pool, self.seconds, self.most = pool, seconds, most
         self.hangs: Counter[tuple[str, str]] = Counter()
-        self._places: dict[int, int] = {}
-        self._submitted = self._handed_on = 0
-        self._dropped: list[TrialResult] = []
+        self._indices: dict[int, int] = {}
+        self._submit_count = self._handed_on = 0
+        self._failures: list[TrialResult] = []
 
     def warm_up(self, threads: int) -> None:
         self.pool.warm_up(threads)
@@ -36,36 +36,36 @@ class WaryPool(MeasurePool):
     def submit(self, trials: Sequence[Trial]) -> None:
         accepted = []
         for trial in trials:
-            index, self._submitted = self._submitted, self._submitted + 1
+            index, self._submit_count = self._submit_count, self._submit_count + 1
             hangs = self.hangs[_sketch_identity(trial)]
             if hangs >= self.most:
                 message = f"its sketch ran out of time {hangs} times, and is given up"
-                self._dropped.append(TrialResult(trial, index, Outcome.failed(ErrorClass.run_timeout, message)))
+                self._failures.append(TrialResult(trial, index, Outcome.from_error(ErrorClass.run_timeout, message)))
                 continue
-            self._places[self._handed_on] = index
+            self._indices[self._handed_on] = index
             self._handed_on += 1
             accepted.append(replace(trial, run_timeout=self.seconds))
         self.pool.submit(accepted)
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
-        if self._dropped:
-            results, self._dropped = self._dropped, []
+        if self._failures:
+            results, self._failures = self._failures, []
             return results
-        results = [replace(r, index=self._places.pop(r.index)) for r in self.pool.results(timeout)]
+        results = [replace(r, index=self._indices.pop(r.index)) for r in self.pool.results(timeout)]
         self.hangs.update(_sketch_identity(r.trial) for r in results if r.error is ErrorClass.run_timeout)
         return results
 
     def cancel(self) -> None:
-        self._dropped.clear()
+        self._failures.clear()
         self.pool.cancel()
 
     def close(self) -> None:
-        self._dropped.clear()
+        self._failures.clear()
         self.pool.close()
 
     @property
     def outstanding(self) -> int:
-        return self.pool.outstanding + len(self._dropped)
+        return self.pool.outstanding + len(self._failures)
 
     @property
     def capacity(self) -> int:

@@ -31,7 +31,7 @@ WITH_TORCH = ("numpy", "scipy", "scikit-learn", "joblib", "llvmlite", "nvidia-cu
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
 
 
-def pinned() -> list[str]:
+def list_pins() -> list[str]:
     """Lists the exact versions of the extra `gpu`, except NVRTC, which comes with PyTorch."""
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [p for p in project["optional-dependencies"]["gpu"] if not p.startswith("nvidia-cuda-nvrtc")]
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", options.python]
-    subprocess.run([*command, *platforms, "--dest", str(FOLDER), *pinned(), *PACKAGES], check=True)
+    subprocess.run([*command, *platforms, "--dest", str(FOLDER), *list_pins(), *PACKAGES], check=True)
     modules = pack(FOLDER / "modules", options.arch)
     wheels = list(FOLDER.glob("*.whl"))
     size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())

@@ -39,11 +39,11 @@ class InductorPeer(Peer):
         with torch.no_grad():
             for mode, arguments in MODES.items():
                 if options.get("variant") in (None, mode):
-                    calls[mode] = _compiled(*_MODULES[workload.operator](workload, tensors), arguments)
+                    calls[mode] = _compile_module(*_MODULES[workload.operator](workload, tensors), arguments)
             seconds = medians(calls)
         best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
-        nothing = _compiled(nn.ReLU(), [torch.ones(1)], {})
+        nothing = _compile_module(nn.ReLU(), [torch.ones(1)], {})
         self._overhead = float(np.median(measure_seconds(nothing, 500)))
         return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
 
@@ -56,7 +56,7 @@ class InductorPeer(Peer):
         return np.ascontiguousarray(result.numpy())
 
 
-def _compiled(
+def _compile_module(
     module: nn.Module, inputs: Sequence[torch.Tensor], arguments: Mapping[str, Any]
 ) -> Callable[[], torch.Tensor]:
     """Compiles a module, runs it once, and returns its call."""
@@ -94,7 +94,7 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module
     layer.weight = _parameter(weight)
     if len(arrays) > 2:
         layer.bias = _parameter(arrays[2])
-    return _ended(workload, layer), [arrays[0].permute(0, 3, 1, 2).contiguous()]
+    return _append_activation(workload, layer), [arrays[0].permute(0, 3, 1, 2).contiguous()]
 
 
 def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
@@ -104,7 +104,7 @@ def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Mod
     layer.weight = _parameter(arrays[1].t())
     if len(arrays) > 2:
         layer.bias = _parameter(arrays[2])
-    return _ended(workload, layer), [arrays[0]]
+    return _append_activation(workload, layer), [arrays[0]]
 
 
 class _Product(nn.Module):
@@ -131,7 +131,7 @@ def _layer_norm(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.
     return _LayerNorm(scale, bias, float(workload.args.get("epsilon", 1e-5))), [arrays[0]]
 
 
-def _ended(workload: Workload, module: nn.Module) -> nn.Module:
+def _append_activation(workload: Workload, module: nn.Module) -> nn.Module:
     """Appends the workload's activation to a module."""
     if workload.args.get("activation") is None:
         return module

@@ -34,7 +34,7 @@ REDUCTIONS = ("sum", "mean", "max")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCall:
     """Calls of a runtime that are timed.
 
     Attributes:
@@ -48,7 +48,7 @@ class Prepared:
     output: Callable[[], Array]
 
 
-def of_torch(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
+def of_torch(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> PreparedCall:
     """Prepares eager PyTorch in inference mode."""
     import torch
     from torch.nn import functional
@@ -67,7 +67,7 @@ def of_torch(kind: str, workload: Workload, arrays: Sequence[Array], threads: in
         "max": lambda: x.amax(-1),
     }
     call = calls[kind]
-    return Prepared(call, lambda: torch.relu(one), lambda: call().numpy())
+    return PreparedCall(call, lambda: torch.relu(one), lambda: call().numpy())
 
 
 @cache
@@ -78,7 +78,7 @@ def _share(threads: int) -> None:
     ort_runner.set_up(threads)
 
 
-def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
+def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> PreparedCall:
     """Prepares ONNX Runtime, with bound inputs and outputs."""
     from autotune.graph import ort_runner
     from autotune.graph.single_op import SingleOp
@@ -89,10 +89,10 @@ def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threa
         shape = workload.output.shape if name else (1,)
         op = SingleOp(build_model(name, given, shape), {"x": given[0]}, shape, lambda y: y)
         runners.append(ort_runner.OrtRunner([op], threads))
-    return Prepared(runners[0].run, runners[1].run, runners[0].output)
+    return PreparedCall(runners[0].run, runners[1].run, runners[0].output)
 
 
-def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
+def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> PreparedCall:
     """Prepares OpenVINO for latency, in float32."""
     import openvino
 
@@ -103,7 +103,7 @@ def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads:
         request = core.compile_model(model, "CPU", settings).create_infer_request()
         request.set_input_tensor(openvino.Tensor(given[0]))  # a copy: a request does not keep what it shares alive
         requests.append(request)
-    return Prepared(requests[0].infer, requests[1].infer, lambda: np.array(requests[0].get_output_tensor().data))
+    return PreparedCall(requests[0].infer, requests[1].infer, lambda: np.array(requests[0].get_output_tensor().data))
 
 
 RUNTIMES = {"torch": of_torch, "onnxruntime": of_onnxruntime, "openvino": of_openvino}

@@ -54,7 +54,7 @@ def _pair(value: Any) -> list[int]:
     return [value, value] if isinstance(value, int) else [int(v) for v in value]
 
 
-def _activated(workload: Workload, call: Call) -> Call:
+def _append_activation(workload: Workload, call: Call) -> Call:
     activation = workload.args.get("activation")
     if activation is None:
         return call
@@ -79,7 +79,7 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]
     packed = reorder(weight.to_mkldnn(), padding, stride, dilation, groups, list(plain.shape))
     opaque, opaque_bias = plain.to_mkldnn(), None if bias is None else bias.to_mkldnn()
 
-    def prepacked(data: torch.Tensor) -> Call:
+    def make_prepacked_call(data: torch.Tensor) -> Call:
         return lambda: torch.ops.mkldnn._convolution_pointwise(
             data, packed, bias, padding, stride, dilation, groups, "none", [], ""
         )
@@ -87,11 +87,11 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]
     calls: dict[str, Call] = {
         "plain": lambda: functional.conv2d(plain, weight, bias, stride, padding, dilation, groups),
         "channels_last": lambda: functional.conv2d(last, weight_last, bias, stride, padding, dilation, groups),
-        "prepacked": prepacked(plain),
-        "prepacked_channels_last": prepacked(last),
+        "prepacked": make_prepacked_call(plain),
+        "prepacked_channels_last": make_prepacked_call(last),
         "mkldnn": lambda: torch.mkldnn_convolution(opaque, packed, opaque_bias, padding, stride, dilation, groups),
     }
-    return {name: _activated(workload, call) for name, call in calls.items()}
+    return {name: _append_activation(workload, call) for name, call in calls.items()}
 
 
 def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]:
@@ -109,7 +109,7 @@ def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Ca
         if torch._C.has_mkl:
             mkl_packed = torch.ops.mkl._mkl_reorder_linear_weight(by_rows, rows)
             calls["prepacked_mkl"] = lambda: torch.ops.mkl._mkl_linear(data, mkl_packed, by_rows, bias, rows)
-    return {name: _activated(workload, call) for name, call in calls.items()}
+    return {name: _append_activation(workload, call) for name, call in calls.items()}
 
 
 def _softmax(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]:

@@ -58,7 +58,7 @@ def _winograd(workload: Workload) -> list[te.Tensor]:
         name="input_tile",
         attrs=inlined,
     )
-    packed = _transformed(tiles, forth, side, "data_pack")
+    packed = _transform(tiles, forth, side, "data_pack")
     depth = te.reduce_axis((0, deep), name="ci")
     products = te.compute(
         (side, side, batch * down * across, channels),
@@ -66,7 +66,7 @@ def _winograd(workload: Workload) -> list[te.Tensor]:
         name="bgemm",
         attrs={"layout_free_placeholders": [weight], "meta_schedule.write_cache_level": [2]},
     )
-    inverse = _transformed(products, back, tile, "inverse")
+    inverse = _transform(products, back, tile, "inverse")
     output = te.compute(
         workload.output.shape,
         lambda n, h, w, c: inverse[h % tile, w % tile, n * down * across + h // tile * across + w // tile, c],
@@ -75,7 +75,7 @@ def _winograd(workload: Workload) -> list[te.Tensor]:
     return [data, weight, output]
 
 
-def _transformed(tensor: te.Tensor, matrix: te.Tensor, side: int, name: str) -> te.Tensor:
+def _transform(tensor: te.Tensor, matrix: te.Tensor, side: int, name: str) -> te.Tensor:
     """Multiplies by `matrix` on both sides of the first two axes, which have extent `side` afterwards."""
     rows, columns = (te.reduce_axis((0, tensor.shape[0]), name=axis) for axis in ("r_a", "r_b"))
     return te.compute(

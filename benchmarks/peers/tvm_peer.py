@@ -60,7 +60,7 @@ class TvmPeer(Peer):
         module, device = build(schedule.mod, target), tvm.cpu(0)
         self._arguments = [tvm.runtime.tensor(array, device) for array in _as_laid_out(schedule.mod, arrays)]
         self._evaluate = lambda repeat: module.time_evaluator("main", device, number=1, repeat=repeat)(*self._arguments)
-        return {"version": tvm.__version__, "algorithm": algorithm, **search.said()}
+        return {"version": tvm.__version__, "algorithm": algorithm, **search.summarise()}
 
     def time(self, samples: int) -> NDArray[np.float64]:
         self._evaluate(3)
@@ -107,7 +107,7 @@ class _Search:
         file.write_text("".join(f"{line}\n" for line in self._records.read_text().splitlines()[:trials]))
         return meta_schedule.database.JSONDatabase(str(self._workloads), str(file))
 
-    def said(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, Any]:
         """Summarises the search: records, trials and seconds."""
         seconds, took = self.seconds, json.loads((self.folder / "seconds.json").read_text())
         return {"records": len(seconds), "nearly_after": trials_to(seconds), "tuning_seconds": took}

@@ -98,7 +98,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
     feeds = random_feeds(network.graph.inputs, plan.seed + 1, TEST_INPUTS)
     with ExitStack() as stack:
         processes, answers = [], {}
-        for label, kind, facts in _opened(subject, file, with_weights, folder, plan, row):
+        for label, kind, facts in _list_processes(subject, file, with_weights, folder, plan, row):
             try:
                 process = stack.enter_context(kind(label.split()[0], plan.threads, **facts))
                 process.runtime = label  # several of ours take turns
@@ -117,7 +117,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
     return row
 
 
-def _opened(
+def _list_processes(
     subject: Subject, file: Path, model_file: Path, folder: Path, plan: Plan, row: dict[str, Any]
 ) -> Iterator[tuple[str, type[NetworkProcess], dict[str, str]]]:
     """Lists what processes open: label, whose runtime is its first word; notes failures in `row`."""
@@ -125,7 +125,7 @@ def _opened(
         label = f"autotune {precision}"
         start = time.perf_counter()
         try:
-            executable_folder, mixture = compiled(subject.name, file, precision, folder, plan)
+            executable_folder, mixture = compile_network(subject.name, file, precision, folder, plan)
         except ConfigError as error:
             row["missing"][label] = str(error)
             continue
@@ -144,7 +144,9 @@ def _opened(
             yield peer, TorchProcess, {"model": json.dumps(model.to_json()), "seed": str(plan.seed)}
 
 
-def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> tuple[Path, dict[str, Any] | None]:
+def compile_network(
+    name: str, file: Path, precision: str, folder: Path, plan: Plan
+) -> tuple[Path, dict[str, Any] | None]:
     """Compiles the network, tuned or without trials; returns the executable's folder, and mixed precision's choices.
 
     Precisions share their records, so mixed ones are chosen and compiled by measurements of the others.

@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.compiler.checking import runtimes
 from autotune.compiler.checking.process import NetworkProcess
-from autotune.compiler.checking.runtimes import Array, Opener, timed
+from autotune.compiler.checking.runtimes import Array, Opener, time_calls
 from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model
 from measure.host import cores_for
@@ -32,7 +32,7 @@ class Torch:
     """A module of the survey's list: `{"model": the model as JSON, "seed": of its weights}`."""
 
     precision = "float32"
-    compiled = False
+    is_compiled = False
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         import torch
@@ -41,7 +41,7 @@ class Torch:
         module, example = make_model(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
         if any(tensor.ndim == 4 for tensor in example.values()):
             module = module.to(memory_format=torch.channels_last)
-        self._module = torch.compile(module, options={"freezing": True}) if self.compiled else module
+        self._module = torch.compile(module, options={"freezing": True}) if self.is_compiled else module
         self._names, self._inputs = list(example), list(example.values())
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -59,7 +59,7 @@ class Torch:
 
     def time(self, iterations: int) -> Sequence[float]:
         with self._computing():
-            return timed(lambda: self._module(*self._inputs), iterations)
+            return time_calls(lambda: self._module(*self._inputs), iterations)
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -80,13 +80,13 @@ class TorchAutocast(Torch):
 class Inductor(Torch):
     """The module compiled by `torch.compile`, its weights frozen."""
 
-    compiled = True
+    is_compiled = True
 
 
 class InductorAutocast(TorchAutocast):
     """Compiled PyTorch under `torch.autocast`."""
 
-    compiled = True
+    is_compiled = True
 
 
 RUNTIMES: Mapping[str, Opener] = dict(zip(TITLES, (Torch, TorchAutocast, Inductor, InductorAutocast), strict=True))

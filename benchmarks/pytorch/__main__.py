@@ -19,20 +19,20 @@ from typing import Any
 from autotune.units import latency
 from benchmarks import results
 from benchmarks.collected import collect
-from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
+from benchmarks.pytorch.runtime import EAGER, INDUCTOR, INDUCTOR_FROZEN, OURS, TITLES
 from benchmarks.pytorch.table import pytorch, ratio
 from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model, load_models, select
-from benchmarks.survey.process import Facts, limited
+from benchmarks.survey.process import Facts, run_with_limit
 from measure.host import allowed_cores
 
 NAME = "pytorch"
-LISTED = Path(__file__).with_name("models.yaml")
+MODELS_FILE = Path(__file__).with_name("models.yaml")
 WORKER = "benchmarks.pytorch.one"
-PEERS = (INDUCTOR, FROZEN)
+PEERS = (INDUCTOR, INDUCTOR_FROZEN)
 
 
-def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
+def measure_model(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     """Measures the row of one model; if it fails, `failed` says why."""
     row = {"name": model.name, "library": model.library, "missing": {}}
     runtimes = [EAGER, OURS, *options.peers]
@@ -40,7 +40,7 @@ def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
         facts = Facts(Path(place) / "facts.jsonl")
         request = {name: getattr(options, name) for name in ("threads", "seed", "turns")}
         request |= {"model": model.to_json(), "runtimes": runtimes, "folder": place, "facts": f"{place}/facts.jsonl"}
-        ended = limited(WORKER, request, options.limit * 60)
+        ended = run_with_limit(WORKER, request, options.limit * 60)
         found = facts.all()
     stage, failure = found.pop("stage", ""), found.pop("failure", "")
     row |= found
@@ -64,7 +64,7 @@ def format_line(row: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *(f"{TITLES[name]} is missing: {why}" for name, why in row["missing"].items())])
 
 
-def explained(models: Sequence[Model]) -> None:
+def print_explanations(models: Sequence[Model]) -> None:
     """Prints the explanation of each model."""
     from autotune.pytorch.explain import explain
 
@@ -101,19 +101,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of pytorch.json")
     options = parser.parse_args(arguments)
     try:
-        every = load_models(LISTED)
+        every = load_models(MODELS_FILE)
         models = select(every, options.only)
     except ValueError as error:
         parser.error(str(error))
     if options.explain:
-        explained(models)
+        print_explanations(models)
         return 0
     by_name = {model.name: model for model in every}
     settings = {"threads": options.threads, "seed": options.seed, "turns": options.turns, "peers": list(options.peers)}
     options.rows = ",".join(model.name for model in models)
 
     def measure(name: str) -> dict[str, Any]:
-        return measured(by_name[name], options)
+        return measure_model(by_name[name], options)
 
     return collect(options, NAME, settings, list(by_name), measure, format_line, pytorch)
 

@@ -47,7 +47,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
         for runtime in request["runtimes"]:
             facts.begin(f"compile by {runtime}")
             try:
-                process = stack.enter_context(_opened(runtime, request, "cold"))
+                process = stack.enter_context(_open_process(runtime, request, "cold"))
                 answers[runtime], cold[runtime] = _first(runtime, process, request, "cold")
             except RuntimeFailure as error:
                 if runtime == EAGER:  # there is nothing to compare with
@@ -63,7 +63,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
                 facts.add(**figures_in_turns(processes, request["turns"]))
     for runtime in cold:
         facts.begin(f"compile by {runtime} once more")
-        with _opened(runtime, request, "warm") as process:
+        with _open_process(runtime, request, "warm") as process:
             warm[runtime] = _first(runtime, process, request, "warm")[1]
     facts.add(warm_seconds=warm)
     facts.begin("")
@@ -81,7 +81,7 @@ def compute_errors(answers: Mapping[str, Array]) -> dict[str, float | None]:
     return errors
 
 
-def _opened(runtime: str, request: Mapping[str, Any], run: str) -> ModelProcess:
+def _open_process(runtime: str, request: Mapping[str, Any], run: str) -> ModelProcess:
     """Opens a process of a runtime; both runs of one share a cache, which is empty before the first."""
     facts = {
         "model": json.dumps(request["model"]),

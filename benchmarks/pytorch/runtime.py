@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.compiler.checking import runtimes
 from autotune.compiler.checking.process import NetworkProcess
-from autotune.compiler.checking.runtimes import Array, Opener, timed
+from autotune.compiler.checking.runtimes import Array, Opener, time_calls
 from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model
 from benchmarks.survey.process import Facts
@@ -24,11 +24,11 @@ from measure.host import cores_for
 EAGER = "eager"
 OURS = "autotune"
 INDUCTOR = "inductor"
-FROZEN = "inductor-frozen"
+INDUCTOR_FROZEN = "inductor-frozen"
 TITLES: Mapping[str, str] = {
     OURS: "autotune",
     INDUCTOR: "Inductor",
-    FROZEN: "Inductor, frozen",
+    INDUCTOR_FROZEN: "Inductor, frozen",
     EAGER: "eager",
 }
 _CACHES = ("AUTOTUNE_CACHE", "TORCHINDUCTOR_CACHE_DIR")
@@ -75,7 +75,7 @@ class Eager:
         import torch
 
         with torch.no_grad():
-            return timed(lambda: self._run(*self._inputs), iterations)
+            return time_calls(lambda: self._run(*self._inputs), iterations)
 
 
 class Ours(Eager):
@@ -90,14 +90,14 @@ class Inductor(Eager):
     options: Mapping[str, Any] | None = {}
 
 
-class Frozen(Eager):
+class FrozenInductor(Eager):
     """Inductor with frozen weights and images with channels last, its fastest setting."""
 
     options: Mapping[str, Any] | None = {"options": {"freezing": True}}
     last = True
 
 
-RUNTIMES: Mapping[str, Opener] = {EAGER: Eager, OURS: Ours, INDUCTOR: Inductor, FROZEN: Frozen}
+RUNTIMES: Mapping[str, Opener] = {EAGER: Eager, OURS: Ours, INDUCTOR: Inductor, INDUCTOR_FROZEN: FrozenInductor}
 
 
 class ModelProcess(NetworkProcess):

@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.figures import halves_difference, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
-from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
-from benchmarks.schedules import OWN, SURVEYED
+from benchmarks.pytorch.runtime import EAGER, INDUCTOR, INDUCTOR_FROZEN, OURS, TITLES
+from benchmarks.schedules import OWN, SURVEY_MODELS
 
 Row = Mapping[str, Any]
 
@@ -79,9 +79,9 @@ def summary(rows: Sequence[Row]) -> str:
 def _means(rows: Sequence[Row]) -> str:
     ratios_by_title = {"inference, the fastest of all": [ratio_to_best(row)[0] for row in rows]}
     for title, name, peers in (
-        ("inference", "seconds", (INDUCTOR, FROZEN, EAGER)),
-        ("compiling, empty cache", "cold_seconds", (INDUCTOR, FROZEN)),
-        ("compiling, filled cache", "warm_seconds", (INDUCTOR, FROZEN)),
+        ("inference", "seconds", (INDUCTOR, INDUCTOR_FROZEN, EAGER)),
+        ("compiling, empty cache", "cold_seconds", (INDUCTOR, INDUCTOR_FROZEN)),
+        ("compiling, filled cache", "warm_seconds", (INDUCTOR, INDUCTOR_FROZEN)),
     ):
         ratios_by_title |= {f"{title}, {TITLES[peer]}": [ratio(row, name, peer) for row in rows] for peer in peers}
     lines: list[list[object]] = []
@@ -97,18 +97,18 @@ def _lines(rows: Sequence[Row]) -> str:
     compilers = [name for name in TITLES if any(name in row.get("cold_seconds", {}) for row in rows)]
     header = ["model", "library", "learned from", "error"]
     header += [f"{TITLES[name]} ms" for name in timed]
-    header += [f"of {TITLES[peer]}" for peer in (INDUCTOR, FROZEN) if peer in timed]
+    header += [f"of {TITLES[peer]}" for peer in (INDUCTOR, INDUCTOR_FROZEN) if peer in timed]
     header += [f"{TITLES[name]} compiles, s" for name in compilers]
     lines: list[list[object]] = []
     rows = sorted(rows, key=lambda row: (row["library"], row["name"]))
     for row in rows:
         error = row.get("errors", {}).get(OURS)
-        learned = "yes" if row["name"] in (*OWN, *SURVEYED) else ""
+        learned = "yes" if row["name"] in (*OWN, *SURVEY_MODELS) else ""
         cells = [row["name"], row["library"], learned, "" if error is None else f"{error:.0e}"]
         cells += [_number(row.get("seconds", {}).get(name), 1e3, ".2f") for name in timed]
         cells += [
             ratio_text(ratio(row, "seconds", peer), halves_difference(row, OURS, peer))
-            for peer in (INDUCTOR, FROZEN)
+            for peer in (INDUCTOR, INDUCTOR_FROZEN)
             if peer in timed
         ]
         cells += [_both(row, name) for name in compilers]

@@ -109,10 +109,10 @@ class Collection:
         found = sorted((seconds, place) for place, seconds in self.latencies().items() if not math.isnan(seconds))
         return [place for seconds, place in found if seconds <= limit][:MOST_CLOSE]
 
-    def keep(self, places: Sequence[int], timings: Sequence[Timing]) -> None:
+    def keep(self, rows: Sequence[int], timings: Sequence[Timing]) -> None:
         """Writes measurements down, all of them or none."""
         lines = []
-        for place, (seconds, again, error) in zip(places, timings, strict=True):
+        for place, (seconds, again, error) in zip(rows, timings, strict=True):
             self._note(place, seconds, again, error)
             values = [None if math.isnan(value) else value for value in (seconds, again)]
             lines.append({"place": place, "seconds": values[0], "again": values[1], "error": error})
@@ -234,8 +234,8 @@ def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Timing:
         return math.nan, math.nan, "crash"
 
 
-def _simulate_all(collection: Collection, places: Sequence[int], jobs: int) -> None:
-    parts = [places[first : first + ROUND] for first in range(0, len(places), ROUND)]
+def _simulate_all(collection: Collection, rows: Sequence[int], jobs: int) -> None:
+    parts = [rows[first : first + ROUND] for first in range(0, len(rows), ROUND)]
     members = [collection.frame.candidates(collection.population.take(np.array(part, int))) for part in parts]
     for part, found in zip(parts, _in_processes(collection, members, jobs), strict=True):
         collection.keep(part, found)
@@ -284,9 +284,9 @@ def _check_sample(collection: Collection) -> None:
             )
 
 
-def _time_in_turns(collection: Collection, places: Sequence[int], turns: InterleavedTiming) -> None:
-    for first in range(0, len(places), turns.group):
-        part = places[first : first + turns.group]
+def _time_in_turns(collection: Collection, rows: Sequence[int], turns: InterleavedTiming) -> None:
+    for first in range(0, len(rows), turns.group):
+        part = rows[first : first + turns.group]
         with InterleavedTimer(collection.threads, turns) as timer:
             results = timer.time([collection.trial(place) for place in part])
         collection.keep(part, [(*_every_other(result), result.error.name) for result in results])
@@ -300,9 +300,9 @@ def _every_other(result: TrialResult) -> tuple[float, float]:
     return min(result.latencies[::2]), min(result.latencies[1::2])
 
 
-def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
-    """Measures candidates, and returns results in the order of `places`."""
-    pool.submit([collection.trial(place) for place in places])
+def _results(collection: Collection, rows: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
+    """Measures candidates, and returns results in the order of `rows`."""
+    pool.submit([collection.trial(place) for place in rows])
     found: list[TrialResult] = []
     while pool.outstanding:
         found += pool.results()

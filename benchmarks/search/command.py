@@ -18,7 +18,7 @@ from benchmarks.search import summary
 from benchmarks.search.collect import PARTS
 from benchmarks.search.collect import collect as measured_table
 from benchmarks.search.draw import draw
-from benchmarks.search.play import BLIND, UNIFORM, Method, Played, play
+from benchmarks.search.play import BLIND, UNIFORM, Method, PlayedSearch, play
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.statistics import CAP
@@ -46,7 +46,7 @@ def _method(strategy: str, model: str) -> Method:
     return Method(strategy, model.rstrip("+-"), knows="learned" if mark == "-" else "both", pretrained=mark == "+")
 
 
-def run_job(job: Job) -> Played:
+def run_job(job: Job) -> PlayedSearch:
     """Plays one search; a process reads each table once."""
     path, method, seed, trials, batch = job
     return play(_table(path), method, seed, trials, batch)
@@ -57,7 +57,7 @@ def _table(path: Path) -> ReplayTable:
     return ReplayTable.load(path)
 
 
-def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]]:
+def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, PlayedSearch]]:
     """Yields every job with its result, as they end; results are independent of the number of processes."""
     if processes == 1:
         for job in jobs:
@@ -69,10 +69,10 @@ def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]
             yield pending[done], done.result()
 
 
-def list_jobs(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -> list[Job]:
+def list_jobs(path: Path, selection: Iterable[Method], options: argparse.Namespace) -> list[Job]:
     """Lists searches of one table: the baseline, which costs nothing, with more seeds."""
     jobs = []
-    for method in chosen:
+    for method in selection:
         seeds = options.random_seeds if method.name in BLIND else options.seeds
         trials = CAP if method.name in BLIND else options.trials
         jobs += [(path, method, seed, trials, options.batch) for seed in range(seeds)]
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     settings |= {"cap": CAP, "strategies": options.strategies, "models": options.models}
 
     def measure(name: str) -> dict[str, Any]:
-        played: dict[str, dict[int, Played]] = {}
+        played: dict[str, dict[int, PlayedSearch]] = {}
         for job, found in play_all(list_jobs(tables_by_name[name], chosen, options), options.jobs):
             played.setdefault(job[1].name, {})[job[2]] = found
         ordered = {m.name: [played[m.name][seed] for seed in sorted(played[m.name])] for m in chosen}

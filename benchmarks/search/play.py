@@ -22,13 +22,13 @@ from costmodel.features import NAMES, SECONDS
 from costmodel.models import registry
 from costmodel.models.base import CostModel
 from costmodel.models.registry import make as make_model
-from costmodel.pretrained import SHIPPED, open_pretrained
+from costmodel.pretrained import SHIPPED_MODEL, open_pretrained
 
 UNIFORM = "uniform"
 """Name of the baseline: random search, uniform over the legal space."""
 BLIND = (UNIFORM, "random")
 """Strategies that ask no scorer, and so are played with no model."""
-DROWNED = 1e9
+NOISE_ALONE = 1e9
 """Noise in which the roofline's order is lost."""
 Knows = Literal["both", "learned"]
 _OF_ESTIMATE = [place for place, name in enumerate(NAMES) if name.startswith("roofline.") or place == SECONDS]
@@ -68,7 +68,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedSearch:
     """A finished search.
 
     Attributes:
@@ -84,7 +84,7 @@ class Played:
     wall: float
 
 
-def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int = 32) -> Played:
+def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int = 32) -> PlayedSearch:
     """Searches a table until its best candidate is found.
 
     Generators are those of a run of the tuner with this seed, so that a search goes as it would there.
@@ -111,7 +111,7 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
         if not asked:
             break
         places = table.look_up(asked)
-        seconds, judged = table.seconds[places], table.judged[places]
+        seconds, judged = table.seconds[places], table.judging_seconds[places]
         measured.append(judged)
         left -= len(asked)
         if np.nanmin(judged, initial=np.inf) <= table.best:
@@ -123,7 +123,7 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
             scorer.refit()
     found = np.concatenate(measured) if measured else np.empty(0)
     at = np.flatnonzero(found <= table.best)
-    return Played(found[: int(at[0]) + 1] if len(at) else found, np.array(ranked), time.process_time() - start)
+    return PlayedSearch(found[: int(at[0]) + 1] if len(at) else found, np.array(ranked), time.process_time() - start)
 
 
 def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[SearchStrategy, ModelScorer | None]:
@@ -139,10 +139,10 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
     model = make_model(method.model, options, settings.seed)
     if alone:
         model = WithoutEstimate(model)
-    noise = DROWNED if alone else None
-    known = open_pretrained(SHIPPED, table.target) if method.pretrained else None
+    noise = NOISE_ALONE if alone else None
+    known = open_pretrained(SHIPPED_MODEL, table.target) if method.pretrained else None
     guide = settings.generator(key, "guide")
-    scorer = ModelScorer(table.space, model, guide, extractor=table.extractor, pretrained=known, noise=noise)
+    scorer = ModelScorer(table.space, model, guide, extractor=table.extractor, pretrained_model=known, noise=noise)
     return kind(table.space, scorer, draws, **method.strategy_options), scorer
 
 

@@ -83,18 +83,18 @@ class ReplayTable:
         return everyone(self.frame)
 
     @property
-    def judged(self) -> NDArray[np.float64]:
+    def judging_seconds(self) -> NDArray[np.float64]:
         """(candidates,) seconds by which searches are judged."""
         return self.seconds if self.again is None else self.again
 
     @property
     def best(self) -> float:
         """Seconds of the fastest candidate, as searches are judged: the best known."""
-        return float(np.nanmin(self.judged))
+        return float(np.nanmin(self.judging_seconds))
 
     def good(self, share: float) -> int:
         """Counts candidates that reach a share of the best known, best seconds / seconds."""
-        return int(np.count_nonzero(self.judged <= self.best / share))
+        return int(np.count_nonzero(self.judging_seconds <= self.best / share))
 
     def random_trials(self, share: float) -> float:
         """Computes trials that drawing without replacement needs on average until one reaches `share` of the best."""
@@ -111,8 +111,8 @@ class ReplayTable:
         inside = (asked.rows >= 0) & (asked.rows < self.frame.lengths[asked.sketches])
         sizes = np.array([len(c.choices) for c in candidates]) == np.array(lengths)
         keys = self.frame.keys(asked)
-        indices = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        known = inside.all(axis=1) & sizes & (self._sorted[indices] == keys)
+        indices = np.minimum(np.searchsorted(self._sorted_keys, keys), len(self._sorted_keys) - 1)
+        known = inside.all(axis=1) & sizes & (self._sorted_keys[indices] == keys)
         if not known.all():
             wrong = candidates[int(np.argmin(known))]
             raise ReplayError(
@@ -130,7 +130,7 @@ class ReplayTable:
         return np.argsort(self.frame.keys(self.population), kind="stable")
 
     @cached_property
-    def _sorted(self) -> NDArray[Any]:
+    def _sorted_keys(self) -> NDArray[Any]:
         return self.frame.keys(self.population)[self._order]
 
     def save(self, folder: Path = FOLDER) -> Path:

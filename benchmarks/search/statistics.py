@@ -45,7 +45,7 @@ def curve(seconds: NDArray[np.float64], best: float, at: Sequence[int]) -> NDArr
     return shares
 
 
-def counted(trials: Sequence[int | None], otherwise: int) -> NDArray[np.float64]:
+def count_trials(trials: Sequence[int | None], otherwise: int) -> NDArray[np.float64]:
     """Converts trials to numbers, (seeds,): a search that was cut off counts as `otherwise`.
 
     Ratios stay lower bounds if `otherwise` is the cap for the reference search, and the size of the complete table for
@@ -103,7 +103,7 @@ def speedup(
     return _interval(float(np.exp(value / len(tasks))), means)
 
 
-def _interval(value: float, drawn: NDArray[np.float64]) -> Estimate:
+def _interval(value: float, draws: NDArray[np.float64]) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
+    low, high = np.quantile(draws, [tail, 1 - tail])
     return Estimate(value, float(low), float(high))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.play import BLIND, UNIFORM, Played
+from benchmarks.search.play import BLIND, UNIFORM, PlayedSearch
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.restrict import digest
-from benchmarks.search.statistics import CAP, bootstrap_mean, counted, curve, group_by_kind, speedup, trials_to
+from benchmarks.search.statistics import CAP, bootstrap_mean, count_trials, curve, group_by_kind, speedup, trials_to
 
 SHARES = (0.95, 0.98)
 POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
@@ -18,18 +18,18 @@ POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
 Row = dict[str, Any]
 
 
-def make_row(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: int) -> Row:
+def make_row(table: ReplayTable, runs_by_method: Mapping[str, Sequence[PlayedSearch]], trials: int) -> Row:
     """Summarises a task's searches as its row.
 
     Args:
         table: table of the task.
-        played: searches by the method's name, one a seed.
+        runs_by_method: searches by the method's name, one a seed.
         trials: most trials of a search with a model.
     """
     size = len(table.seconds)
     points = [p for p in POINTS if p < size] + [size] if size <= CAP else list(POINTS)
     methods: dict[str, Any] = {}
-    for name, runs in played.items():
+    for name, runs in runs_by_method.items():
         to = {_key(share): [trials_to(run.seconds, table.best, share) for run in runs] for share in SHARES}
         ended = all(np.nanmin(run.seconds, initial=np.inf) <= table.best for run in runs)  # there is nothing to come
         most = size if ended else max(len(run.seconds) for run in runs)
@@ -81,7 +81,7 @@ def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, dict[str, Any]]]:
                     continue
                 trials = {name: rows[name]["methods"][method]["trials"][key] for name in of}
                 pairs = {
-                    name: (np.array([rows[name]["random_trials"][key]]), counted(counts, rows[name]["candidates"]))
+                    name: (np.array([rows[name]["random_trials"][key]]), count_trials(counts, rows[name]["candidates"]))
                     for name, counts in trials.items()
                 }
                 estimate = speedup(pairs, np.random.default_rng(0))
@@ -98,7 +98,7 @@ def sentence(row: Row) -> str:
     for name, found in row["methods"].items():
         trials = found["trials"][key]
         cut = trials.count(None)
-        mean = counted(trials, found["budget"]).mean()
+        mean = count_trials(trials, found["budget"]).mean()
         parts.append(f"{name} {'>' if cut else ''}{mean:.0f}{f' ({cut} cut off)' if cut else ''}")
     return f"trials to {key} of the best of {row['candidates']:,}, {row['good'][key]} of which reach it: " + ", ".join(
         parts

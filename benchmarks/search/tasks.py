@@ -77,7 +77,7 @@ def _small(name: str, title: str, make: Callable[[], Workload], **most: int) -> 
     return SearchTask(f"vta_{name}", "VTA, small", f"VTA {title}", make, target=vta.TARGET, most=kept)
 
 
-def _blocked(height: int, width: int, inputs: int, outputs: int, kernel: int) -> Callable[[], Workload]:
+def _make_blocked_conv(height: int, width: int, inputs: int, outputs: int, kernel: int) -> Callable[[], Workload]:
     return lambda: workloads.conv2d_blocked(
         height, width, inputs, outputs, kernel=kernel, padding=kernel // 2, relu=True
     )
@@ -163,10 +163,10 @@ ELSEWHERE = tuple(
 
 TASKS = (
     *CPU,
-    _small("odd", "3x3 13x17 48→80", _blocked(13, 17, 48, 80, 3), h=9, w=7),
-    _small("3x3_14", "3x3 14² 64→64", _blocked(14, 14, 64, 64, 3), h=9, w=6),
-    _small("3x3_7", "3x3 7² 128→256", _blocked(7, 7, 128, 256, 3), k=12),
-    _small("1x1_14", "1x1 14² 96→160", _blocked(14, 14, 96, 160, 1), k=7, h=6, w=5),
+    _small("odd", "3x3 13x17 48→80", _make_blocked_conv(13, 17, 48, 80, 3), h=9, w=7),
+    _small("3x3_14", "3x3 14² 64→64", _make_blocked_conv(14, 14, 64, 64, 3), h=9, w=6),
+    _small("3x3_7", "3x3 7² 128→256", _make_blocked_conv(7, 7, 128, 256, 3), k=12),
+    _small("1x1_14", "1x1 14² 96→160", _make_blocked_conv(14, 14, 96, 160, 1), k=7, h=6, w=5),
     _layer("C2", k=5, h=14, w=10),
     _layer("C3", k=9, h=10, w=7),
     _layer("C4", k=9, h=10, w=7),

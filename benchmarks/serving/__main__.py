@@ -40,7 +40,7 @@ PROCESS = "benchmarks.serving.process"
 MODEL, INPUTS = "model.onnx", "inputs.npz"
 
 
-def prepared(name: str, trials: int, folder: Path) -> None:
+def prepare_network(name: str, trials: int, folder: Path) -> None:
     """Writes to `folder` the executable of a network, its model and its inputs, where they are not there yet."""
     if (folder / INPUTS).exists():
         return
@@ -68,7 +68,7 @@ def _config(name: str, trials: int, folder: Path) -> RunConfig:
     return check_config(document, "benchmark")
 
 
-def measured(way: str, folder: Path, turns: int, seconds: float) -> dict[str, Any]:
+def measure_windows(way: str, folder: Path, turns: int, seconds: float) -> dict[str, Any]:
     """Measures windows of every runtime and number of callers, in turns, and notes why runtimes are missing."""
     cores = len(allowed_cores())
     missing: dict[str, str] = {}
@@ -134,16 +134,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = place / f"{name}-{options.trials}"
             if not folder.exists():
                 folder.mkdir(parents=True)
-                prepared(name, options.trials, folder)
+                prepare_network(name, options.trials, folder)
             with alone():
-                return {"name": name, "way": way, **measured(way, folder, options.turns, options.seconds)}
+                return {"name": name, "way": way, **measure_windows(way, folder, options.turns, options.seconds)}
 
-        def shown(row: Mapping[str, Any]) -> str:
+        def summarise(row: Mapping[str, Any]) -> str:
             return ", ".join(
                 f"{name} {found['1']['requests_per_second']:.1f} requests/s" for name, found in row["runtimes"].items()
             )
 
-        return collect(options, NAME, settings, list(every), measure, shown, serving)
+        return collect(options, NAME, settings, list(every), measure, summarise, serving)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Window:
         return len(self.latencies) / self.seconds
 
 
-def served(calls: Sequence[Call], expected: Outputs, seconds: float) -> Window:
+def run_callers(calls: Sequence[Call], expected: Outputs, seconds: float) -> Window:
     """Runs every call repeatedly in a thread of its own, all at the same time.
 
     Args:

@@ -14,13 +14,13 @@ import numpy as np
 
 from autotune.compiler.checking.runtimes import OPENVINO_FLOATS, ORT_FLOATS
 from benchmarks.peers.base import Array, PeerError, answer_all
-from benchmarks.serving.callers import Call, served
+from benchmarks.serving.callers import Call, run_callers
 from measure.host import cores_for
 
 Inputs = Mapping[str, Array]
 
 
-class Served(Protocol):
+class Service(Protocol):
     """A network that callers share."""
 
     def caller(self, inputs: Inputs) -> Call:
@@ -83,7 +83,7 @@ class OpenVino:
         return lambda: [np.array(value) for value in request.infer(given).values()]
 
 
-RUNTIMES: Mapping[str, Callable[[str, int, int], Served]] = {
+RUNTIMES: Mapping[str, Callable[[str, int, int], Service]] = {
     "autotune": Ours,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
@@ -94,7 +94,7 @@ class Server:
     """Answers requests."""
 
     def __init__(self) -> None:
-        self._served: Served | None = None
+        self._service: Service | None = None
         self._inputs: dict[str, Array] = {}
         self._expected: tuple[Array, ...] = ()
         self._calls: list[Call] = []
@@ -103,7 +103,7 @@ class Server:
         """Opens a network, or has it called."""
         if request["op"] == "open":
             return self._open(request)
-        if request["op"] == "serve" and self._served is not None:
+        if request["op"] == "serve" and self._service is not None:
             return self._serve(request["callers"], request["seconds"])
         raise PeerError(f"`op` must be open, and then serve, but got op={request['op']!r}")
 
@@ -113,17 +113,17 @@ class Server:
             served = RUNTIMES[request["runtime"]](request["source"], request["threads"], request["cores"])
         except (ImportError, RuntimeError) as error:
             raise PeerError((str(error).strip() or type(error).__name__).splitlines()[0]) from error
-        self._served, self._calls = served, []
+        self._service, self._calls = served, []
         with np.load(request["inputs"], allow_pickle=False) as data:
             self._inputs = dict(data.items())
         self._expected = tuple(np.array(a) for a in served.caller(self._inputs)())
         return {"largest": [float(np.max(np.abs(a))) for a in self._expected]}
 
     def _serve(self, callers: int, seconds: float) -> dict[str, Any]:
-        assert self._served is not None
+        assert self._service is not None
         while len(self._calls) < callers:
-            self._calls.append(self._served.caller({name: array.copy() for name, array in self._inputs.items()}))
-        window = served(self._calls[:callers], self._expected, seconds)
+            self._calls.append(self._service.caller({name: array.copy() for name, array in self._inputs.items()}))
+        window = run_callers(self._calls[:callers], self._expected, seconds)
         return {"seconds": window.seconds, "latencies": window.latencies}
 
 

@@ -13,7 +13,7 @@ from autotune.lab.substitutions.operators import TERM_OPS, Pooling, Shape, Slidi
 from autotune.lab.substitutions.rules import Rule, is_weight
 from autotune.lab.substitutions.terms import Term, operands, variables
 from benchmarks.substitutions.generate import Candidate
-from benchmarks.substitutions.rewriting import flips, ordered, substituted, unify
+from benchmarks.substitutions.rewriting import flips, order_operands, substitute_term, unify
 from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE
 
 DRAWS = 600
@@ -23,7 +23,7 @@ ENOUGH = 16
 """Draws that must go together, and give equal values."""
 
 
-def verified(candidate: Candidate, rng: np.random.Generator) -> bool:
+def verify_candidate(candidate: Candidate, rng: np.random.Generator) -> bool:
     """Tells whether source and target are equal up to rounding where both are defined, on other shapes and windows."""
     rule, good = candidate.rule, 0
     for _ in range(DRAWS):
@@ -84,30 +84,30 @@ def _value(term: Term, values: dict[Term, Array | None], windows: Windows) -> Ar
 
 
 @dataclass
-class Chosen:
+class RuleSelection:
     """Rules that do not follow from each other by two steps.
 
     Attributes:
         rules: rules in the order in which they came.
-        generated: candidates that differ by more than names.
-        implied: candidates that earlier rules do in at most two steps, at any subterm of the source.
-        refuted: other candidates that did not hold on other shapes.
+        generated_count: candidates that differ by more than names.
+        implied_count: candidates that earlier rules do in at most two steps, at any subterm of the source.
+        refuted_count: other candidates that did not hold on other shapes.
     """
 
     rules: list[Rule] = field(default_factory=list)
-    generated: int = 0
-    implied: int = 0
-    refuted: int = 0
+    generated_count: int = 0
+    implied_count: int = 0
+    refuted_count: int = 0
     _by_root: dict[str, list[tuple[Term, Term]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, candidate: Candidate, rng: np.random.Generator) -> None:
         """Takes a candidate in, or counts why not."""
-        self.generated += 1
+        self.generated_count += 1
         rule = candidate.rule
         if self.implies(rule):
-            self.implied += 1
-        elif not verified(candidate, rng):
-            self.refuted += 1
+            self.implied_count += 1
+        elif not verify_candidate(candidate, rng):
+            self.refuted_count += 1
         else:
             self.keep(rule)
 
@@ -136,16 +136,16 @@ class Chosen:
         for pattern, target in self._by_root[str(term[0])]:
             bound: dict[str, Term] = {}
             if unify(pattern, term, bound):
-                yield ordered(substituted(target, bound), COMMUTATIVE)
+                yield order_operands(substitute_term(target, bound), COMMUTATIVE)
         for place, operand in enumerate(operands(term), 1):
             for new in self._steps(operand):
-                yield ordered((*term[:place], new, *term[place + 1 :]), COMMUTATIVE)
+                yield order_operands((*term[:place], new, *term[place + 1 :]), COMMUTATIVE)
 
 
-def choose(candidates: Iterable[Candidate], rng: np.random.Generator) -> Chosen:
+def choose(candidates: Iterable[Candidate], rng: np.random.Generator) -> RuleSelection:
     """Selects rules among candidates, the smallest and most general first, so that others may follow from them."""
     distinct = {str(candidate.rule): candidate for candidate in candidates}
-    chosen = Chosen()
+    chosen = RuleSelection()
     for candidate in sorted(distinct.values(), key=_order):
         chosen.add(candidate, rng)
     return chosen

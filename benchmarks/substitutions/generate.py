@@ -19,7 +19,7 @@ from autotune.graph.ir import Array
 from autotune.lab.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
 from autotune.lab.substitutions.rules import Rule, is_weight
 from autotune.lab.substitutions.terms import Term, nodes, subterms, variables
-from benchmarks.substitutions.rewriting import ordered, renamed
+from benchmarks.substitutions.rewriting import order_operands, rename_variables
 from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE, ROLES
 
 WINDOWS = Windows(Sliding(), Sliding(), Pooling(), Pooling())
@@ -195,7 +195,7 @@ def _terms(domain: Domain, levels: list[list[Term]], size: int) -> Iterator[Term
                 used = frozenset().union(*(inner for _, inner, _ in parts))
                 # No graph adds a value to itself, nor joins it to itself, once `simplify` has been there.
                 if len(used) == size - 1 and len({term for term, _, _ in parts}) == op.arity:
-                    yield ordered((name, *(term for term, _, _ in parts)), COMMUTATIVE)
+                    yield order_operands((name, *(term for term, _, _ in parts)), COMMUTATIVE)
 
 
 def _fits(role: str, term: Term, inner: frozenset[Term], weight: bool) -> bool:
@@ -222,7 +222,7 @@ def _both_ways(first: tuple[Term, ...], second: tuple[Term, ...], domain: Domain
             continue  # A variable is everywhere, and weights are folded anyhow.
         # What a target reads must be known, and a source within its own target would only grow.
         if set(variables(*target)) <= set(variables(*source)) and not set(source) <= set(subterms(*target)):
-            rule, names = renamed(Rule(source, target))
+            rule, names = rename_variables(Rule(source, target))
             if rule.is_bound:
                 yield Candidate(rule, {new: domain.shapes[old] for old, new in names.items()})
 

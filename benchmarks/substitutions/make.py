@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 
 from autotune.lab.substitutions.rules import Rule
-from benchmarks.substitutions.choose import Chosen, choose
+from benchmarks.substitutions.choose import RuleSelection, choose
 from benchmarks.substitutions.generate import Domain, all_candidates
 
 SEED = 0
 
 
-def make(domains: Iterable[Domain], seed: int = SEED) -> Chosen:
+def make(domains: Iterable[Domain], seed: int = SEED) -> RuleSelection:
     """Generates rules of some domains, verifies them, and chooses among them."""
     generation, verification = np.random.default_rng(seed).spawn(2)
     return choose(all_candidates(domains, generation), verification)
 
 
-def report(chosen: Chosen) -> dict[str, int]:
+def report(selection: RuleSelection) -> dict[str, int]:
     """Returns the numbers that are saved with the rules."""
     return {
-        "generated": chosen.generated,
-        "implied": chosen.implied,
-        "refuted": chosen.refuted,
-        "verified": chosen.generated - chosen.implied - chosen.refuted,
+        "generated": selection.generated_count,
+        "implied": selection.implied_count,
+        "refuted": selection.refuted_count,
+        "verified": selection.generated_count - selection.implied_count - selection.refuted_count,
     }
 
 

@@ -10,11 +10,11 @@ from autotune.lab.substitutions.terms import Term, operands, text, variables
 from benchmarks.substitutions.values import COMMUTATIVE
 
 
-def substituted(term: Term, values: Mapping[str, Term]) -> Term:
+def substitute_term(term: Term, values: Mapping[str, Term]) -> Term:
     """Replaces variables of a term."""
     if isinstance(term, str):
         return values.get(term, term)
-    return (term[0], *(substituted(operand, values) for operand in operands(term)))
+    return (term[0], *(substitute_term(operand, values) for operand in operands(term)))
 
 
 def unify(pattern: Term, term: Term, bound: dict[str, Term]) -> bool:
@@ -49,17 +49,17 @@ def _flips(term: Term, commutative: frozenset[str]) -> Iterator[Term]:
             yield (term[0], chosen[1], chosen[0])
 
 
-def ordered(term: Term, commutative: frozenset[str]) -> Term:
+def order_operands(term: Term, commutative: frozenset[str]) -> Term:
     """Brings the operands of commutative operations into one order."""
     if isinstance(term, str):
         return term
-    parts: Sequence[Term] = [ordered(operand, commutative) for operand in operands(term)]
+    parts: Sequence[Term] = [order_operands(operand, commutative) for operand in operands(term)]
     if term[0] in commutative:
         parts = sorted(parts, key=text)
     return (term[0], *parts)
 
 
-def renamed(rule: Rule) -> tuple[Rule, dict[str, str]]:
+def rename_variables(rule: Rule) -> tuple[Rule, dict[str, str]]:
     """Numbers the variables of a rule in the order in which the source reads them; returns it and old names → new ones.
 
     Operands of commutative operations are brought into one order, in which the variables are numbered again.
@@ -70,7 +70,7 @@ def renamed(rule: Rule) -> tuple[Rule, dict[str, str]]:
         for name in variables(*rule.source):
             names[name] = f"{name[0]}{sum(other[0] == name[0] for other in names)}"
         source, target = (
-            tuple(ordered(substituted(term, names), COMMUTATIVE) for term in side)
+            tuple(order_operands(substitute_term(term, names), COMMUTATIVE) for term in side)
             for side in (rule.source, rule.target)
         )
         total = {old: names[new] for old, new in total.items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.graph.ir import Array
 from autotune.lab.substitutions.operators import FIRST, LAST, POINT, Pooling, Sliding, Windows
-from search_space.operators.windows import Window, both_sides, padded, taps
+from search_space.operators.windows import Window, both_sides, pad_array, taps
 
 COMMUTATIVE = frozenset({"add", "mul"})
 """Operations whose operands may change places."""
@@ -32,13 +32,13 @@ def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
     return Window(tuple(x.shape[1:3]), tuple(kernel), by.stride, both_sides(by.padding), dilation)
 
 
-def _convolved(x: Array, w: Array, by: Sliding | None) -> Array | None:
+def _convolve(x: Array, w: Array, by: Sliding | None) -> Array | None:
     """Computes a convolution, dense (rows, columns, in, out) or depthwise (rows, columns, channels); or None."""
     assert by is not None
     window = _window(x, w.shape[:2], by)
     if min(window.output) < 1:
         return None
-    products = (tap @ w[place] if w.ndim == 4 else tap * w[place] for place, tap in taps(padded(x, window), window))
+    products = (tap @ w[place] if w.ndim == 4 else tap * w[place] for place, tap in taps(pad_array(x, window), window))
     return np.asarray(sum(products))
 
 
@@ -48,17 +48,17 @@ def _max_pooled(windows: Windows, x: Array) -> Array | None:
     window = _window(x, by.kernel, by)
     if min(window.output) < 1:
         return None
-    return np.asarray(np.max([tap for _, tap in taps(padded(x, window, -np.inf), window)], axis=0))
+    return np.asarray(np.max([tap for _, tap in taps(pad_array(x, window, -np.inf), window)], axis=0))
 
 
-def _averaged(windows: Windows, x: Array) -> Array | None:
+def _average(windows: Windows, x: Array) -> Array | None:
     by = windows.avg_pool
     assert by is not None
     window = _window(x, by.kernel, by)
     if min(window.output) < 1:
         return None
     ones = np.ones_like(x[:1, :, :, :1])
-    total, count = (np.sum([tap for _, tap in taps(padded(a, window), window)], axis=0) for a in (x, ones))
+    total, count = (np.sum([tap for _, tap in taps(pad_array(a, window), window)], axis=0) for a in (x, ones))
     return np.asarray(total / (by.kernel[0] * by.kernel[1] if by.count_padding else count))
 
 
@@ -79,12 +79,12 @@ COMPUTE: dict[str, Callable[..., Array | None]] = {
     "concat_in": lambda _, x, y: np.concatenate((x, y), -2),
     FIRST: lambda _, x, like: x[..., : like.shape[-1]],
     LAST: lambda _, x, like: x[..., x.shape[-1] - like.shape[-1] :],
-    "conv": lambda windows, x, w: _convolved(x, w, windows.conv),
-    "conv_wide": lambda windows, x, w: _convolved(x, w, _wide(windows)),
-    "point": lambda _, x, w: _convolved(x, w, POINT),
-    "depthwise": lambda windows, x, w: _convolved(x, w, windows.depthwise),
+    "conv": lambda windows, x, w: _convolve(x, w, windows.conv),
+    "conv_wide": lambda windows, x, w: _convolve(x, w, _wide(windows)),
+    "point": lambda _, x, w: _convolve(x, w, POINT),
+    "depthwise": lambda windows, x, w: _convolve(x, w, windows.depthwise),
     "max_pool": _max_pooled,
-    "avg_pool": _averaged,
+    "avg_pool": _average,
     "matmul": lambda _, x, y: x @ y,
     "turn": lambda _, x: x.T,
     "enlarge": lambda _, w: np.pad(w, ((1, 1), (1, 1), (0, 0), (0, 0))),

@@ -21,8 +21,8 @@ from benchmarks.provenance import read_commit, versions
 from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.log import Log, Row, make_row, row_key
-from benchmarks.survey.models import LISTED, Model, load_models, select
-from benchmarks.survey.process import Facts, limited
+from benchmarks.survey.models import MODELS_FILE, Model, load_models, select
+from benchmarks.survey.process import Facts, run_with_limit
 from benchmarks.survey.table import ratio, summary
 from measure.host import allowed_cores, describe_host
 
@@ -30,7 +30,7 @@ OUTPUT = Path("runs") / "survey"
 WORKERS = ("benchmarks.survey.exports", "benchmarks.survey.one")
 
 
-def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, deadline: float) -> Row | None:
+def survey_model(model: Model, common: dict[str, Any], options: argparse.Namespace, deadline: float) -> Row | None:
     """Surveys one model, and returns its row; None where the survey's time was over before the model's.
 
     Args:
@@ -54,7 +54,7 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
         else:
             workers = WORKERS
         for module in workers:
-            ended = limited(module, request, min(end, deadline) - time.monotonic())
+            ended = run_with_limit(module, request, min(end, deadline) - time.monotonic())
             if ended.why:
                 break
             if module == WORKERS[0] and options.exports is not None:
@@ -73,7 +73,7 @@ def export(models: Sequence[Model], options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
             facts = Facts(Path(place) / "facts.jsonl")
             request = _request(model, options, Path(place)) | {"file": str(export.file), "seed": options.seed}
-            ended = limited(WORKERS[0], request, options.limit * 60)
+            ended = run_with_limit(WORKERS[0], request, options.limit * 60)
             if not ended.why:
                 export.note(facts.all())
         sys.stderr.write(f"{model.name}: {ended.why or 'exported'}\n")
@@ -99,7 +99,7 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
             continue
         if time.monotonic() >= deadline:
             break
-        row = surveyed(model, common, options, deadline)
+        row = survey_model(model, common, options, deadline)
         if row is None:
             break
         log.append(row)
@@ -147,7 +147,7 @@ def format_line(row: Row) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the survey, and writes `survey.json` among the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", type=Path, default=LISTED, help="list of models, YAML")
+    parser.add_argument("--models", type=Path, default=MODELS_FILE, help="list of models, YAML")
     parser.add_argument("--only", metavar="NAMES", help="comma-separated models or families; * stands for anything")
     parser.add_argument("--list", action="store_true", help="show the models and do nothing")
     parser.add_argument("--minutes", type=_positive, default=float("inf"), help="end after so long; resume later")

@@ -12,7 +12,7 @@ from benchmarks.provenance import versions
 from benchmarks.survey.models import Model
 
 WRITTEN_BY = ("onnx", "timm", "torch", "torchvision", "transformers")
-NOTED = ("exporter", "export_seconds")
+NOTE_KEYS = ("exporter", "export_seconds")
 
 
 class ExportCache:
@@ -39,4 +39,4 @@ class ExportCache:
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Says that the file is whole, and how it came about."""
-        self._notes.write_text(json.dumps({name: facts[name] for name in NOTED}))
+        self._notes.write_text(json.dumps({name: facts[name] for name in NOTE_KEYS}))

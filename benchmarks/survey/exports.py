@@ -43,7 +43,7 @@ def main() -> None:
     start = time.perf_counter()
     with facts.failures():
         module, inputs = make_model(Model.from_json(request["model"]), request["seed"])
-        exporter = written(module, inputs, Path(request["file"]), request["exporters"])
+        exporter = write_onnx(module, inputs, Path(request["file"]), request["exporters"])
     facts.add(export_seconds=time.perf_counter() - start, exporter=exporter)
 
 
@@ -72,7 +72,7 @@ def stir(module: Any, seed: int) -> None:
                 tensor += noise.clamp(-4 * STIR, 4 * STIR)  # a variance of 1 stays above 0
 
 
-def written(module: Any, inputs: Mapping[str, Any], file: Path, exporters: list[str]) -> str:
+def write_onnx(module: Any, inputs: Mapping[str, Any], file: Path, exporters: list[str]) -> str:
     """Writes the ONNX file with the first exporter that can, and gives its name.
 
     Raises:

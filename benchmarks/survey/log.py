@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.survey.models import Model
-from benchmarks.survey.process import Ended
+from benchmarks.survey.process import ProcessEnd
 
 Row = dict[str, Any]
 
@@ -68,28 +68,28 @@ def budget_text(row: Mapping[str, Any]) -> str:
     return f"{row['trials']} trials{' a task' if row.get('each_task') else ''}"
 
 
-def make_row(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:
+def make_row(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], process_end: ProcessEnd) -> Row:
     """Makes the row of a model.
 
     Args:
         model: model of the list.
         common: common part of all rows of this survey.
         facts: facts that its processes noted.
-        ended: end of the last process.
+        process_end: end of the last process.
     """
-    status, reason = outcome(facts, ended)
+    status, reason = outcome(facts, process_end)
     kept = {name: value for name, value in facts.items() if name not in ("failure", "refused", "right")}
     return {**model.to_json(), **common, "status": status, "reason": reason, **kept}
 
 
-def outcome(facts: Mapping[str, Any], ended: Ended) -> tuple[str, str]:
+def outcome(facts: Mapping[str, Any], process_end: ProcessEnd) -> tuple[str, str]:
     """Returns a status, and the sentence that explains it; "" for a right model."""
     stage = facts.get("stage", "start")
     if "refused" in facts:
         return "refused", facts["refused"]
-    if ended.why:
-        status = "not exported" if stage == "export" and not ended.timed_out else "failed"
-        why = ended.why if ended.timed_out else facts.get("failure", ended.why)
+    if process_end.why:
+        status = "not exported" if stage == "export" and not process_end.timed_out else "failed"
+        why = process_end.why if process_end.timed_out else facts.get("failure", process_end.why)
         return status, f"{stage}: {why}"
     if facts["right"] is None:
         return "unjudged", facts["note"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-LISTED = Path(__file__).with_name("models.yaml")
+MODELS_FILE = Path(__file__).with_name("models.yaml")
 LIBRARIES = ("torchvision", "timm", "transformers", "onnx")
 
 
@@ -40,7 +40,7 @@ class Model:
         return cls(data["name"], data["library"], data["family"], data["options"])
 
 
-def load_models(path: Path = LISTED) -> list[Model]:
+def load_models(path: Path = MODELS_FILE) -> list[Model]:
     """Reads the models of a list, in its order.
 
     Raises:
@@ -57,7 +57,7 @@ def load_models(path: Path = LISTED) -> list[Model]:
         if library not in LIBRARIES:
             raise ValueError(f"`library` must be one of {', '.join(LIBRARIES)}, but got {library!r} in {path}")
         for family, entries in families.items():
-            for model in (_model(entry, library, family) for entry in _listed(entries, family)):
+            for model in (_model(entry, library, family) for entry in _require_list(entries, family)):
                 if model.name in by_name:
                     raise ValueError(f"names of models must differ, but {path} has {model.name} twice")
                 by_name[model.name] = model
@@ -83,7 +83,7 @@ def _matches(model: Model, pattern: str) -> bool:
     return fnmatch(model.name, pattern) or fnmatch(model.family, pattern)
 
 
-def _listed(entries: Any, family: str) -> list[Any]:
+def _require_list(entries: Any, family: str) -> list[Any]:
     if not isinstance(entries, list):
         raise ValueError(f"a family must be a list of models, but got {family}: {entries!r}")
     return entries

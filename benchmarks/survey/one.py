@@ -36,10 +36,10 @@ from measure.host import cores_for
 from measure.hostlock import alone
 
 PEERS = ("onnxruntime", "openvino")
-PROFILED = 10
+PROFILE_RUNS = 10
 """Inferences of which the median of each step counts."""
 
-SHOWN = 5
+TOP_ROWS = 5
 """Layers that are kept, those first that lose most."""
 
 WHERE = "survey"
@@ -73,7 +73,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     config = _config(request, len(network.tasks))
     settings = make_settings(config)
     start = time.perf_counter()
-    executable_folder = compiled(network, config, settings, folder)
+    executable_folder = compile_network(network, config, settings, folder)
     facts.add(compile_seconds=time.perf_counter() - start)
 
     with Beside(network, executable_folder, threads, folder) as runtimes:
@@ -105,7 +105,7 @@ def _config(request: Mapping[str, Any], tasks: int) -> RunConfig:
     return check_config(document, WHERE)
 
 
-def compiled(network: Network, config: RunConfig, settings: Settings, folder: Path) -> Path:
+def compile_network(network: Network, config: RunConfig, settings: Settings, folder: Path) -> Path:
     """Compiles a network, tuned from nothing or without trials; returns the executable's folder."""
     if config.trials:
         run(config, WHERE)
@@ -208,7 +208,7 @@ def profile(network: Network, executable_folder: Path, config: RunConfig, settin
     feeds = make_feeds(network, 0)
     executable(*(feeds[p.name] for p in executable.inputs))
     executable.profile(3)  # warm
-    seconds = np.median(executable.profile(PROFILED), axis=0)  # (steps,)
+    seconds = np.median(executable.profile(PROFILE_RUNS), axis=0)  # (steps,)
     hardware, limits = settings.target.hardware, make_limits(config)
     bounds = {t.workload.key: bound_seconds([t], hardware, settings.threads, limits) / t.weight for t in network.tasks}
     names = {t.workload.key: t.name for t in network.tasks}
@@ -245,7 +245,7 @@ def furthest(
     whole = sum(seconds)
     for row in by_workload.values():
         row["share"] = row["seconds"] / whole
-    return sorted(by_workload.values(), key=lambda row: row["bound_seconds"] - row["seconds"])[:SHOWN]
+    return sorted(by_workload.values(), key=lambda row: row["bound_seconds"] - row["seconds"])[:TOP_ROWS]
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     """End of a process.
 
     Attributes:
@@ -79,7 +79,7 @@ def within(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
 
-def limited(module: str, request: Mapping[str, Any], seconds: float) -> Ended:
+def run_with_limit(module: str, request: Mapping[str, Any], seconds: float) -> ProcessEnd:
     """Runs `python -m module REQUEST`; when it returns, neither the process nor any that it started is left.
 
     Args:
@@ -110,7 +110,7 @@ def limited(module: str, request: Mapping[str, Any], seconds: float) -> Ended:
         said.seek(0)
         lines = said.read().decode(errors="replace").strip().splitlines()
     if running:
-        return Ended(f"it took more than {seconds:.0f} s", True)
+        return ProcessEnd(f"it took more than {seconds:.0f} s", True)
     if code < 0:
-        return Ended(f"the process was ended by {signal.Signals(-code).name}")
-    return Ended("" if code == 0 else (lines[-1] if lines else f"the process ended with code {code}"))
+        return ProcessEnd(f"the process was ended by {signal.Signals(-code).name}")
+    return ProcessEnd("" if code == 0 else (lines[-1] if lines else f"the process ended with code {code}"))

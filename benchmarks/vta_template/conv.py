@@ -79,17 +79,17 @@ class ConvProgram:
     def output(self, dram: NDArray[np.uint8]) -> NDArray[np.int8]:
         """Reads the result in memory after the program ran, as (batch, channels, rows, columns)."""
         flat = dram[self.output_start : self.output_start + int(np.prod(self.output_shape))]
-        return unblocked(flat.view(np.int8).reshape(self.output_shape))
+        return unblock_data(flat.view(np.int8).reshape(self.output_shape))
 
 
-def blocked(data: NDArray[np.int8], batch: int, channels: int) -> NDArray[np.int8]:
+def block_data(data: NDArray[np.int8], batch: int, channels: int) -> NDArray[np.int8]:
     """Converts (n, c, h, w) to (n / batch, c / channels, h, w, batch, channels)."""
     n, c, h, w = data.shape
     return data.reshape(n // batch, batch, c // channels, channels, h, w).transpose(0, 2, 4, 5, 1, 3)
 
 
-def unblocked(data: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Inverts `blocked`."""
+def unblock_data(data: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Inverts `block_data`."""
     n, c, h, w, batch, channels = data.shape
     return data.transpose(0, 4, 1, 5, 2, 3).reshape(n * batch, c * channels, h, w)
 
@@ -181,7 +181,7 @@ class _Lowering:
         """Emits operands, tiles and FINISH."""
         conv, knobs, h, b = self.conv, self.knobs, self.h, self.b
         k = conv.kernel
-        self.inp = b.add_data(blocked(data, h.batch, h.block_in), h.inp_bytes)
+        self.inp = b.add_data(block_data(data, h.batch, h.block_in), h.inp_bytes)
         shape = (self.co, h.block_out, self.ci, h.block_in, k, k)
         self.wgt = b.add_data(weights.reshape(shape).transpose(0, 2, 4, 5, 1, 3), h.wgt_bytes)
         repeated = np.repeat(bias.reshape(self.co, 1, h.block_out), h.batch, axis=1)

@@ -1,6 +1,6 @@
 """Datasets of measured programs: kept as symbolic schedules and their decisions, features made anew on reading."""
 
-from costmodel.dataset.dataset import SHIPPED, Block, Dataset, SketchData, TaskData
+from costmodel.dataset.dataset import SHIPPED_DATASET, Block, Dataset, SketchData, TaskData
 from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.split import (
     Split,
@@ -12,7 +12,7 @@ from costmodel.dataset.split import (
 )
 
 __all__ = [
-    "SHIPPED",
+    "SHIPPED_DATASET",
     "Block",
     "Dataset",
     "DatasetError",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from costmodel.dataset import symbolic
-from costmodel.dataset.dataset import Dataset, Measured, Program, SketchData, TaskData, trace_digest
+from costmodel.dataset.dataset import Dataset, Program, SketchData, TaskData, TaskMeasurements, trace_digest
 from costmodel.dataset.errors import DatasetError
 from measure.provenance import Kind
 from measure.record import Record
@@ -21,7 +21,7 @@ from targets import registry
 
 _RANDOM = "random"
 """Name of the strategy that draws programs at random."""
-_RETIMED = (Kind.final, Kind.retimed)
+_RETIMED_KINDS = (Kind.final, Kind.retimed)
 """Kinds of records that time a known program again."""
 
 Family = tuple[str, str, int, str]
@@ -54,7 +54,7 @@ def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
         raise DatasetError("`records` must hold at least one measurement, but got none")
     order = {family: place for place, family in enumerate(described)}
     families = sorted(builders, key=lambda family: order.get(family, len(order)))
-    return Dataset({builders[family].task: builders[family].measured for family in families})
+    return Dataset({builders[family].task: builders[family].measurements for family in families})
 
 
 def merge(datasets: Sequence[Dataset]) -> Dataset:
@@ -62,10 +62,10 @@ def merge(datasets: Sequence[Dataset]) -> Dataset:
 
     Tasks with one key become one task, with the hardware of the first and the networks of all.
     """
-    merged: dict[str, tuple[TaskData, Measured]] = {}
+    merged: dict[str, tuple[TaskData, TaskMeasurements]] = {}
     for data in datasets:
         for task in data.tasks:
-            own = data.measured(task)
+            own = data.copy_measurements(task)
             if task.key not in merged:
                 merged[task.key] = task, own
                 continue
@@ -90,13 +90,13 @@ class _TaskBuilder:
         self.task = task
         self._space: SearchSpace | None = None
         self._sketches: dict[str, int] = {}  # name in the space -> index in `_of`
-        self._places: dict[int, int] = {}  # digest -> index in `_of` of its first successful program, else its first
-        self._of = Measured()
+        self._indices: dict[int, int] = {}  # digest -> index in `_of` of its first successful program, else its first
+        self._of = TaskMeasurements()
 
     @property
-    def measured(self) -> Measured:
+    def measurements(self) -> TaskMeasurements:
         """Sketches and programs added so far, in an order independent of which trial of a round ended first."""
-        collected, indices = Measured(), list[int]()
+        collected, indices = TaskMeasurements(), list[int]()
         for program in _once(sorted(self._of.programs, key=lambda p: (p.order, p.origin, p.seed))):
             if program.sketch not in indices:
                 indices.append(program.sketch)
@@ -106,15 +106,15 @@ class _TaskBuilder:
 
     def add(self, record: Record) -> None:
         digest = _digest(record)
-        if record.provenance.kind in _RETIMED and digest in self._places:
-            known = self._of.programs[self._places[digest]]
+        if record.provenance.kind in _RETIMED_KINDS and digest in self._indices:
+            known = self._of.programs[self._indices[digest]]
             if record.ok and known.ok:
                 samples = np.concatenate([known.latencies, np.array(record.latencies, np.float32)])
-                self._of.programs[self._places[digest]] = dataclasses.replace(known, latencies=samples)
+                self._of.programs[self._indices[digest]] = dataclasses.replace(known, latencies=samples)
             return
-        known_at = self._places.get(digest)
+        known_at = self._indices.get(digest)
         if known_at is None or (record.ok and not self._of.programs[known_at].ok):
-            self._places[digest] = len(self._of.programs)
+            self._indices[digest] = len(self._of.programs)
         sketch, values = self._decisions(record) or self._concrete(record)
         self._of.programs.append(
             Program(

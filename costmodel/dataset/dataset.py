@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = NDArray[np.int64]
-SHIPPED = "shipped"
+SHIPPED_DATASET = "shipped"
 """Name of the dataset in the package, which replaces a folder."""
-_SHIPPED = Path(__file__).parent / "measured"
+_SHIPPED_FOLDER = Path(__file__).parent / "measured"
 
 
 class Block(NamedTuple):
@@ -156,7 +156,7 @@ def trace_digest(trace: Trace) -> int:
 
 
 @dataclass
-class Measured:
+class TaskMeasurements:
     """Sketches and programs of one task; not modified any more once they are complete."""
 
     sketches: list[SketchData] = field(default_factory=list)
@@ -173,15 +173,15 @@ class Dataset:
     """Measured programs of many tasks.
 
     Args:
-        measured: sketches and programs of each task.
+        copy_measurements: sketches and programs of each task.
 
     Attributes:
         tasks: tasks in the order of the files.
     """
 
-    def __init__(self, measured: Mapping[TaskData, Measured]) -> None:
-        self._measured = dict(measured)
-        self.tasks: tuple[TaskData, ...] = tuple(self._measured)
+    def __init__(self, measurements: Mapping[TaskData, TaskMeasurements]) -> None:
+        self._measurements = dict(measurements)
+        self.tasks: tuple[TaskData, ...] = tuple(self._measurements)
         self._blocks: dict[TaskData, list[Block]] = {}
 
     @classmethod
@@ -198,10 +198,10 @@ class Dataset:
         tables = {name: read_table(place, name) for name in COLUMNS}
         try:
             tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
-            measured = {task: Measured() for task in tasks}
+            measured = {task: TaskMeasurements() for task in tasks}
             if len(measured) != len(tasks):
                 raise ValueError("a task stands in it twice")
-            owners: list[tuple[Measured, int]] = []
+            owners: list[tuple[TaskMeasurements, int]] = []
             for row in tables["sketches"].to_pylist():
                 of = measured[tasks[row.pop("task")]]
                 of.sketches.append(SketchData(**{**row, "columns": tuple(row["columns"])}))
@@ -215,10 +215,10 @@ class Dataset:
         """Writes the Parquet files of the dataset; the same data give the same bytes."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        sketches = [(number, s) for number, task in enumerate(self.tasks) for s in self._measured[task].sketches]
+        sketches = [(number, s) for number, task in enumerate(self.tasks) for s in self._measurements[task].sketches]
         first, programs, owners = 0, [], []
         for task in self.tasks:
-            of = self._measured[task]
+            of = self._measurements[task]
             programs += of.programs
             owners += [first + program.sketch for program in of.programs]
             first += len(of.sketches)
@@ -292,13 +292,13 @@ class Dataset:
     def features(self, task: TaskData) -> list[Block]:
         """Computes the features of all programs, failures included, in a block for each sketch, and caches them."""
         if task not in self._blocks:
-            self._blocks[task] = list(self._evaluated(task, FeatureExtractor.__call__))
+            self._blocks[task] = list(self._evaluate(task, FeatureExtractor.__call__))
         return self._blocks[task]
 
     def roofline(self, task: TaskData) -> NDArray[np.float64]:
         """Computes (programs,) seconds that the roofline estimates."""
         seconds = np.empty(self.count(task))
-        for rows, estimated in self._evaluated(task, FeatureExtractor.roofline):
+        for rows, estimated in self._evaluate(task, FeatureExtractor.roofline):
             seconds[rows] = estimated
         return seconds
 
@@ -355,21 +355,21 @@ class Dataset:
         other._blocks = self._blocks
         return other
 
-    def measured(self, task: TaskData) -> Measured:
+    def copy_measurements(self, task: TaskData) -> TaskMeasurements:
         """Returns copies of the lists of a task's sketches and programs, to build other datasets."""
         of = self._get_measured(task)
-        return Measured(list(of.sketches), list(of.programs))
+        return TaskMeasurements(list(of.sketches), list(of.programs))
 
     def __len__(self) -> int:
         """Counts the programs of all tasks, failures included."""
-        return sum(len(of.programs) for of in self._measured.values())
+        return sum(len(of.programs) for of in self._measurements.values())
 
-    def _get_measured(self, task: TaskData) -> Measured:
-        if task not in self._measured:
+    def _get_measured(self, task: TaskData) -> TaskMeasurements:
+        if task not in self._measurements:
             raise DatasetError(f"`task` must be one of the dataset, but got task={task!r}")
-        return self._measured[task]
+        return self._measurements[task]
 
-    def _evaluated(
+    def _evaluate(
         self, task: TaskData, what: Callable[[FeatureExtractor, NDArray[np.float64]], NDArray[Any]]
     ) -> Iterable[Block]:
         sketches, programs = self.sketches(task), self.programs(task)
@@ -386,7 +386,7 @@ class Dataset:
 
 def dataset_folder(folder: str | Path) -> Path:
     """Returns the folder of a dataset's files; `shipped` is the dataset in the package."""
-    return _SHIPPED if str(folder) == SHIPPED else Path(folder)
+    return _SHIPPED_FOLDER if str(folder) == SHIPPED_DATASET else Path(folder)
 
 
 def _fastest(program: Program) -> float:
@@ -424,7 +424,7 @@ def task_from_json(row: Mapping[str, Any]) -> TaskData:
     return task
 
 
-def _read_programs(table: Any, owners: Sequence[tuple[Measured, int]]) -> None:
+def _read_programs(table: Any, owners: Sequence[tuple[TaskMeasurements, int]]) -> None:
     columns = {name: table.column(name).combine_chunks() for name in COLUMNS["programs"]}
     plain = {name: columns[name].to_pylist() for name in columns if name != "latencies"}
     latencies = columns["latencies"]

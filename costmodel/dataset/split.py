@@ -21,7 +21,7 @@ from search_space import strict_json
 
 SCHEMA = "autotune.split/1"
 KINDS = ("within", "task", "target", "network")
-DRAWN = ("within", "task")
+RANDOM_KINDS = ("within", "task")
 """Kinds that draw a share at random."""
 
 
@@ -73,8 +73,8 @@ class Split:
         """
         if self.kind not in KINDS:
             raise DatasetError(f"`kind` must be one of {', '.join(KINDS)}, but got kind={self.kind!r}")
-        if self.kind in DRAWN:
-            _checked(self.share)
+        if self.kind in RANDOM_KINDS:
+            _check_share(self.share)
         elif self.share is not None:
             raise DatasetError(f"`share` must be null for kind={self.kind!r}, but got share={self.share!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
@@ -123,7 +123,7 @@ class Split:
         if self.kind != "within":
             return np.arange(data.count(task))
         digests = np.array([program.digest for program in data.programs(task)], np.int64)
-        return np.flatnonzero((_uniform(digests, self.seed) < _checked(self.share)) == test)
+        return np.flatnonzero((_uniform(digests, self.seed) < _check_share(self.share)) == test)
 
 
 def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
@@ -133,7 +133,7 @@ def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
         DatasetError: `share` is out of range.
     """
     keys = tuple(task.key for task in data.tasks)
-    return Split("within", seed, _checked(share), (), keys, keys)
+    return Split("within", seed, _check_share(share), (), keys, keys)
 
 
 def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
@@ -143,7 +143,7 @@ def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
         DatasetError: `share` is no share, or leaves no workload on one side.
     """
     workloads = mixed_workloads(data.tasks, seed)
-    count = round(_checked(share) * len(workloads))
+    count = round(_check_share(share) * len(workloads))
     if not 0 < count < len(workloads):
         raise DatasetError(f"`share` must leave workloads on both sides, but got share={share} of {len(workloads)}")
     test = set(workloads[:count])
@@ -191,15 +191,15 @@ def _require_both_parts(split: Split) -> Split:
     return split
 
 
-def _check_names(what: str, names: Collection[str], allowed: Collection[str]) -> None:
+def _check_names(what: str, names: Collection[str], options: Collection[str]) -> None:
     if not names:
-        raise DatasetError(f"`{what}` must name at least one of {', '.join(sorted(allowed)) or 'none'}, but got none")
+        raise DatasetError(f"`{what}` must name at least one of {', '.join(sorted(options)) or 'none'}, but got none")
     for name in names:
-        if name not in allowed:
-            raise DatasetError(f"`{what}` must be among {', '.join(sorted(allowed)) or 'none'}, but got {name!r}")
+        if name not in options:
+            raise DatasetError(f"`{what}` must be among {', '.join(sorted(options)) or 'none'}, but got {name!r}")
 
 
-def _checked(share: float | None) -> float:
+def _check_share(share: float | None) -> float:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise DatasetError(f"`share` must be between 0 and 1, but got share={share}")
     return share

@@ -30,7 +30,7 @@ KINDS = {
     "tensor": ("tensor",),
     "library": ("library",),
 }
-PLACED = ("vectorize", "unroll", "parallel")  # kinds whose position in the nest is described
+POSITIONED_KINDS = ("vectorize", "unroll", "parallel")  # kinds whose position in the nest is described
 _KIND_OF = {
     "sub": "add",
     "min": "compare",
@@ -50,7 +50,7 @@ COUNTS: tuple[str, ...] = (
     *(f"operations.{k}" for k in OPERATIONS),
     "iterations",
     *(f"{kind}.{x}" for kind in KINDS for x in ("product", "length")),
-    *(f"{kind}.{x}" for kind in PLACED for x in ("inside", "reduced")),
+    *(f"{kind}.{x}" for kind in POSITIONED_KINDS for x in ("inside", "reduced")),
     *(f"inner{i}.{x}" for i in range(INNERMOST) for x in ("extent", "working_set", "trips")),
     *(f"buffer{b}.{x}" for b in range(BUFFERS) for x in _ACCESS),
     *(f"intensity.{c}" for c in CAPACITIES),
@@ -108,7 +108,7 @@ def _annotation(nest: Nest) -> Iterator[Feature]:
                 length = (extent <= 1).otherwise(length, extent)
                 inside = (extent <= 1).otherwise(inside, nest.tape.product(nest.extents[i + 1 :]))
         yield f"{name}.length", length
-        if name in PLACED:
+        if name in POSITIONED_KINDS:
             yield f"{name}.inside", inside
             reduced = [x for x in nest.statement.loops if x.kind in kinds and nest.statement.is_reduction(x)]
             yield f"{name}.reduced", nest.product(reduced.__contains__)
@@ -180,7 +180,7 @@ def _intensity(nest: Nest) -> Iterator[Feature]:
     """Yields the arithmetic-intensity curve: operations per byte loaded into a cache of each capacity."""
     operations = nest.iterations * (sum(nest.statement.operations.values()) or 1)
     innermost = nest.tape.total(f[-1] for f in nest.footprints) * nest.trips[-1]
-    brought = [nest.carried(f) for f in nest.footprints]
+    brought = [nest.compute_loaded_bytes(f) for f in nest.footprints]
     by_level = [operations / nest.tape.total(b[i] for b in brought).most(1) for i in range(len(nest.trips))]
     for capacity in CAPACITIES:
         value = operations / innermost.most(1)

@@ -31,14 +31,14 @@ class KnobFeatures:
         chosen = [label for label in every if any(label not in own for own in labels)]
         self.names = (*variables, *chosen)
         place = {name: i for i, name in enumerate(variables)}
-        self._places = [np.array([place[name] for name in sketch.columns], np.intp) for sketch in space.sketches]
+        self._positions = [np.array([place[name] for name in sketch.columns], np.intp) for sketch in space.sketches]
         self._choices = np.array([[label in own for label in chosen] for own in labels], np.float32)
         self._numbers = len(variables)
 
     def of_columns(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float32]:
         """Computes features of candidates from the values of their decision variables: (columns, n) → (n, features)."""
         out = np.zeros((columns.shape[1], len(self.names)), np.float32)
-        out[:, self._places[sketch]] = np.log2(1.0 + columns.T)
+        out[:, self._positions[sketch]] = np.log2(1.0 + columns.T)
         out[:, self._numbers :] = self._choices[sketch]
         return out
 

@@ -44,16 +44,16 @@ class Nest:
         self._starts, self._loops = starts, loops
         self._spans = Spans(columns, loops, starts)
         self._dims: dict[Access, list[tuple[list[Value], list[Value]]]] = {}
-        self._computed: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
         self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
         self.footprints = [self.footprint(a) for a in self.accesses]
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what `make` makes for a key, and caches it: sketches share nests."""
-        if key not in self._computed:
-            self._computed[key] = make()
-        found: T = self._computed[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: T = self._cache[key]
         return found
 
     @cached_property
@@ -152,7 +152,7 @@ class Nest:
         move = self.tape.total(moves)
         return move.most(self.tape.const(0) - move)
 
-    def carried(self, footprint: Sequence[Value], rounds: Sequence[Value] | None = None) -> list[Value]:
+    def compute_loaded_bytes(self, footprint: Sequence[Value], rounds: Sequence[Value] | None = None) -> list[Value]:
         """Returns the bytes that a cache must load, by the level whose working set it holds.
 
         A run of the level reuses data of the run before it. A loop around it that touches nothing new is free, and

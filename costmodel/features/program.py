@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from costmodel.features.groups import BUFFERS, COUNTS, NAMES, OPERATIONS
 
 PROGRAM_NANOSECONDS = "program.nanoseconds"
-SUMMED: tuple[str, ...] = (
+SUMMED_FEATURES: tuple[str, ...] = (
     *(f"operations.{kind}" for kind in OPERATIONS),
     "iterations",
     *(f"buffer{b}.{x}" for b in range(BUFFERS) for x in ("bytes", "unique", "unique_lines")),
@@ -22,24 +22,24 @@ SUMMED: tuple[str, ...] = (
 )
 """Amounts of work, which add up over statements."""
 
-RELATIVE: tuple[str, ...] = (PROGRAM_NANOSECONDS, *(name for name in SUMMED if name.startswith("roofline.")))
+RELATIVE: tuple[str, ...] = (PROGRAM_NANOSECONDS, *(name for name in SUMMED_FEATURES if name.startswith("roofline.")))
 """Costs that are also given per operation, and so compare between tasks of any size."""
 
 PROGRAM_NAMES: tuple[str, ...] = (
     "statements",
     *(f"mean.{name}" for name in NAMES),
     *(f"greatest.{name}" for name in NAMES if name != PROGRAM_NANOSECONDS),
-    *(f"total.{name}" for name in SUMMED),
+    *(f"total.{name}" for name in SUMMED_FEATURES),
     "total.operations",
     *(f"relative.{name}" for name in RELATIVE),
 )
 _SHARE, _PROGRAM_NANOSECONDS = NAMES.index("roofline.share"), NAMES.index(PROGRAM_NANOSECONDS)
 _NOT_WHOLE = [i for i, name in enumerate(NAMES) if name != PROGRAM_NANOSECONDS]
-_SUMMED = [NAMES.index(name) for name in SUMMED]
-_RELATIVE = [SUMMED.index(name) for name in RELATIVE if name != PROGRAM_NANOSECONDS]
+_SUMMED_COLUMNS = [NAMES.index(name) for name in SUMMED_FEATURES]
+_RELATIVE = [SUMMED_FEATURES.index(name) for name in RELATIVE if name != PROGRAM_NANOSECONDS]
 _OPERATIONS = slice(0, len(OPERATIONS))
 _LEAST_SHARE = 1e-6  # least weight of a statement in a mean, so that the weights never add up to 0
-assert set(SUMMED) <= set(COUNTS)
+assert set(SUMMED_FEATURES) <= set(COUNTS)
 
 
 def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -57,13 +57,13 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
     weight = np.full(count, np.float32(0))
     mean = np.zeros((len(NAMES), count), np.float32)
     greatest = np.full((len(NAMES), count), np.float32(-np.inf))
-    total = np.zeros((len(SUMMED), count))
+    total = np.zeros((len(SUMMED_FEATURES), count))
     for of in by_statement:  # one after another, so that sums do not depend on the layout
         share = np.maximum(of[_SHARE], np.float32(_LEAST_SHARE))
         weight += share
         mean += of * share
         np.maximum(greatest, of, out=greatest)
-        total += np.exp2(of[_SUMMED].astype(np.float64)) - 1.0
+        total += np.exp2(of[_SUMMED_COLUMNS].astype(np.float64)) - 1.0
     operations = np.zeros(count)
     for amount in total[_OPERATIONS]:
         operations += amount

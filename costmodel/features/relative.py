@@ -29,7 +29,7 @@ _COSTS = (
     "instructions",
     *(f"{x}{i}" for x in ("traffic", "misses") for i in "123"),
 )
-_UNCHANGED = [
+_UNCHANGED_COLUMNS = [
     i
     for i, name in enumerate(PROGRAM_NAMES)
     if name == "statements" or name.startswith("relative.") or (not name.startswith("total.") and name.endswith(_ENDS))
@@ -38,10 +38,10 @@ _SHARES = [PROGRAM_NAMES.index(f"total.roofline.{cost}") for cost in _COSTS]
 
 _SHARE, _ITERATIONS = NAMES.index("roofline.share"), NAMES.index("iterations")
 _HEAVIEST = [i for i, name in enumerate(NAMES) if name.endswith((*_ENDS, ".registers", ".read", ".write"))]
-_SPENT = [NAMES.index(f"roofline.{cost}") for cost in _COSTS]
+_COST_COLUMNS = [NAMES.index(f"roofline.{cost}") for cost in _COSTS]
 
 RELATIVE_NAMES: tuple[str, ...] = (
-    *(PROGRAM_NAMES[i] for i in _UNCHANGED),
+    *(PROGRAM_NAMES[i] for i in _UNCHANGED_COLUMNS),
     *(f"share.roofline.{cost}" for cost in _COSTS),
     *(f"heaviest.{NAMES[i]}" for i in _HEAVIEST),
     *(f"heaviest.roofline.{cost}.an_iteration" for cost in _COSTS),
@@ -56,7 +56,7 @@ def relative_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
     found = program_features(features)
     knobs = found[len(PROGRAM_NAMES) :]
     return np.concatenate(
-        [found[_UNCHANGED], found[_SHARES] - found[_PROGRAM_NANOSECONDS], *_of_heaviest(features), knobs]
+        [found[_UNCHANGED_COLUMNS], found[_SHARES] - found[_PROGRAM_NANOSECONDS], *_of_heaviest(features), knobs]
     )
 
 
@@ -69,11 +69,11 @@ def _of_heaviest(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], ND
     """Describes the statement with the greatest share, the first of equal ones, and its costs per iteration."""
     by_statement = features.transpose(1, 2, 0)  # each (features, candidates), candidates side by side in memory
     first, *others = by_statement
-    how, spent = first[_HEAVIEST], first[_SPENT] - first[_ITERATIONS]
+    how, spent = first[_HEAVIEST], first[_COST_COLUMNS] - first[_ITERATIONS]
     share = first[_SHARE].copy()
     for of in others:
         heavier = of[_SHARE] > share
         np.copyto(how, of[_HEAVIEST], where=heavier)
-        np.copyto(spent, of[_SPENT] - of[_ITERATIONS], where=heavier)
+        np.copyto(spent, of[_COST_COLUMNS] - of[_ITERATIONS], where=heavier)
         np.copyto(share, of[_SHARE], where=heavier)
     return how, spent

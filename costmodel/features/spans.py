@@ -58,11 +58,11 @@ class Spans:
         if e.op in ("min", "max", "select"):
             return [a.most(b) for a, b in zip(first, second, strict=True)]
         if e.op == "mul" and first is self._zero:
-            return self._scaled(second, e.args[0])
+            return self._scale(second, e.args[0])
         if second is not self._zero or variables(e.args[1]) & self._loops.keys():
             return None
         if e.op == "mul":
-            return self._scaled(first, e.args[1])
+            return self._scale(first, e.args[1])
         divisor = self._columns(e.args[1]).most(1)
         if e.op == "floordiv":
             return [a // divisor for a in first]
@@ -70,7 +70,7 @@ class Spans:
             return [a.least(divisor - 1) for a in first]
         return None
 
-    def _scaled(self, widths: Widths, factor: Expr) -> Widths:
+    def _scale(self, widths: Widths, factor: Expr) -> Widths:
         scale = self._columns(factor)
         scale = scale.most(self._tape.const(0) - scale)
         return [w * scale for w in widths]

@@ -75,7 +75,7 @@ class Statement:
         operations: counts of one execution, by kind or math function; means if unrolled copies differ.
         reducing: whether it accumulates.
         allocation: number of the loops around the allocation of `output`.
-        guarded: variables of loops whose positions decide whether an element is read.
+        guard_variables: variables of loops whose positions decide whether an element is read.
         tests: number of comparisons that decide it.
         inside: comparisons of which one fails if an instruction would add zeros of a border; it is skipped then.
     """
@@ -86,7 +86,7 @@ class Statement:
     operations: Mapping[str, float]
     reducing: bool
     allocation: int
-    guarded: frozenset[str] = frozenset()
+    guard_variables: frozenset[str] = frozenset()
     tests: int = 0
     inside: tuple[Expr, ...] = ()
 
@@ -94,7 +94,7 @@ class Statement:
     def key(self) -> Hashable:
         """Key of the whole statement: equal exactly for equal statements."""
         operations = tuple(self.operations.items())  # in their order, as sums depend on it
-        loops, ends = (self.loops, self.allocation, self.reducing), (self.guarded, self.tests, self.inside)
+        loops, ends = (self.loops, self.allocation, self.reducing), (self.guard_variables, self.tests, self.inside)
         return tuple(a.key for a in self.accesses), operations, loops, ends
 
     @property
@@ -115,23 +115,27 @@ def statements(program: LoopProgram) -> tuple[Statement, ...]:
     return working or found
 
 
-def _walk(stmt: Stmt, loops: tuple[Loop, ...], allocated: dict[str, int], program: LoopProgram) -> Iterator[Statement]:
+def _walk(
+    stmt: Stmt, loops: tuple[Loop, ...], allocation_depths: dict[str, int], program: LoopProgram
+) -> Iterator[Statement]:
     if isinstance(stmt, Seq):
         for child in stmt.body:
-            yield from _walk(child, loops, allocated, program)
+            yield from _walk(child, loops, allocation_depths, program)
     elif isinstance(stmt, Allocate):
-        yield from _walk(stmt.body, loops, {**allocated, stmt.buffer.name: len(loops)}, program)
+        yield from _walk(stmt.body, loops, {**allocation_depths, stmt.buffer.name: len(loops)}, program)
     elif isinstance(stmt, For):
         once = stmt.extent.is_const and stmt.extent.value == 1
         inner = loops if once else (*loops, Loop(stmt.var, stmt.extent, stmt.kind, BULK in dict(stmt.pragmas)))
-        yield from _walk(stmt.body, inner, allocated, program)
+        yield from _walk(stmt.body, inner, allocation_depths, program)
     elif isinstance(stmt, Store):
-        yield _of_store(stmt, loops, allocated, program)
+        yield _of_store(stmt, loops, allocation_depths, program)
     elif isinstance(stmt, Intrinsic):
-        yield _of_intrinsic(stmt, loops, allocated, program)
+        yield _of_intrinsic(stmt, loops, allocation_depths, program)
 
 
-def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int], program: LoopProgram) -> Statement:
+def _of_store(
+    stmt: Store, loops: tuple[Loop, ...], allocation_depths: Mapping[str, int], program: LoopProgram
+) -> Statement:
     inputs: dict[tuple[str, tuple[int, ...]], Access] = {}
     here = (stmt.buffer, tuple(i.serial for i in stmt.indices))
     for node in walk(stmt.value):
@@ -150,8 +154,8 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
     elif stmt.reducer:
         kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
         operations[kind] = operations.get(kind, 0) + 1
-    loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.buffer, 0))
-    conditions = [node.args[0] for node in walk(stmt.value) if _masked(node)]
+    loops, depth = _threads_once(loops, output.buffer, allocation_depths.get(stmt.buffer, 0))
+    conditions = [node.args[0] for node in walk(stmt.value) if _is_mask(node)]
     tests = sum(part.op in ("lt", "le") for condition in conditions for part in walk(condition))
     guarded = frozenset(v for node in walk(stmt.value) if _guards(node) for v in variables(node.args[0]))
     return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth, guarded, tests)
@@ -174,7 +178,7 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
         seen.add(node.serial)
         if node.op in ("load", "const", "var"):
             return
-        product = _fused(node)
+        product = _find_fused_product(node)
         for operand in node.operands:
             for part in product.operands if operand is product else (operand,):
                 visit(part)
@@ -190,7 +194,7 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
     return {kind: count / len(copies) for kind, count in counts.items()} if len(copies) > 1 else counts
 
 
-def _fused(node: Expr) -> Expr | None:
+def _find_fused_product(node: Expr) -> Expr | None:
     """Finds the product that becomes one multiply-add, or one dot of bytes, with an addition; None if absent."""
     if node.op != "add" or node.dtype not in TAKEN_IN:
         return None
@@ -228,13 +232,13 @@ def _guards(node: Expr) -> bool:
     return all(part.op not in ("load", "call") for part in walk(node.args[0]))
 
 
-def _masked(node: Expr) -> bool:
+def _is_mask(node: Expr) -> bool:
     """Tells whether a select returns zero, or another number, where no element exists."""
     return node.op == "select" and node.args[2].op == "const" and node.args[0].op not in ("load", "call")
 
 
 def _of_intrinsic(
-    stmt: Intrinsic, loops: tuple[Loop, ...], allocated: Mapping[str, int], program: LoopProgram
+    stmt: Intrinsic, loops: tuple[Loop, ...], allocation_depths: Mapping[str, int], program: LoopProgram
 ) -> Statement:
     from search_space.schedule.intrinsics import get_intrinsic
 
@@ -244,7 +248,7 @@ def _of_intrinsic(
     tile = tuple(Loop(f"#{i}", const(e), kind) for i, e in enumerate(intrinsic.extents))
     output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
-    loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))
+    loops, depth = _threads_once(loops, output.buffer, allocation_depths.get(stmt.output.buffer, 0))
     exact = output.buffer.dtype == "int32"  # only integers: 0 times NaN is NaN
     inside = present(borders(program), stmt) if exact else ()
     operations = {"fma": 1.0} if computes else {}

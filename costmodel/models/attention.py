@@ -17,7 +17,7 @@ from costmodel.features import SECONDS
 from costmodel.models.base import Scores
 from costmodel.models.learner import Learner, Programs
 from costmodel.models.pair_loss import torch_pair_loss
-from costmodel.models.program_model import rounded
+from costmodel.models.program_model import round_to_float32
 from costmodel.models.roofline import logarithms
 from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
@@ -52,7 +52,7 @@ class AttentionModel(Learner):
     """
 
     name = "attention"
-    needed = ("mean", "scale", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias")))
+    required_keys = ("mean", "scale", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias")))
     tunable: ClassVar[Mapping[str, Tunable]] = {
         "hidden": Range(32, 128, log=True),
         "steps": Range(500, 6000, log=True),
@@ -100,7 +100,7 @@ class AttentionModel(Learner):
         before = torch.get_num_threads()
         torch.set_num_threads(1)  # kernels may be timed meanwhile, and threads add up in any order
         try:
-            self._learned = self._trained(programs)
+            self._state = self._train_network(programs)
         finally:
             torch.set_num_threads(before)
 
@@ -113,9 +113,9 @@ class AttentionModel(Learner):
         rows, statements = block.shape[:2]
 
         def layer(name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
-            return rounded(x @ learned[f"{name}.weight"].astype(np.float64) + learned[f"{name}.bias"])
+            return round_to_float32(x @ learned[f"{name}.weight"].astype(np.float64) + learned[f"{name}.bias"])
 
-        x = rounded(block.reshape(rows * statements, -1))
+        x = round_to_float32(block.reshape(rows * statements, -1))
         x = np.maximum(layer("first", x), 0.0)
         x = np.maximum(layer("second", x), 0.0)
         width = x.shape[1] // HEADS
@@ -123,18 +123,20 @@ class AttentionModel(Learner):
         weights = np.empty((rows, HEADS, statements, statements))
         for i in range(statements):  # statements are few: each iteration handles all programs
             for j in range(statements):
-                weights[:, :, i, j] = rounded((parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width))
+                weights[:, :, i, j] = round_to_float32(
+                    (parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width)
+                )
         weights = np.exp(weights - weights.max(axis=3, keepdims=True))
-        weights = rounded(weights / weights.sum(axis=3, keepdims=True))
+        weights = round_to_float32(weights / weights.sum(axis=3, keepdims=True))
         mixed = np.zeros((rows, statements, HEADS, width))
         for j in range(statements):
             mixed += weights[:, :, :, j].transpose(0, 2, 1)[..., None] * parts["value"][:, j][:, None]
-        x = x + layer("mixed", rounded(mixed.reshape(rows * statements, -1)))
+        x = x + layer("mixed", round_to_float32(mixed.reshape(rows * statements, -1)))
         x = np.maximum(layer("third", x), 0.0)
         found: Scores = layer("last", x).reshape(rows, statements).sum(axis=1)
         return found
 
-    def _trained(self, programs: Programs) -> dict[str, Any]:
+    def _train_network(self, programs: Programs) -> dict[str, Any]:
         import torch
 
         rng = np.random.default_rng(self.seed)
@@ -225,14 +227,14 @@ def _network(features: int, hidden: int) -> Any:
             nn.init.zeros_(self.last.weight)  # training starts from the roofline
             nn.init.zeros_(self.last.bias)
 
-        def forward(self, x: Any, used: Any) -> Any:
+        def forward(self, x: Any, mask: Any) -> Any:
             x = torch.relu(self.second(torch.relu(self.first(x))))
             shape = (*x.shape[:2], HEADS, hidden // HEADS)
             query, key, value = (of(x).reshape(shape).transpose(1, 2) for of in (self.query, self.key, self.value))
             weights = query @ key.transpose(2, 3) / (hidden // HEADS) ** 0.5
-            weights = weights.masked_fill(~used[:, None, None], -1e9).softmax(dim=3)
+            weights = weights.masked_fill(~mask[:, None, None], -1e9).softmax(dim=3)
             mixed = (weights @ value).transpose(1, 2).reshape(x.shape)
             x = torch.relu(self.third(x + self.mixed(mixed)))
-            return (self.last(x)[:, :, 0] * used).sum(dim=1)
+            return (self.last(x)[:, :, 0] * mask).sum(dim=1)
 
     return Network()

@@ -19,7 +19,7 @@ Learned = TypeVar("Learned")
 Scores = NDArray[np.float64]  # (candidates,)
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+def _check_predictions(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a method that predicts, so that it raises unless it returns one finite number per candidate."""
 
     @wraps(method)
@@ -67,7 +67,7 @@ class CostModel(ABC):
         super().__init_subclass__(**options)
         for method in ("predict", "predict_with_deviation"):
             if method in cls.__dict__:
-                setattr(cls, method, _checked(cls.__dict__[method]))
+                setattr(cls, method, _check_predictions(cls.__dict__[method]))
 
     @abstractmethod
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
@@ -135,15 +135,15 @@ class UncertainModel(CostModel):
         """
 
 
-def need_fit(learned: Learned | None) -> Learned:
+def need_fit(state: Learned | None) -> Learned:
     """Returns the learned state.
 
     Raises:
         ValueError: there is no learned state yet.
     """
-    if learned is None:
+    if state is None:
         raise ValueError("a model must be fitted or loaded before it is used, but neither was done")
-    return learned
+    return state
 
 
 def check_lengths(features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:

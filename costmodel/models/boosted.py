@@ -93,7 +93,7 @@ class BoostedModel(Learner):
         return trees_for(len(programs.features), self.tasks_trees if programs.many else self.trees)
 
 
-def summed(forest: Forest, features: NDArray[np.float32]) -> Scores:
+def sum_scores(forest: Forest, features: NDArray[np.float32]) -> Scores:
     """Adds the forest's scores of a program's statements: (n, statements, features) -> (n,)."""
     found = np.zeros(len(features))
     for rows in features.transpose(1, 2, 0):

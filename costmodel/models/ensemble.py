@@ -40,7 +40,7 @@ class EnsembleModel(UncertainModel):
             )
         self.seed, self.member, self.members, self.share, self.options = seed, member, members, share, options
         registry.make(member, options, seed)  # refuses invalid members early
-        self._learned: list[CostModel] | None = None
+        self._models: list[CostModel] | None = None
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
         check_lengths(features, throughput)
@@ -57,7 +57,7 @@ class EnsembleModel(UncertainModel):
 
     def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
         """Predicts the mean and the standard deviation over the members."""
-        scores = [model.predict(features) for model in need_fit(self._learned)]
+        scores = [model.predict(features) for model in need_fit(self._models)]
         total = np.zeros(len(features))
         for of in scores:
             total += of
@@ -70,7 +70,7 @@ class EnsembleModel(UncertainModel):
         """Writes the members' files, as texts of a JSON document."""
         texts = []
         with ScratchFolder("ensemble") as folder:
-            for i, model in enumerate(need_fit(self._learned)):
+            for i, model in enumerate(need_fit(self._models)):
                 place = Path(folder) / f"{i}.txt"
                 model.save(place)
                 texts.append(place.read_text().splitlines(keepends=True))
@@ -94,7 +94,7 @@ class EnsembleModel(UncertainModel):
                 place.write_text(text)
                 learned.append(registry.remake(member, options, self.seed))
                 learned[-1].load(place)
-        self.member, self.options, self.members, self._learned = member, options, len(learned), learned
+        self.member, self.options, self.members, self._models = member, options, len(learned), learned
 
     def _fit(self, count: int, fit: Callable[[CostModel, NDArray[np.int64]], None]) -> None:
         if not count:
@@ -105,4 +105,4 @@ class EnsembleModel(UncertainModel):
             model = registry.make(self.member, self.options, self.seed * self.members + i)
             fit(model, np.sort(drawn))
             learned.append(model)
-        self._learned = learned
+        self._models = learned

@@ -12,7 +12,7 @@ from costmodel.models.base import CostModel
 from costmodel.models.errors import CostModelError
 from search_space.files import replace_file
 
-KIND, LEARNED, TRAINING = "kind.json", "model.txt", "training.json"
+KIND, MODEL_FILE, TRAINING = "kind.json", "model.txt", "training.json"
 
 
 def save(folder: Path, model: CostModel, name: str, training: Mapping[str, Any]) -> None:
@@ -26,7 +26,7 @@ def save(folder: Path, model: CostModel, name: str, training: Mapping[str, Any])
     """
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / KIND, (json.dumps({"cost_model": name}) + "\n").encode())
-    model.save(folder / LEARNED)
+    model.save(folder / MODEL_FILE)
     replace_file(folder / TRAINING, (json.dumps(training, indent=2) + "\n").encode())
 
 
@@ -49,5 +49,5 @@ def load(folder: Path, name: str | None = None) -> tuple[str, CostModel]:
     if name is not None and name != stored:
         raise CostModelError(f"`name` must be that of the model in {folder}, {stored!r}, but got name={name!r}")
     model = (registry.get(name) if name else registry.get_trusted(stored))()
-    model.load(folder / LEARNED)
+    model.load(folder / MODEL_FILE)
     return stored, model

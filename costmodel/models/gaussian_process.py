@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.models.base import Scores
-from costmodel.models.program_model import CLIP, Rows, UncertainProgramModel, clipped, fitting, one_thread
+from costmodel.models.program_model import CLIP, Rows, UncertainProgramModel, clip_features, fitting, one_thread
 from costmodel.models.tunable import Range, Tunable
 
 APART = 32
@@ -51,23 +51,23 @@ class ProcessModel(UncertainProgramModel):
             )
 
     @abstractmethod
-    def scaled(self, rows: Rows) -> Rows:
+    def scale_rows(self, rows: Rows) -> Rows:
         """Scales rows, so that their squared distances are those of the covariance."""
 
     @abstractmethod
     def covariance(self, squares: Rows) -> NDArray[np.float64]:
         """Computes covariances from squared distances."""
 
-    def prepare(self, learned: dict[str, Any]) -> None:
+    def prepare(self, state: dict[str, Any]) -> None:
         """Solves for the weights of the points."""
-        points = learned["points"].astype(np.float64)
-        self._points = self.scaled(points)  # may be `points` itself: BLAS computes half of its product with itself
+        points = state["points"].astype(np.float64)
+        self._points = self.scale_rows(points)  # may be `points` itself: BLAS computes half of its product with itself
         self._squares = (self._points**2).sum(axis=1)
         with one_thread():
             covariance = self._with_points(points)
-            covariance[np.diag_indices_from(covariance)] += learned["noise"] + self.jitter
+            covariance[np.diag_indices_from(covariance)] += state["noise"] + self.jitter
             self._inverse = np.linalg.inv(np.linalg.cholesky(covariance))
-            self._weights = self._inverse.T @ (self._inverse @ learned["targets"])
+            self._weights = self._inverse.T @ (self._inverse @ state["targets"])
 
     def score(self, rows: Rows) -> Scores:
         return self._mean(self._with_points(np.clip(rows, -self.reach, self.reach)))
@@ -87,7 +87,7 @@ class ProcessModel(UncertainProgramModel):
 
     def _with_points(self, rows: Rows) -> NDArray[np.float64]:
         """Computes the covariance of rows and points: (rows, points)."""
-        scaled = self.scaled(rows)
+        scaled = self.scale_rows(rows)
         distances = (scaled**2).sum(axis=1)[:, None] + self._squares - 2 * (scaled @ self._points.T)
         return self.covariance(np.maximum(distances, 0.0))
 
@@ -107,7 +107,7 @@ class GaussianProcessModel(ProcessModel):
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-        points, middle = clipped(rows).astype(np.float32), float(target.mean())
+        points, middle = clip_features(rows).astype(np.float32), float(target.mean())
         chosen = np.random.default_rng(self.seed).permutation(len(points))[: self.sample]
         guess = self.length * np.sqrt(points.shape[1])
         variance = max(float(target.var()), 1e-4)
@@ -127,7 +127,7 @@ class GaussianProcessModel(ProcessModel):
             "noise": float(fitted.k2.noise_level),
         }
 
-    def scaled(self, rows: Rows) -> Rows:
+    def scale_rows(self, rows: Rows) -> Rows:
         return rows
 
     def covariance(self, squares: Rows) -> NDArray[np.float64]:
@@ -172,7 +172,7 @@ class MaternModel(ProcessModel):
             "noise": noise,
         }
 
-    def scaled(self, rows: Rows) -> Rows:
+    def scale_rows(self, rows: Rows) -> Rows:
         found: Rows = rows / self.learned["lengths"]
         return found
 

@@ -40,18 +40,18 @@ class Learner(CostModel):
 
     Attributes:
         name: kind of model, as named in its file.
-        needed: keys that its file must have.
+        required_keys: keys that its file must have.
         seed: seed of the samples.
         programs: most programs of one task.
         tasks_programs: most programs of many tasks: a sample, equally many of each.
     """
 
     name: ClassVar[str]
-    needed: ClassVar[Collection[str]] = ()
+    required_keys: ClassVar[Collection[str]] = ()
     seed: int
     programs: int
     tasks_programs: int = sys.maxsize
-    _learned: dict[str, Any] | None = None
+    _state: dict[str, Any] | None = None
 
     @property
     def learned(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Learner(CostModel):
         Raises:
             ValueError: the model was neither fitted nor loaded.
         """
-        return need_fit(self._learned)
+        return need_fit(self._state)
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
         check_lengths(features, throughput)
@@ -78,14 +78,14 @@ class Learner(CostModel):
         text.write(path, self.name, self.learned)
 
     def load(self, path: Path) -> None:
-        self._learned = text.read(path, self.name, self.needed)
-        self.prepare(self._learned)
+        self._state = text.read(path, self.name, self.required_keys)
+        self.prepare(self._state)
 
     @abstractmethod
     def train(self, programs: Programs) -> None:
         """Learns from programs, and forgets earlier ones."""
 
-    def prepare(self, learned: dict[str, Any]) -> None:
+    def prepare(self, state: dict[str, Any]) -> None:
         """Derives values that are not saved from the learned state, after fitting and after loading."""
 
     def _train(
@@ -93,11 +93,11 @@ class Learner(CostModel):
         features: Sequence[NDArray[np.float32]],
         target: NDArray[np.float64],
         groups: NDArray[np.int64],
-        chosen: Rows,
+        indices: Rows,
         many: bool,
     ) -> None:
-        if len(chosen):
-            self.train(Programs([features[i] for i in chosen], target[chosen], groups[chosen], many))
+        if len(indices):
+            self.train(Programs([features[i] for i in indices], target[indices], groups[indices], many))
 
 
 def faster_half(throughput: NDArray[np.float64], count: int, seed: int) -> Rows:

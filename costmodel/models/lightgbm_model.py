@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from costmodel.features import NAMES
 from costmodel.models import roofline
 from costmodel.models.base import Scores
-from costmodel.models.boosted import BoostedModel, summed
+from costmodel.models.boosted import BoostedModel, sum_scores
 from costmodel.models.booster import boost
 from costmodel.models.forest import MAX_LEAVES
 from costmodel.models.learner import Programs
@@ -49,7 +49,7 @@ class LightGBMModel(BoostedModel):
         self._scale = 0.0
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        return summed(self.forest, features) + roofline.expected(roofline.speeds(features), self._scale)
+        return sum_scores(self.forest, features) + roofline.expected(roofline.speeds(features), self._scale)
 
     def own(self) -> str:
         return repr(self._scale)

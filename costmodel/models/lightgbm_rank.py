@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from costmodel.features import NAMES
 from costmodel.features.program import PROGRAM_NAMES, program_features, program_rows
 from costmodel.models.base import Scores
-from costmodel.models.boosted import BoostedModel, summed
+from costmodel.models.boosted import BoostedModel, sum_scores
 from costmodel.models.booster import NO_TREES, boost
 from costmodel.models.errors import CostModelError
 from costmodel.models.forest import MAX_LEAVES
@@ -63,7 +63,7 @@ class PairwiseModel(BoostedModel):
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         of_program = self.scope == "program"
-        found = self.forest.predict(program_features(features)) if of_program else summed(self.forest, features)
+        found = self.forest.predict(program_features(features)) if of_program else sum_scores(self.forest, features)
         return found - self._slope * logarithms(features)
 
     def own(self) -> str:

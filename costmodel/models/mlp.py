@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from costmodel.models.base import Scores
-from costmodel.models.program_model import ProgramModel, Rows, clipped, fitting, rounded
+from costmodel.models.program_model import ProgramModel, Rows, clip_features, fitting, round_to_float32
 from costmodel.models.tunable import Range, Tunable
 
 
@@ -58,7 +58,7 @@ class MLPModel(ProgramModel):
             random_state=self.seed,
         )
         with fitting():
-            network.fit(clipped(rows).astype(np.float32), ((target - middle) / width).astype(np.float32))
+            network.fit(clip_features(rows).astype(np.float32), ((target - middle) / width).astype(np.float32))
         layers = zip(network.coefs_, network.intercepts_, strict=True)
         learned: dict[str, Any] = {"middle": middle, "width": width}
         return learned | {
@@ -70,9 +70,9 @@ class MLPModel(ProgramModel):
     def score(self, rows: Rows) -> Scores:
         """Computes in float64 and rounds behind each layer, so that a score does not depend on its company."""
         at = {name: np.asarray(value, np.float64) for name, value in self.learned.items()}
-        values = rounded(clipped(rows))
+        values = round_to_float32(clip_features(rows))
         for i in (0, 1):
-            values = rounded(np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], 0.0))
-        output = rounded(values @ at["weights2"] + at["bias2"])[:, 0]
+            values = round_to_float32(np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], 0.0))
+        output = round_to_float32(values @ at["weights2"] + at["bias2"])[:, 0]
         found: Scores = output * at["width"] + at["middle"]
         return found

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Gradients = tuple[NDArray[np.float64], NDArray[np.float64]]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 GAIN = 4.0
 """Gain of throughput in the discounted cumulative gain: a program of throughput y has the gain 2^(GAIN * y) - 1."""
@@ -86,7 +86,7 @@ class PairLoss:
             slope = min(max(slope + float((weight * wrong * ahead).sum()) / bend, 0.0), most)
         return slope
 
-    def _pairs(self, total: NDArray[np.float64]) -> tuple[Places, Places, NDArray[np.float64]]:
+    def _pairs(self, total: NDArray[np.float64]) -> tuple[Indices, Indices, NDArray[np.float64]]:
         """Samples pairs of programs of one task, the faster first, with their weights by the present scores."""
         first = np.repeat(np.arange(len(total)), self.pairs)
         step = (self._rng.random(len(first)) * self._size[first]).astype(np.int64)

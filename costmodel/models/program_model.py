@@ -22,7 +22,7 @@ BLOCK = 256
 """Rows per call of `score`, always equal, so that a row's score does not depend on the number of other rows. The order
 in which a matrix product adds up depends on its shape."""
 CLIP = 6.0
-"""Standard deviations from the mean at which `clipped` cuts a feature off."""
+"""Standard deviations from the mean at which `clip_features` cuts a feature off."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,8 +98,8 @@ class ProgramModel(Learner):
         rows = (rows[:, kept] - standard["mean"]) / standard["deviation"]
         found = {**standard, **self.learn(rows, target, weight)}
         # The layout equals that after loading: the order in which a matrix product adds up depends on it, too.
-        self._learned = {k: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
-        self.prepare(self._learned)
+        self._state = {k: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
+        self.prepare(self._state)
 
 
 class UncertainProgramModel(ProgramModel, UncertainModel):
@@ -114,12 +114,12 @@ class UncertainProgramModel(ProgramModel, UncertainModel):
         return self.with_prior(features, score), deviation
 
 
-def clipped(rows: Rows) -> Rows:
+def clip_features(rows: Rows) -> Rows:
     """Limits standardised features to `CLIP` deviations, as a smooth model knows nothing farther out."""
     return np.clip(rows, -CLIP, CLIP)
 
 
-def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def round_to_float32(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rounds to float32, in float64: in which order a library adds up depends on the processor and the shape."""
     return values.astype(np.float32).astype(np.float64)
 

@@ -59,12 +59,12 @@ class RandomForestModel(UncertainProgramModel):
             "values": np.concatenate([tree.value[:, 0, 0] for tree in trees]),
         }
 
-    def prepare(self, learned: dict[str, Any]) -> None:
+    def prepare(self, state: dict[str, Any]) -> None:
         """Turns children into indices among all nodes, and computes the greatest depth."""
-        ends = np.cumsum(learned["sizes"])
-        self._roots = ends - learned["sizes"]
-        first = np.repeat(self._roots, learned["sizes"])
-        lefts, rights = learned["lefts"] + first, learned["rights"] + first
+        ends = np.cumsum(state["sizes"])
+        self._roots = ends - state["sizes"]
+        first = np.repeat(self._roots, state["sizes"])
+        lefts, rights = state["lefts"] + first, state["rights"] + first
         self._lefts, self._rights = lefts, rights
         node, self._depth = self._roots, 0
         while (inner := node[lefts[node] != node]).size:

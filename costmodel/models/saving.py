@@ -15,7 +15,7 @@ from costmodel.models.errors import CostModelError
 from search_space.scratch import ScratchFolder
 
 ROWS = 10  # made-up programs that a model is tried on
-_SEEN: set[tuple[type[CostModel], str]] = set()  # classes with their options that passed, in this process
+_CHECKED_MODELS: set[tuple[type[CostModel], str]] = set()  # classes with their options that passed, in this process
 
 
 def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -> None:
@@ -30,7 +30,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
         CostModelError: it cannot be saved or loaded, its file is not text, or the loaded model predicts otherwise.
     """
     key = (kind, repr(sorted(options.items())))
-    if key in _SEEN:
+    if key in _CHECKED_MODELS:
         return
     model, (features, throughput) = kind(**options), _programs()
     model.fit([*features], throughput)
@@ -44,7 +44,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
                 f"{name}: a model must predict after loading what it did before saving, to the last bit, "
                 f"but got {actual[row]!r} for {expected[row]!r}; `saved` names the attributes that are kept"
             )
-    _SEEN.add(key)
+    _CHECKED_MODELS.add(key)
 
 
 def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) -> CostModel:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from costmodel.models import text
 from costmodel.models.base import Scores
 from costmodel.models.errors import CostModelError
-from costmodel.models.program_model import ProgramModel, Rows, fitting, one_thread, rounded
+from costmodel.models.program_model import ProgramModel, Rows, fitting, one_thread, round_to_float32
 from search_space.extras import require
 from search_space.operators.checks import nearest
 
@@ -54,8 +54,8 @@ ESTIMATORS: Mapping[str, str] = {
 SET_HERE = ("n_jobs", "random_state", "verbose", "warm_start")
 """Parameters of estimators that are not options: one thread, the model's seed, and no state between fits."""
 
-_LEARNED = ("estimator", "options", "seed", "rows", "target", "weight")
-_TRIED = 16  # rows that an estimator is tried on before it learns from expensive measurements
+_STATE_KEYS = ("estimator", "options", "seed", "rows", "target", "weight")
+_TRIAL_ROWS = 16  # rows that an estimator is tried on before it learns from expensive measurements
 
 
 class SklearnModel(ProgramModel):
@@ -92,7 +92,7 @@ class SklearnModel(ProgramModel):
         require("the cost model sklearn", "sklearn")
         if not isinstance(estimator, str):
             estimator, options = _taken_apart(estimator, options)
-        self.estimator, self.options = estimator, _checked(estimator, options)
+        self.estimator, self.options = estimator, _check_options(estimator, options)
         self._regressor: Any = None
 
     def __repr__(self) -> str:
@@ -104,22 +104,22 @@ class SklearnModel(ProgramModel):
         learned = {"estimator": self.estimator, "options": json.dumps(self.options), "seed": self.seed}
         return {**learned, "rows": rows.astype(np.float32), "target": target, "weight": weight}
 
-    def prepare(self, learned: dict[str, Any]) -> None:
+    def prepare(self, state: dict[str, Any]) -> None:
         """Fits the estimator.
 
         Raises:
             CostModelError: the estimator cannot learn from these programs.
         """
-        regressor = _make_estimator(learned["estimator"], json.loads(learned["options"]), learned["seed"])
-        self._regressor = _fitted(regressor, learned["rows"], learned["target"], learned["weight"])
+        regressor = _make_estimator(state["estimator"], json.loads(state["options"]), state["seed"])
+        self._regressor = _fit_estimator(regressor, state["rows"], state["target"], state["weight"])
 
     def score(self, rows: Rows) -> Scores:
         """Predicts by the estimator; rounds to float32, as the library's sums depend on a row's position."""
         try:
-            found = self._regressor.predict(rounded(rows))
+            found = self._regressor.predict(round_to_float32(rows))
         except ValueError as error:
             raise CostModelError(f"{self.estimator} must predict, but: {_first_line(error)}") from error
-        return rounded(np.asarray(found, np.float64).reshape(len(rows)))
+        return round_to_float32(np.asarray(found, np.float64).reshape(len(rows)))
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         with one_thread():
@@ -127,13 +127,13 @@ class SklearnModel(ProgramModel):
 
     def load(self, path: Path) -> None:
         """Reads the file of any estimator."""
-        learned = text.read(path, self.name, _LEARNED)
+        learned = text.read(path, self.name, _STATE_KEYS)
         try:
-            self.options = _checked(str(learned["estimator"]), json.loads(learned["options"]))
+            self.options = _check_options(str(learned["estimator"]), json.loads(learned["options"]))
             self.prepare(learned)
         except (TypeError, ValueError, AttributeError) as error:
             raise CostModelError(f"{path}: a saved model must be whole, but {error}") from None
-        self.estimator, self._learned = str(learned["estimator"]), learned
+        self.estimator, self._state = str(learned["estimator"]), learned
 
 
 def _taken_apart(estimator: Any, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -155,7 +155,7 @@ def _estimator_class(name: str) -> Any:
     return getattr(import_module(f"sklearn.{ESTIMATORS[name]}"), name)
 
 
-def _checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options as plain data, after a trial fit with them.
 
     Raises:
@@ -186,8 +186,10 @@ def _try(name: str, options: str) -> None:
         CostModelError: the estimator refuses the options.
     """
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(_TRIED, 4)).astype(np.float32)
-    _fitted(_make_estimator(name, json.loads(options), 0), rows, rng.uniform(size=_TRIED), np.ones(_TRIED))
+    rows = rng.normal(size=(_TRIAL_ROWS, 4)).astype(np.float32)
+    _fit_estimator(
+        _make_estimator(name, json.loads(options), 0), rows, rng.uniform(size=_TRIAL_ROWS), np.ones(_TRIAL_ROWS)
+    )
 
 
 def _make_estimator(name: str, options: Mapping[str, Any], seed: int) -> Any:
@@ -196,7 +198,7 @@ def _make_estimator(name: str, options: Mapping[str, Any], seed: int) -> Any:
     return kind(**{k: v for k, v in fixed.items() if k in kind().get_params(deep=False)}, **options)
 
 
-def _fitted(regressor: Any, rows: NDArray[np.float32], target: Scores, weight: Scores) -> Any:
+def _fit_estimator(regressor: Any, rows: NDArray[np.float32], target: Scores, weight: Scores) -> Any:
     """Fits the estimator to all rows, by their weights if it takes weights."""
     from sklearn.utils.validation import has_fit_parameter
 

@@ -15,7 +15,7 @@ from costmodel.models.errors import CostModelError
 if TYPE_CHECKING:
     from costmodel.models.base import CostModel
 
-SHIPPED = "shipped"
+SHIPPED_MODEL = "shipped"
 NONE = "none"
 SHIPPED_FILE = Path(__file__).parent / "shipped.npz"
 
@@ -50,7 +50,7 @@ def compute_digest(name: str) -> str:
 def _file(name: str) -> Path | None:
     if name == NONE:
         return None
-    return SHIPPED_FILE if name == SHIPPED else Path(name).expanduser()
+    return SHIPPED_FILE if name == SHIPPED_MODEL else Path(name).expanduser()
 
 
 def _version(file: Path) -> tuple[int, int]:
@@ -63,19 +63,19 @@ def _version(file: Path) -> tuple[int, int]:
         status = file.stat()
     except OSError as error:
         raise CostModelError(
-            f"`pretrained` must be {SHIPPED}, {NONE} or a file that `autotune costmodel pretrain` wrote, but got "
+            f"`pretrained` must be {SHIPPED_MODEL}, {NONE} or a file that `autotune costmodel pretrain` wrote, but got "
             f"{str(file)!r}: {error.strerror}"
         ) from None
     return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=2)
-def _digest(file: Path, changed: int, size: int) -> str:
+def _digest(file: Path, modified_at: int, size: int) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 @lru_cache(maxsize=2)
-def _read(file: Path, changed: int, size: int) -> tuple[frozenset[str], CostModel]:
+def _read(file: Path, modified_at: int, size: int) -> tuple[frozenset[str], CostModel]:
     from costmodel.pretrained.file import read
 
     return read(file)

@@ -18,7 +18,7 @@ from search_space.files import replacing
 FORMAT = "autotune.pretrained/1"
 KINDS = {"ends": np.int64, "features": np.int64, "thresholds": np.float32, "masks": np.int32, "leaves": np.float64}
 """Arrays of a forest, and the types that it computes with."""
-STORED = {**KINDS, "ends": np.int32, "features": np.int16, "leaves": np.float32}
+STORED_TYPES = {**KINDS, "ends": np.int32, "features": np.int16, "leaves": np.float32}
 
 
 def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
@@ -35,7 +35,7 @@ def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
     if path.suffix != ".npz":
         raise CostModelError(f"a pretrained model must be written to a file that ends with .npz, but got {path.name!r}")
     kinds = ",".join(sorted({target.partition(":")[0] for target in targets}))
-    arrays: dict[str, Any] = {name: getattr(model.forest, name).astype(kind) for name, kind in STORED.items()}
+    arrays: dict[str, Any] = {name: getattr(model.forest, name).astype(kind) for name, kind in STORED_TYPES.items()}
     said = {"format": FORMAT, "targets": kinds, "names": "\n".join(RELATIVE_NAMES), "members": model.own()}
     arrays |= {name: np.array(text) for name, text in said.items()}
     path.parent.mkdir(parents=True, exist_ok=True)

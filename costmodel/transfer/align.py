@@ -27,7 +27,7 @@ class Alignment(ABC):
     """The frame of a set of source tasks, with maps of any task's features into it."""
 
     @abstractmethod
-    def of(self, task: Task) -> Mapped:
+    def of(self, task: Task) -> FeatureMap:
         """Maps a task's features into the frame, by facts that are known before the task is measured."""
 
     @abstractmethod
@@ -35,23 +35,23 @@ class Alignment(ABC):
         """Returns the frame as plain data, the arguments of the class."""
 
 
-Mapped = Callable[[Features], Features]
+FeatureMap = Callable[[Features], Features]
 """A map of one task's features, of the same layout, (..., features) -> (..., features); its input stays unchanged."""
 
 
-def _shifted(shift: NDArray[np.float32]) -> Mapped:
+def _make_shift(shift: NDArray[np.float32]) -> FeatureMap:
     """Adds a constant to each feature: most are logarithms, so that units change."""
     return lambda features: features + shift
 
 
-class Unaligned(Alignment):
+class NoAlignment(Alignment):
     """No alignment: the frame is that of the features themselves."""
 
     @classmethod
-    def fit(cls, source: Sequence[SourceTask]) -> Unaligned:
+    def fit(cls, source: Sequence[SourceTask]) -> NoAlignment:
         return cls()
 
-    def of(self, task: Task) -> Mapped:
+    def of(self, task: Task) -> FeatureMap:
         return lambda features: features
 
     def to_json(self) -> dict[str, Any]:
@@ -74,12 +74,12 @@ class MachineAlignment(Alignment):
         found = [_units(task.hardware) for task in source]
         return cls({name: float(np.exp2(np.mean([np.log2(of[name]) for of in found]))) for name in found[0]})
 
-    def of(self, task: Task) -> Mapped:
+    def of(self, task: Task) -> FeatureMap:
         own = _units(task.hardware)
         shift = np.zeros(len(NAMES), np.float32)
         for name, unit in _UNIT_OF.items():
             shift[NAMES.index(name)] = np.log2(self.units[unit] / own[unit])
-        return _shifted(shift)
+        return _make_shift(shift)
 
     def to_json(self) -> dict[str, Any]:
         return {"units": self.units}
@@ -100,8 +100,8 @@ class CentredAlignment(Alignment):
         """Fits the frame: the mean of the tasks' medians."""
         return cls(np.mean([np.median(task.sample_rows, axis=0) for task in source], axis=0).tolist())
 
-    def of(self, task: Task) -> Mapped:
-        return _shifted(self.centre - np.median(task.sample_rows, axis=0).astype(np.float32))
+    def of(self, task: Task) -> FeatureMap:
+        return _make_shift(self.centre - np.median(task.sample_rows, axis=0).astype(np.float32))
 
     def to_json(self) -> dict[str, Any]:
         return {"centre": self.centre.tolist()}
@@ -123,21 +123,21 @@ class QuantileAlignment(Alignment):
     def fit(cls, source: Sequence[SourceTask]) -> QuantileAlignment:
         return cls(np.mean([_knots(task) for task in source], axis=0).tolist())
 
-    def of(self, task: Task) -> Mapped:
-        return _transported(_knots(task), self.knots)
+    def of(self, task: Task) -> FeatureMap:
+        return _make_transport(_knots(task), self.knots)
 
     def to_json(self) -> dict[str, Any]:
         return {"knots": self.knots.tolist()}
 
 
-def _transported(own: NDArray[np.float64], frame: NDArray[np.float64]) -> Mapped:
+def _make_transport(own: NDArray[np.float64], frame: NDArray[np.float64]) -> FeatureMap:
     """Maps quantiles to quantiles, (KNOTS, features) each; a value that repeats goes to the mean of its targets."""
     knots: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     for values, wanted in zip(own.T, frame.T, strict=True):
         distinct, index, counts = np.unique(values, return_inverse=True, return_counts=True)
         knots.append((distinct, np.bincount(index, wanted) / counts))
 
-    def mapped(features: Features) -> Features:
+    def map_features(features: Features) -> Features:
         out = np.empty(features.shape, np.float32)
         for index, (source, target) in enumerate(knots):
             values = features[..., index]
@@ -146,7 +146,7 @@ def _transported(own: NDArray[np.float64], frame: NDArray[np.float64]) -> Mapped
             out[..., index] = np.interp(values, source, target) + beyond
         return out
 
-    return mapped
+    return map_features
 
 
 def _knots(task: Task) -> NDArray[np.float64]:
@@ -184,7 +184,7 @@ def _feature_unit(name: str) -> str | None:
 _UNIT_OF = {name: unit for name in COUNTS if (unit := _feature_unit(name)) is not None}
 
 ALIGNMENTS: dict[str, type[Any]] = {
-    "none": Unaligned,
+    "none": NoAlignment,
     "machine": MachineAlignment,
     "centred": CentredAlignment,
     "quantile": QuantileAlignment,

@@ -15,7 +15,7 @@ from costmodel.models import roofline
 from costmodel.models.base import CostModel
 from costmodel.models.registry import make, remake
 from costmodel.transfer import align
-from costmodel.transfer.align import Alignment, Mapped
+from costmodel.transfer.align import Alignment, FeatureMap
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features, SourceTask, Task
 from costmodel.transfer.trees import Column
@@ -147,7 +147,7 @@ class PriorKnowledge:
     ) -> None:
         self.base, self.source = base, source
         self.weights = np.ones(len(source)) if weights is None else weights
-        self.align: Mapped = base.frame.of(task)
+        self.align: FeatureMap = base.frame.of(task)
 
     def __call__(self, features: NDArray[np.float32]) -> Column:
         """Predicts the source's scores: (candidates, statements, features) -> (candidates,), higher is better."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.models import roofline
 from costmodel.models.base import CostModel
-from costmodel.models.boosted import summed
+from costmodel.models.boosted import sum_scores
 from costmodel.models.forest import Forest
 from costmodel.models.learner import faster_half
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -19,11 +19,11 @@ from costmodel.models.lightgbm_rank import PairwiseModel
 from costmodel.transfer.base import PriorKnowledge
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
-from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted
+from costmodel.transfer.trees import Column, Growth, by_length, krige_leaves, refit_leaves
 from search_space.operators.checks import choice
 
 AUTO = "auto"
-"""Name that selects the method that suits the source's model, see `chosen`."""
+"""Name that selects the method that suits the source's model, see `resolve_method`."""
 TREES = (LightGBMModel, PairwiseModel)
 MOST_KRIGED = 512
 """Maximum number of records that a Gaussian process learns from: its cost grows with their cube."""
@@ -74,7 +74,7 @@ class Calibration:
         return self.slope * scores + self.shift
 
 
-class _Measured:
+class _MeasuredColumns:
     """Columns of the measured programs that every method needs."""
 
     def __init__(self, prior: PriorKnowledge, features: Sequence[Features], throughput: Column) -> None:
@@ -103,12 +103,12 @@ class Residual(Method):
     def __post_init__(self) -> None:
         if self.half_life < 0:
             raise ValueError(f"`half_life` must not be negative, but got half_life={self.half_life}")
-        self._measured: _Measured | None = None
+        self._columns: _MeasuredColumns | None = None
         self._forest: Forest | None = None
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
         self.weight = 0.5 ** (len(features) / self.half_life) if self.half_life else 1.0
-        measured = self._measured = _Measured(self.prior, features, throughput)
+        measured = self._columns = _MeasuredColumns(self.prior, features, throughput)
         expected = self._expected(measured.scores, measured.speeds)
         self._forest = Growth(self.seed).grow(features, measured.target - expected, measured.weight)
 
@@ -117,23 +117,23 @@ class Residual(Method):
         if self._forest is None:
             return scores
         speeds = roofline.speeds(features)
-        return self._expected(scores, speeds) + summed(self._forest, features)
+        return self._expected(scores, speeds) + sum_scores(self._forest, features)
 
     def _expected(self, scores: Column, speeds: Column) -> Column:
-        assert self._measured is not None
-        own = roofline.expected(speeds, self._measured.scale)
-        return own + self.weight * (self._measured.calibration(scores) - own)
+        assert self._columns is not None
+        own = roofline.expected(speeds, self._columns.scale)
+        return own + self.weight * (self._columns.calibration(scores) - own)
 
 
 @dataclass(eq=False)
-class Continued(Residual):
+class ContinuedBoosting(Residual):
     """A method that keeps the source's model, and continues boosting with the task's records (`init_model`)."""
 
     half_life: float = field(default=0.0, init=False)
 
 
 @dataclass(eq=False)
-class FineTuned(Method):
+class FineTuning(Method):
     """The source's trees with leaves moved towards the task's records, but close to their old values.
 
     Its `weight` is the share of the leaves' sum that has not moved.
@@ -160,9 +160,9 @@ class FineTuned(Method):
         self._source = self._model = model
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        places = self._learned(np.asarray(throughput, np.float64))
+        places = self._choose_records(np.asarray(throughput, np.float64))
         features, throughput = [features[place] for place in places.tolist()], throughput[places]
-        measured = _Measured(self.prior, features, throughput)
+        measured = _MeasuredColumns(self.prior, features, throughput)
         calibration = measured.calibration
         self._model, self.weight = self._source, 0.0
         if calibration.slope <= 0.0:
@@ -170,7 +170,7 @@ class FineTuned(Method):
         aligned = [self.prior.align(of) for of in features]
         rows, program = self._source.rows(aligned)
         before, target = self._source.forest, (measured.target - calibration.shift) / calibration.slope
-        after = self._refitted(rows, program, target - measured.scores, measured.weight)
+        after = self._refit_trees(rows, program, target - measured.scores, measured.weight)
         self._model = self._source.with_forest(after)
         whole = float(np.abs(before.leaves).sum())
         moved = min(1.0, float(np.abs(after.leaves - before.leaves).sum()) / whole) if whole else 0.0
@@ -179,19 +179,19 @@ class FineTuned(Method):
     def predict(self, features: NDArray[np.float32]) -> Column:
         return self._model.predict(self.prior.align(features))
 
-    def _learned(self, throughput: Column) -> NDArray[np.int64]:
+    def _choose_records(self, throughput: Column) -> NDArray[np.int64]:
         """Chooses the indices of the records to learn from."""
         return np.arange(len(throughput))
 
-    def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
+    def _refit_trees(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
         """Changes the source's trees so that their sums grow by `missing`, (programs,)."""
         before = self._source.forest
         sums = np.bincount(program, before.predict(rows.T), minlength=len(missing))
-        return refitted(before, rows, program, sums + missing, weight, self.penalty, self.passes)
+        return refit_leaves(before, rows, program, sums + missing, weight, self.penalty, self.passes)
 
 
 @dataclass(eq=False)
-class Kriged(FineTuned):
+class Kriging(FineTuning):
     """The source's trees with leaves at the posterior mean of a Gaussian process whose kernel the trees define.
 
     The prior mean is the source's score, and the noise maximises the likelihood; scores of programs unlike all measured
@@ -201,10 +201,10 @@ class Kriged(FineTuned):
     penalty: float = field(default=1.0, init=False)
     passes: int = field(default=4, init=False)
 
-    def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
-        return kriged(self._source.forest, rows, program, missing, weight)[0]
+    def _refit_trees(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
+        return krige_leaves(self._source.forest, rows, program, missing, weight)[0]
 
-    def _learned(self, throughput: Column) -> NDArray[np.int64]:
+    def _choose_records(self, throughput: Column) -> NDArray[np.int64]:
         return faster_half(throughput, MOST_KRIGED, self.seed)
 
 
@@ -252,20 +252,20 @@ class Joint(Method):
         if self._forest is None:
             return self.prior(features)
         speeds = roofline.speeds(features)
-        return roofline.expected(speeds, self._scale) + summed(self._forest, self.prior.align(features))
+        return roofline.expected(speeds, self._scale) + sum_scores(self._forest, self.prior.align(features))
 
 
 METHODS: dict[str, type[Method]] = {
     "residual": Residual,
-    "continued": Continued,
-    "fine_tune": FineTuned,
-    "kriging": Kriged,
+    "continued": ContinuedBoosting,
+    "fine_tune": FineTuning,
+    "kriging": Kriging,
     "joint": Joint,
 }
 """Name -> class. A new one is a class and a line here."""
 
 
-def chosen(name: str, model: CostModel) -> str:
+def resolve_method(name: str, model: CostModel) -> str:
     """Resolves the name of a method: `auto` is the one that suits the source's model."""
     if name != AUTO:
         return name

@@ -28,13 +28,13 @@ def distances(source: Sequence[SourceTask], task: Task, by: str = "all") -> Dist
     Raises:
         TransferError: `by` is unknown.
     """
-    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in measure_names(by)], axis=0)
+    found: Distances = np.mean([_scale_to_mean(MEASURES[name](source, task)) for name in measure_names(by)], axis=0)
     return found
 
 
 def described_distances(source: Sequence[SourceTask], task: Task) -> Distances:
     """Computes distances from the tasks' computations alone, which needs no program's features."""
-    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in ("operator", "sizes")], axis=0)
+    found: Distances = np.mean([_scale_to_mean(MEASURES[name](source, task)) for name in ("operator", "sizes")], axis=0)
     return found
 
 
@@ -104,7 +104,7 @@ def _quantiles(task: Task) -> NDArray[np.float64]:
     return np.quantile(rows.astype(np.float64), QUANTILES, axis=0).ravel()
 
 
-def _scaled(distances: Distances) -> Distances:
+def _scale_to_mean(distances: Distances) -> Distances:
     mean = distances.mean() if len(distances) else 0.0
     return distances / mean if mean > 0 else distances
 

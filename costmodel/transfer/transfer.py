@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.dataset import SHIPPED, Dataset, DatasetError
+from costmodel.dataset import SHIPPED_DATASET, Dataset, DatasetError
 from costmodel.dataset.build import build
 from costmodel.transfer import align, methods, similarity
 from costmodel.transfer.base import SCHEMA, Base, PriorKnowledge
@@ -24,7 +24,7 @@ from costmodel.transfer.trees import Column
 from measure.database import Database
 from search_space.hardware import Hardware
 
-PREFERRED = 3
+PREFERRED_FACTOR = 3
 """Number of tasks whose features are computed for each wanted one: those nearest by workload."""
 
 
@@ -77,7 +77,7 @@ class Source:
 
     def __init__(self, tasks: Sequence[SourceTask] = (), base: Base | None = None, name: str = "source") -> None:
         self.tasks, self.base, self.name = tuple(tasks), base, name
-        self._learned: dict[tuple[Any, ...], Base] = {}
+        self._bases: dict[tuple[Any, ...], Base] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> Source:
@@ -88,7 +88,7 @@ class Source:
             DatasetError, RecordError: the path exists, but cannot be read.
         """
         location = Path(path)
-        if location.is_dir() or str(path) == SHIPPED:
+        if location.is_dir() or str(path) == SHIPPED_DATASET:
             return cls.of(Dataset.open(location), str(path))
         if not location.is_file():
             raise TransferError(f"`source` must be a dataset, a records file or a saved model, but got {path}")
@@ -137,8 +137,14 @@ class Source:
                 raise TransferError(
                     f"`source` must hold tasks of machines like {task.hardware.name}, but {self.name} has none"
                 )
-            if options.tasks is not None and options.similarity == "all" and len(used) > PREFERRED * options.tasks:
-                chosen = similarity.nearest(similarity.described_distances(used, task), PREFERRED * options.tasks)
+            if (
+                options.tasks is not None
+                and options.similarity == "all"
+                and len(used) > PREFERRED_FACTOR * options.tasks
+            ):
+                chosen = similarity.nearest(
+                    similarity.described_distances(used, task), PREFERRED_FACTOR * options.tasks
+                )
                 used = [used[index] for index in chosen.tolist()]
             apart = similarity.distances(used, task, options.similarity)
             if options.tasks is not None:
@@ -147,7 +153,7 @@ class Source:
             weights = similarity.weights(apart)
             base = self._base(used, None if options.tasks is None else weights, options, seed)
         known = PriorKnowledge(base, task, used, weights)
-        name = methods.chosen(options.method, base.model)
+        name = methods.resolve_method(options.method, base.model)
         try:
             method = methods.get(name)(known, seed, **options.options)
         except TypeError as error:
@@ -156,20 +162,20 @@ class Source:
         return Transfer(method, name, self.name, Guard(first=first, most=most) if options.guard else None)
 
     def _base(
-        self, used: Sequence[SourceTask], weights: NDArray[np.float64] | None, options: Options, seed: int
+        self, tasks: Sequence[SourceTask], weights: NDArray[np.float64] | None, options: Options, seed: int
     ) -> Base:
         """Returns the model of some tasks; that of all of them is learned once."""
 
         def learn() -> Base:
-            return Base.learn(used, options.model, options.model_options, options.align, seed, weights)
+            return Base.learn(tasks, options.model, options.model_options, options.align, seed, weights)
 
         if weights is not None:
             return learn()
         how = (options.model, json.dumps(dict(options.model_options), sort_keys=True), options.align, seed)
-        key = (tuple(of.key for of in used), how)
-        if key not in self._learned:
-            self._learned[key] = learn()
-        return self._learned[key]
+        key = (tuple(of.key for of in tasks), how)
+        if key not in self._bases:
+            self._bases[key] = learn()
+        return self._bases[key]
 
 
 class Transfer:

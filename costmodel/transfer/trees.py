@@ -72,7 +72,7 @@ def find_leaves(forest: Forest, rows: Features) -> NDArray[np.int64]:
     return out
 
 
-def refitted(
+def refit_leaves(
     forest: Forest,
     rows: Features,
     program: NDArray[np.int64],
@@ -118,7 +118,7 @@ NOISES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Variances of the noise, relative to that of the targets, of which the likelihood selects one."""
 
 
-def kriged(
+def krige_leaves(
     forest: Forest, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column
 ) -> tuple[Forest, float]:
     """Moves the leaves of trees to the posterior mean of a Gaussian process.

@@ -63,7 +63,7 @@ class LocalEndpoint:
         self._lock = HostLock(self.settings.host_lock)
         self._working: set[asyncio.Task[Any]] = set()
         self._holding = 0
-        self._closed = False
+        self._is_closed = False
 
     async def work(self, use: Callable[[Supervisor], Awaitable[Answer]]) -> Answer:
         """Calls `use` with a worker of its own, while the host's lock is held as far as the phase asks for it.
@@ -86,7 +86,7 @@ class LocalEndpoint:
                     self._idle.append(worker)
                     self._release()
         except asyncio.CancelledError:
-            if not self._closed:
+            if not self._is_closed:
                 raise
             task.uncancel()
             raise EndpointLost(f"{self.name} was closed") from None
@@ -95,7 +95,7 @@ class LocalEndpoint:
 
     async def close(self) -> None:
         """Ends the children and their work; may be called twice."""
-        self._closed = True
+        self._is_closed = True
         for task in self._working:
             task.cancel()
         for _ in self.workers:
@@ -106,7 +106,7 @@ class LocalEndpoint:
         self._lock.close()
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise EndpointLost(f"{self.name} must be open to work, but got closed=True")
 
     async def _hold(self) -> None:

@@ -25,7 +25,7 @@ class Work:
         build_span: start and end of the build, monotonic seconds.
         losses: number of machines that disappeared before they answered.
         forgotten: whether the submitter has cancelled the trial.
-        begun: time when an endpoint was last given the trial, see `measure.fleet.validation.now`.
+        begun_at: time when an endpoint was last given the trial, see `measure.fleet.validation.now`.
     """
 
     index: int
@@ -35,7 +35,7 @@ class Work:
     build_span: tuple[float, float] | None = None
     losses: int = 0
     forgotten: bool = False
-    begun: float = 0.0
+    begun_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.target = self.target or self.trial.target.partition(":")[0]
@@ -46,18 +46,18 @@ class Host:
 
     Attributes:
         members: the endpoints on it.
-        contended: whether builds and timings have to alternate on it.
+        is_contended: whether builds and timings have to alternate on it.
         phase: kind of work that may start now; matters on contended hosts.
-        begun: pieces of work begun in this phase: timings while it is "alone", builds while it is "shared".
+        begun_count: pieces of work begun in this phase: timings while it is "alone", builds while it is "shared".
         shared: number of pieces of work under way that may run beside others.
         alone: number of timings under way that may not: 0 or 1.
     """
 
     def __init__(self) -> None:
         self.members: set[Member] = set()
-        self.contended = False
+        self.is_contended = False
         self.phase: Phase = "shared"
-        self.begun = self.shared = self.alone = 0
+        self.begun_count = self.shared = self.alone = 0
 
     def add(self, member: Member) -> None:
         """Adds an endpoint that joins."""
@@ -76,16 +76,16 @@ class Host:
 
     def admits(self, member: Member) -> bool:
         """Tells whether a piece of work may start at `member` now."""
-        if self.contended and (self.phase == "alone") != member.alone:
+        if self.is_contended and (self.phase == "alone") != member.alone:
             return False
         return self.idle if member.alone else not self.alone
 
     def enter(self, phase: Phase) -> None:
         """Begins a phase; its work starts once work of the other kind that is under way has ended."""
-        self.phase, self.begun = phase, 0
+        self.phase, self.begun_count = phase, 0
 
     def _update(self) -> None:
-        self.contended = len(self.members) > 1 and any(member.alone for member in self.members)
+        self.is_contended = len(self.members) > 1 and any(member.alone for member in self.members)
 
 
 @dataclass(eq=False)
@@ -100,7 +100,7 @@ class Member:
         alone: whether its work needs the host alone.
         free: number of pieces of work that it could take.
         tasks: work under way, by its task.
-        gone: event that is set once it has left.
+        departure: event that is set once it has left.
         description: description of a device, for the records.
     """
 
@@ -111,7 +111,7 @@ class Member:
     alone: bool
     free: int
     tasks: dict[asyncio.Task[Any], Work] = field(default_factory=dict)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    departure: asyncio.Event = field(default_factory=asyncio.Event)
     description: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from measure.errors import PoolError, failure
 from measure.fleet.members import Work
 from measure.fleet.scheduler import Fleet, FleetSettings, Provider
-from measure.fleet.validation import Judge, validated
+from measure.fleet.validation import Judge, judge_remote_answer
 from measure.notices import notice_if_slow
 from measure.pool import MeasurePool, Trial, TrialResult
 
@@ -39,7 +39,7 @@ class FleetPool(MeasurePool):
     _target = ""  # of all trials, as endpoints see them; empty: each trial's own
 
     def __init__(
-        self, providers: Sequence[Provider], settings: FleetSettings | None = None, judge: Judge = validated
+        self, providers: Sequence[Provider], settings: FleetSettings | None = None, judge: Judge = judge_remote_answer
     ) -> None:
         self.providers = tuple(providers)
         self.settings = settings or FleetSettings()
@@ -48,12 +48,12 @@ class FleetPool(MeasurePool):
         self._stopping = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._fresh: list[TrialResult] = []  # used by the loop alone
-        self._changed = threading.Condition()  # guards the attributes below
-        self._done: list[TrialResult] = []
+        self._condition = threading.Condition()  # guards the attributes below
+        self._results: list[TrialResult] = []
         self._outstanding = 0
         self._failure: PoolError | None = None
-        self._submitted = 0
-        self._closed = False
+        self._submitted_count = 0
+        self._is_closed = False
 
     def warm_up(self, threads: int) -> None:
         """Lets the machines come up."""
@@ -65,12 +65,12 @@ class FleetPool(MeasurePool):
         Raises:
             PoolError: the pool is closed, or its fleet has failed.
         """
-        if self._closed:
+        if self._is_closed:
             raise PoolError("`submit` must be called on an open pool, but got closed=True")
         self._raise_failure()
-        works = [Work(self._submitted + index, trial, self._target) for index, trial in enumerate(trials)]
-        self._submitted += len(works)
-        with self._changed:
+        works = [Work(self._submitted_count + index, trial, self._target) for index, trial in enumerate(trials)]
+        self._submitted_count += len(works)
+        with self._condition:
             self._outstanding += len(works)
         self._start()
         self._loop.call_soon_threadsafe(self._fleet.submit, works)
@@ -92,8 +92,8 @@ class FleetPool(MeasurePool):
             PoolError: the fleet cannot go on, and all results that there were have been returned.
         """
         self._wait(timeout)
-        with self._changed:
-            done, self._done = self._done, []
+        with self._condition:
+            done, self._results = self._results, []
             self._outstanding -= len(done)
         if not done and self._outstanding:
             self._raise_failure()
@@ -101,36 +101,36 @@ class FleetPool(MeasurePool):
 
     def cancel(self) -> None:
         """Forgets unfinished trials; the endpoints stop them."""
-        if self._outstanding and not self._closed:
+        if self._outstanding and not self._is_closed:
             self._finish(self._cancel())
 
     def close(self) -> None:
         """Ends providers and endpoints, and the loop's thread; may be called twice."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         limit = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
         with notice_if_slow(f"waiting for the machines of the fleet to end, at most {limit:g} s"):
             self._end(limit)
-        with self._changed:
-            self._done.clear()
+        with self._condition:
+            self._results.clear()
             self._outstanding = 0
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     # Driving the loop, here by a thread of its own
 
     def _start(self) -> None:
-        if self._thread is None and not self._closed:
+        if self._thread is None and not self._is_closed:
             self._thread = threading.Thread(target=self._serve, name="fleet", daemon=True)
             self._thread.start()
 
     def _wait(self, timeout: float | None) -> None:
         """Waits until there are results, a failure or no outstanding trials, at most `timeout` seconds."""
-        with self._changed:
-            self._changed.wait_for(self._has_news, timeout)
+        with self._condition:
+            self._condition.wait_for(self._has_news, timeout)
 
     def _has_news(self) -> bool:
-        return bool(self._done or self._failure or not self._outstanding)
+        return bool(self._results or self._failure or not self._outstanding)
 
     def _end(self, limit: float) -> None:
         """Ends the loop within `limit` seconds, and whatever lives in it."""
@@ -166,9 +166,9 @@ class FleetPool(MeasurePool):
     async def _cancel(self) -> None:
         self._flush()
         self._fleet.cancel()
-        with self._changed:
-            self._outstanding = len(self._done)
-            self._changed.notify_all()
+        with self._condition:
+            self._outstanding = len(self._results)
+            self._condition.notify_all()
 
     def _take(self, result: TrialResult) -> None:
         self._fresh.append(result)
@@ -176,16 +176,16 @@ class FleetPool(MeasurePool):
             self._loop.call_later(_GATHER, self._flush)
 
     def _flush(self) -> None:
-        with self._changed:
-            self._done += self._fresh
+        with self._condition:
+            self._results += self._fresh
             self._fresh.clear()
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def _fail(self, error: PoolError) -> None:
         self._flush()
-        with self._changed:
+        with self._condition:
             self._failure = self._failure or error
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -19,7 +19,7 @@ from measure.best import BestLatencies
 from measure.errors import ErrorClass, OutcomeError, PoolError, failure
 from measure.fleet.endpoint import BuildEndpoint, Device, EndpointLost, EndpointRefused
 from measure.fleet.members import Host, Member, Work, make_member
-from measure.fleet.validation import Judge, now, read_result, validated
+from measure.fleet.validation import Judge, judge_remote_answer, now, read_result
 from measure.host import machine_name
 from measure.notices import NOTICE_SECONDS
 from measure.outcome import MOST_TEXT
@@ -84,19 +84,19 @@ class Fleet:
         settings: FleetSettings,
         report: Callable[[TrialResult], None],
         fail: Callable[[PoolError], None],
-        judge: Judge = validated,
+        judge: Judge = judge_remote_answer,
     ) -> None:
         self.settings = settings
         self._report, self._fail, self._judge = report, fail, judge
         self.lacks: dict[str, str] = {}
         self._members: dict[BuildEndpoint | Device, Member] = {}
-        self._names, self._refused = set[str](), set[str]()
+        self._names, self._refused_names = set[str](), set[str]()
         self._hosts: dict[str, Host] = {}
         self._free: dict[bool, dict[str, dict[Member, None]]] = {  # is builder -> target -> members, longest free first
             builds: defaultdict(dict) for builds in (False, True)
         }
         self._waiting: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to build
-        self._built: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to run
+        self._run_queues: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to run
         self._building: Counter[str] = Counter()  # target -> builds under way
         self._devices: Counter[str] = Counter()  # target -> devices
         self._busy: set[Member] = set()
@@ -104,12 +104,12 @@ class Fleet:
         self._background: set[asyncio.Task[None]] = set()
         self._providers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._woken = self._closed = self._changed = False
-        self._contended: list[Host] = []
+        self._wake_pending = self._is_closed = self._has_changed = False
+        self._contended_hosts: list[Host] = []
         self.capacity = 1
         self._last_loss = ""
         self._news = asyncio.Event()
-        self.wanted: frozenset[str] = frozenset()
+        self.wanted_targets: frozenset[str] = frozenset()
         """Names of the targets that trials have had so far: machines for others need not be started."""
 
     def join(self, endpoint: BuildEndpoint | Device) -> None:
@@ -122,7 +122,7 @@ class Fleet:
             raise ValueError(f"`name` must be unique in the fleet, but got name={endpoint.name!r} again")
         host = self._hosts.setdefault(endpoint.host, Host())
         member = make_member(endpoint, host)
-        if self.refused(endpoint):
+        if self.is_refused(endpoint):
             member.targets = frozenset()  # it may stay, but gets no work
         host.add(member)
         self._members[endpoint] = member
@@ -130,7 +130,7 @@ class Fleet:
         if not member.builds:
             self._devices.update(member.targets)
         self._offer(member)
-        self._changed = True
+        self._has_changed = True
         log.info("%s joins", member)
         self._wake()
 
@@ -145,8 +145,8 @@ class Fleet:
         if not member.builds:
             self._devices.subtract(member.targets)
         self._withdraw(member)
-        self._changed = True
-        member.gone.set()
+        self._has_changed = True
+        member.departure.set()
         for pending in member.tasks:
             pending.cancel()
         self._forget_host(endpoint.host)
@@ -158,11 +158,11 @@ class Fleet:
     async def left(self, endpoint: BuildEndpoint | Device) -> None:
         """Waits until a machine has left, by `leave` or a loss; returns at once if it is not in the fleet."""
         if endpoint in self._members:
-            await self._members[endpoint].gone.wait()
+            await self._members[endpoint].departure.wait()
 
-    def refused(self, endpoint: BuildEndpoint | Device) -> bool:
+    def is_refused(self, endpoint: BuildEndpoint | Device) -> bool:
         """Tells whether a machine of this name gave an impossible answer; it gets no more trials."""
-        return endpoint.name in self._refused
+        return endpoint.name in self._refused_names
 
     @property
     def endpoints(self) -> Sequence[BuildEndpoint | Device]:
@@ -178,11 +178,11 @@ class Fleet:
 
     def submit(self, works: Iterable[Work]) -> None:
         """Accepts trials."""
-        before = self.wanted
+        before = self.wanted_targets
         for work in works:
             self._waiting[work.target].append(work)
-            self.wanted |= {work.target}
-        if self.wanted != before:
+            self.wanted_targets |= {work.target}
+        if self.wanted_targets != before:
             self._news.set()
             self._news = asyncio.Event()
         self._wake()
@@ -195,21 +195,21 @@ class Fleet:
     def cancel(self) -> None:
         """Forgets all trials; cancels the tasks of those under way."""
         self._waiting.clear()
-        self._built.clear()
+        self._run_queues.clear()
         for member in self._busy:
             for task, work in member.tasks.items():
                 work.forgotten = True
                 task.cancel()
         self._watch()
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Waits until endpoints have ended their work under way."""
         if tasks := [task for member in self._busy for task in member.tasks]:
             await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Ends providers and endpoints."""
-        self._closed = True
+        self._is_closed = True
         self.cancel()
         for task in self._providers:
             task.cancel()
@@ -240,14 +240,14 @@ class Fleet:
         host = member.host
         host.alone += member.alone
         host.shared += not member.alone
-        host.begun += member.alone or member.builds
+        host.begun_count += member.alone or member.builds
         self._busy.add(member)
         task = asyncio.get_running_loop().create_task(coroutine)
         member.tasks[task] = work
-        work.begun = now()
-        task.add_done_callback(partial(self._ended, member))
+        work.begun_at = now()
+        task.add_done_callback(partial(self._end_work, member))
 
-    def _ended(self, member: Member, task: asyncio.Task[Answer]) -> None:
+    def _end_work(self, member: Member, task: asyncio.Task[Answer]) -> None:
         """Updates the tables when an endpoint has ended its work on a trial, for whatever reason."""
         work = member.tasks.pop(task)
         if member.builds:
@@ -258,27 +258,27 @@ class Fleet:
             self._busy.discard(member)
         self._withdraw(member)
         member.free += 1
-        if not member.gone.is_set():
+        if not member.departure.is_set():
             self._offer(member)
         self._forget_host(member.endpoint.host)
         try:
             self._settle(member, work, task)
         except Exception as error:  # an invalid answer; asyncio would only log it
             self._give_up(failure(f"{member} must answer or be lost", error))
-        if not (self._woken or self._closed):
+        if not (self._wake_pending or self._is_closed):
             self._woken_up()  # at once: each turn of the loop costs as much
 
     def _settle(self, member: Member, work: Work, task: asyncio.Task[Answer]) -> None:
         """Decides from an endpoint's answer what is next for the trial."""
         error = None if task.cancelled() else task.exception()
-        gone = member.gone.is_set() and isinstance(error, (EndpointLost, PoolError))
+        gone = member.departure.is_set() and isinstance(error, (EndpointLost, PoolError))
         if task.cancelled() or gone or isinstance(error, KeyboardInterrupt):  # which the loop's runner has seen
-            self._lost(member, work, str(error or "") or "it was taken out of the fleet")
+            self._requeue(member, work, str(error or "") or "it was taken out of the fleet")
         elif isinstance(error, EndpointRefused):
             self._refuse(member, work, str(error))
         elif isinstance(error, EndpointLost):
             self.leave(member.endpoint)
-            self._lost(member, work, str(error))
+            self._requeue(member, work, str(error))
         elif isinstance(error, PoolError):
             self._unfit(member, work, error)
         elif isinstance(error, Exception):
@@ -286,21 +286,21 @@ class Fleet:
         elif error is not None:
             raise error
         elif not work.forgotten:
-            self._answered(member, work, task.result())
+            self._handle_answer(member, work, task.result())
 
-    def _answered(self, member: Member, work: Work, answer: Answer) -> None:
+    def _handle_answer(self, member: Member, work: Work, answer: Answer) -> None:
         try:
-            result = self._judge(member, work, answer, now() - work.begun)
+            result = self._judge(member, work, answer, now() - work.begun_at)
         except OutcomeError as error:
             self._refuse(member, work, str(error))
             return
         if result is None:
-            self._built[work.target].append(work)
+            self._run_queues[work.target].append(work)
         else:
             self._best.add(result)
             self._report(result)
 
-    def _lost(self, member: Member, work: Work, why: str) -> None:
+    def _requeue(self, member: Member, work: Work, why: str) -> None:
         """Queues a trial again, in front, unless it was lost with too many machines."""
         if work.forgotten:
             return
@@ -308,7 +308,7 @@ class Fleet:
         self._last_loss = f"{member} was lost: {why}"
         log.warning("%s, with trial %d", self._last_loss, work.index)
         if work.losses < LOSSES:
-            (self._waiting if member.builds else self._built)[work.target].appendleft(work)
+            (self._waiting if member.builds else self._run_queues)[work.target].appendleft(work)
             return
         message = f"{work.losses} machines were lost with this trial; the last one: {member}: {why}"
         lost = {"error": ErrorClass.lost, "message": message[:MOST_TEXT]}
@@ -316,7 +316,7 @@ class Fleet:
 
     def _refuse(self, member: Member, work: Work, why: str) -> None:
         """Removes an endpoint with an invalid answer for good, without counting a loss of the trial."""
-        self._refused.add(member.endpoint.name)
+        self._refused_names.add(member.endpoint.name)
         work.losses -= 1
         sentence = f"what it says of a trial must be possible, but {why}; it is given nothing more in this run"
         self._unfit(member, work, PoolError(f"{member}: {sentence}"), sentence)
@@ -328,17 +328,17 @@ class Fleet:
         if not any(work.target in other.targets for other in others):
             self._give_up(error)
             return
-        self._lost(member, work, why or str(error))
+        self._requeue(member, work, why or str(error))
 
     # Assignment of work
 
     def _wake(self) -> None:
-        if not self._woken and not self._closed:
-            self._woken = True
+        if not self._wake_pending and not self._is_closed:
+            self._wake_pending = True
             asyncio.get_running_loop().call_soon(self._woken_up)
 
     def _woken_up(self) -> None:
-        self._woken = False
+        self._wake_pending = False
         try:
             self._start_work()
         except Exception as error:  # an invalid endpoint; asyncio would only log it
@@ -346,13 +346,13 @@ class Fleet:
 
     def _start_work(self) -> None:
         """Starts all work that can be started."""
-        if self._changed:
-            self._changed = False
-            self._contended = [host for host in self._hosts.values() if host.contended]
+        if self._has_changed:
+            self._has_changed = False
+            self._contended_hosts = [host for host in self._hosts.values() if host.is_contended]
             self.capacity = self._find_capacity()
-        for host in self._contended:
+        for host in self._contended_hosts:
             self._choose_phase(host)
-        self._assign(self._built, self._free_device)
+        self._assign(self._run_queues, self._free_device)
         self._assign(self._waiting, self._free_builder)
         self._watch()
 
@@ -377,20 +377,20 @@ class Fleet:
         second = None
         for member in self._free[True][target]:
             if member.host.admits(member):
-                if not member.host.contended:
+                if not member.host.is_contended:
                     return member
                 second = second or member
         return second
 
     def _room(self, target: str) -> bool:
         """Tells whether more trials should be built: built ones wait only up to the limit of `FleetSettings.batch`."""
-        ahead = len(self._built[target]) + self._building[target]
+        ahead = len(self._run_queues[target]) + self._building[target]
         return ahead < max(self.settings.batch, self._devices[target])
 
     def _choose_phase(self, host: Host) -> None:
         """Alternates builds and timings on a host, in batches: each change waits for what is under way."""
-        ready = any(self._built[target] for member in host.members if member.alone for target in member.targets)
-        spent = host.begun >= self.settings.batch
+        ready = any(self._run_queues[target] for member in host.members if member.alone for target in member.targets)
+        spent = host.begun_count >= self.settings.batch
         if host.phase == "shared":
             if ready and (spent or not self._can_build(host)):
                 host.enter("alone")
@@ -404,7 +404,7 @@ class Fleet:
     def _is_needed(self, host: Host) -> bool:
         """Tells whether queued trials need work that a host cannot do beside its timings."""
         for member in host.members:
-            if not member.alone and not member.builds and any(self._built[target] for target in member.targets):
+            if not member.alone and not member.builds and any(self._run_queues[target] for target in member.targets):
                 return True
         if not self._can_build(host):
             return False
@@ -412,7 +412,7 @@ class Fleet:
             target
             for member in self._members.values()
             if member.builds and member.host is not host
-            if not (member.host.contended and member.host.phase == "alone")
+            if not (member.host.is_contended and member.host.phase == "alone")
             for target in member.targets
         }
         here = {target for member in host.members if member.builds for target in member.targets}
@@ -422,8 +422,8 @@ class Fleet:
 
     def _watch(self) -> None:
         """Sets the timer while trials wait and no work is under way, which is only possible if a machine is missing."""
-        queued = any(self._waiting.values()) or any(self._built.values())
-        if self._busy or not queued or self._closed:
+        queued = any(self._waiting.values()) or any(self._run_queues.values())
+        if self._busy or not queued or self._is_closed:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -448,7 +448,7 @@ class Fleet:
         """Returns role and target of the missing machine, and a text on joined machines (`until`) and lacks."""
         role, target = next(
             (role, target)
-            for role, queues in (("builder", self._waiting), ("device", self._built))
+            for role, queues in (("builder", self._waiting), ("device", self._run_queues))
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
         )  # such a queue exists: work of all others would have started
@@ -462,7 +462,7 @@ class Fleet:
         return PoolError(f"the fleet must have a {role} for target={target!r} {when}, but got {joined}{lost}")
 
     def _give_up(self, error: PoolError) -> None:
-        if not self._closed:
+        if not self._is_closed:
             self._fail(error)
 
     def _find_capacity(self) -> int:

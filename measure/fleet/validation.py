@@ -23,7 +23,7 @@ SLACK = 0.25
 """Seconds by which two clocks may disagree on a call, in addition to a hundredth of it."""
 
 Judge = Callable[[Member, Work, Answer, float], TrialResult | None]
-"""Function that makes a result of a member's answer, as `validated` does."""
+"""Function that makes a result of a member's answer, as `judge_remote_answer` does."""
 
 
 def now() -> float:
@@ -31,7 +31,7 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
+def judge_remote_answer(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
     """Returns the result of a trial; None after a build that succeeded, as the trial is yet to be run.
 
     Args:
@@ -58,11 +58,11 @@ def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialR
     return result
 
 
-def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
+def judge_local_answer(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
     """Returns the result of a trial that this very machine measured; None after a build that succeeded.
 
-    Works as `validated`, but records need not describe the host. An impossible answer is a failure of the trial, as no
-    other machine can measure it. Either a kernel has damaged its process, or the clock is broken.
+    Works as `judge_remote_answer`, but records need not describe the host. An impossible answer is a failure of the
+    trial, as no other machine can measure it. Either a kernel has damaged its process, or the clock is broken.
     """
     if member.builds and answer.error is ErrorClass.ok:
         work.module, work.build_span = answer.blob, tuple(answer.header["span"])

@@ -53,8 +53,8 @@ class Post:
         return f"ray:{self.address}/{self.node[:6]}/{self.kind}{self.number}"
 
 
-def list_posts(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
-    """Lists the actors that a node of `ray.nodes()` should have; devices only for the targets `wanted`."""
+def list_posts(node: dict[str, Any], target_names: frozenset[str]) -> list[Post]:
+    """Lists the actors that a node of `ray.nodes()` should have; devices only for the targets `target_names`."""
     if not node["Alive"]:
         return []
     resources, address, key = node["Resources"], node["NodeManagerAddress"], node["NodeID"]
@@ -63,7 +63,7 @@ def list_posts(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
     return builder + [
         Post(key, address, name, number)
         for name in registry.TARGETS
-        if name in wanted
+        if name in target_names
         for number in range(int(resources.get(resource_name(name), 0)))
     ]
 
@@ -115,7 +115,7 @@ class RayProvider:
         import ray
 
         nodes: Sequence[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
-        wanted = fleet.wanted if self.proxy is None else frozenset()
+        wanted = fleet.wanted_targets if self.proxy is None else frozenset()
         addresses = [] if self.proxy is None else self.proxy.addresses.split(",")
         proxies = {Post("", address.strip(), _PROXY, number) for number, address in enumerate(addresses)}
         return proxies | {post for node in nodes for post in list_posts(node, wanted)}
@@ -216,10 +216,10 @@ def _endpoint(post: Post, about: dict[str, Any], actor: Any) -> RayBuilder | Ray
     return RayDevice(post.name, about["host"], frozenset({post.kind}), exclusive, about["description"], actor)
 
 
-def _check(filled: dict[Post, asyncio.Task[None]]) -> None:
+def _check(tasks: dict[Post, asyncio.Task[None]]) -> None:
     """Raises the error of a post that cannot be filled if there is no other post of its kind."""
-    for post, task in filled.items():
+    for post, task in tasks.items():
         if task.done() and (error := task.exception()) is not None:
-            others = [other for other, filling in filled.items() if other.kind == post.kind and not filling.done()]
+            others = [other for other, filling in tasks.items() if other.kind == post.kind and not filling.done()]
             if not isinstance(error, PoolError) or not others:
                 raise error

@@ -29,21 +29,21 @@ class ProxiedFleet:
 
     def __init__(self) -> None:
         self.devices: dict[int, Device] = {}
-        self.changed = asyncio.Event()
+        self.change_event = asyncio.Event()
         self._numbers = itertools.count()
-        self._gone: dict[Device, asyncio.Event] = {}
-        self._refused: set[Device] = set()
+        self._departures: dict[Device, asyncio.Event] = {}
+        self._refused_devices: set[Device] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     def join(self, device: Device) -> None:
         """Adds a device."""
         self.devices[next(self._numbers)] = device
-        self._gone[device] = asyncio.Event()
+        self._departures[device] = asyncio.Event()
         self._notify()
 
     def leave(self, device: Device) -> None:
         """Removes and closes a device; does nothing if it has left before."""
-        gone = self._gone.pop(device, None)
+        gone = self._departures.pop(device, None)
         if gone is None:
             return
         self.devices = {number: other for number, other in self.devices.items() if other is not device}
@@ -55,21 +55,21 @@ class ProxiedFleet:
 
     def refuse(self, device: Device) -> None:
         """Removes a device for good that gave an impossible answer."""
-        self._refused.add(device)
+        self._refused_devices.add(device)
         self.leave(device)
 
-    def refused(self, device: Device) -> bool:
+    def is_refused(self, device: Device) -> bool:
         """Tells whether a device was refused."""
-        return device in self._refused
+        return device in self._refused_devices
 
     async def left(self, device: Device) -> None:
         """Waits until a device has left."""
-        if device in self._gone:
-            await self._gone[device].wait()
+        if device in self._departures:
+            await self._departures[device].wait()
 
     def _notify(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
+        self.change_event.set()
+        self.change_event = asyncio.Event()
 
 
 class ProxyActor(Jobs):
@@ -102,7 +102,7 @@ class ProxyActor(Jobs):
             provider: Provider = RpcProvider(parse_addresses(self._addresses), RpcSettings(**self._settings))
             self._provider = asyncio.create_task(provider.provide(cast("Fleet", self._fleet)))
         if list(self._fleet.devices) == numbers and not self._provider.done():
-            news = asyncio.create_task(self._fleet.changed.wait())
+            news = asyncio.create_task(self._fleet.change_event.wait())
             await asyncio.wait({news, self._provider}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
         if self._provider.done():

@@ -34,7 +34,7 @@ class RpcDevice:
         name, host, targets, exclusive, description: see `measure.fleet.endpoint.Device`.
         address: `HOST:PORT` of the worker.
         idle: event that is set while no trial is under way.
-        recalled: whether the device is to take no more trials.
+        is_recalled: whether the device is to take no more trials.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class RpcDevice:
         self.description: Mapping[str, Any] = {**greeting.description, "device": self.name, "target": greeting.target}
         self.idle = asyncio.Event()
         self.idle.set()
-        self.recalled = False
+        self.is_recalled = False
         self._jobs = JobClient(connection or Connection(address, settings), greeting, settings, self.name)
         self._references = _References(settings)
         self._doubtful = False  # whether the remote process may be damaged
-        self._closed = False
+        self._is_closed = False
 
     @classmethod
     async def connect(cls, address: str, settings: RpcSettings, check: Check | None = None) -> RpcDevice:
@@ -83,8 +83,8 @@ class RpcDevice:
             EndpointRefused: the device's answer is not an outcome.
             EndpointLost: the device does not answer any more, or cannot work.
         """
-        if self._closed or self.recalled:
-            raise EndpointLost(f"{self.name} was {'closed' if self._closed else 'recalled by the tracker'}")
+        if self._is_closed or self.is_recalled:
+            raise EndpointLost(f"{self.name} was {'closed' if self._is_closed else 'recalled by the tracker'}")
         self.idle.clear()
         try:
             if self.check == "device":
@@ -95,7 +95,7 @@ class RpcDevice:
 
     async def close(self) -> None:
         """Ends the session, and with it the device's work for this client; may be called twice."""
-        self._closed = True
+        self._is_closed = True
         await self._jobs.close()
 
     async def _run_and_check(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:

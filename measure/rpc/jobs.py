@@ -17,7 +17,16 @@ from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.outcome import read
 from measure.rpc.protocol import MAX_WAIT, ProtocolError, check_description, get
 from measure.rpc.settings import RpcSettings
-from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Garbled, Refused, Rejected, Unreachable
+from measure.rpc.transport import (
+    Busy,
+    CallError,
+    ClientRefusal,
+    Connection,
+    GarbledAnswer,
+    RequestRejection,
+    UnknownSubject,
+    Unreachable,
+)
 from measure.supervisor import Answer
 
 _SUBMISSIONS = 5
@@ -67,7 +76,7 @@ async def greet(connection: Connection, settings: RpcSettings) -> Mapping[str, A
     try:
         reply, _ = await connection.call("Hello", {"client": client_name(), "lease": settings.lease})
         get(reply, "role", str)
-    except (Refused, Garbled, Rejected, Forgotten, ProtocolError) as error:
+    except (ClientRefusal, GarbledAnswer, RequestRejection, UnknownSubject, ProtocolError) as error:
         raise PoolError(f"`pool` must be a worker or tracker that knows us, but {error}") from None
     return reply
 
@@ -108,8 +117,8 @@ class JobClient:
         self.greeting, self.name, self.settings = greeting, name, settings
         self._connection = connection
         self._session: str | None = greeting.session
-        self._fetched: list[str] = []
-        self._closed = False
+        self._fetched_jobs: list[str] = []
+        self._is_closed = False
 
     async def perform(
         self,
@@ -144,7 +153,7 @@ class JobClient:
                         await self._submit(session, {**request, "job": job}, blob)
                         submitted = session
                     reply, answer = await self._poll(session, job)
-                except Forgotten:
+                except UnknownSubject:
                     self._session = submitted = None
                     heard = time.monotonic()
                     continue
@@ -156,16 +165,16 @@ class JobClient:
                     continue
                 heard = time.monotonic()
                 if reply.get("state") not in ("waiting", "running"):
-                    self._fetched = [job]
+                    self._fetched_jobs = [job]
                     return self._answer(reply, answer)
-        except Rejected as error:
+        except RequestRejection as error:
             return Answer({"error": ErrorClass.unknown, "message": str(error)})
-        except Garbled as error:
+        except GarbledAnswer as error:
             raise EndpointRefused(str(error)) from None
         except (CallError, PoolError) as error:
             raise EndpointLost(str(error)) from None
         except asyncio.CancelledError:
-            if submitted is not None and not self._closed:
+            if submitted is not None and not self._is_closed:
                 self._connection.tell("Cancel", {"session": submitted, "job": job})
             raise
 
@@ -198,9 +207,9 @@ class JobClient:
 
     async def close(self) -> None:
         """Ends the session, and with it the worker's jobs for this client; may be called twice."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         if self._session is not None:
             with suppress(CallError):  # if this fails, the lease expires
                 await self._connection.call("Close", {"session": self._session}, timeout=1.0)
@@ -216,9 +225,9 @@ class JobClient:
 
     async def _submit(self, session: str, request: Mapping[str, Any], blob: bytes) -> None:
         limit = self.settings.call_timeout + len(blob) / _BYTES_PER_SECOND
-        data = {**request, "session": session, "fetched": self._fetched}
+        data = {**request, "session": session, "fetched": self._fetched_jobs}
         await self._connection.call("Submit", data, blob, limit)
-        self._fetched = []
+        self._fetched_jobs = []
 
     async def _poll(self, session: str, job: str) -> tuple[dict[str, Any], bytes]:
         wait = min(MAX_WAIT, self.settings.lease / 3)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the next attempt with a device that was lost within `_SOON` seconds, by number of such losses."""
 _SOON = 10.0  # seconds within which a loss counts as soon, see `_PAUSES`
-_SHOWN = 20
+_SHOWN_KEYS = 20
 """Maximum number of a tracker's keys that are shown."""
 
 
@@ -40,8 +40,8 @@ class RpcProvider:
     def __init__(self, addresses: Sequence[RpcAddress], settings: RpcSettings) -> None:
         self.addresses, self.settings = tuple(addresses), settings
         self.client = uuid.uuid4().hex
-        self.refused: set[str] = set()  # addresses of refused workers, even under new names
-        self._reached = self._joined = False
+        self.refused_addresses: set[str] = set()  # addresses of refused workers, even under new names
+        self._was_reached = self._has_joined = False
         self._absent: dict[tuple[str, str], float] = {}  # (place, key) without a device → since when
 
     async def provide(self, fleet: Fleet) -> None:
@@ -55,7 +55,7 @@ class RpcProvider:
     async def _serve(self, fleet: Fleet, address: RpcAddress) -> None:
         """Keeps the devices of one address joined."""
         losses = 0
-        while address.address not in self.refused:
+        while address.address not in self.refused_addresses:
             connection = Connection(address.address, self.settings)
             joined = time.monotonic()
             try:
@@ -79,7 +79,7 @@ class RpcProvider:
             except (Unreachable, Busy) as error:
                 late = time.monotonic() - start > self.settings.connect_timeout
                 limit = f"{self.settings.connect_timeout:g} s"
-                if late and not self._reached:
+                if late and not self._was_reached:
                     rule = "`pool` must name a worker or tracker that answers"
                     raise PoolError(f"{rule}, but {address.address} did not within {limit}: {error}") from None
                 if late and not warned:
@@ -88,7 +88,7 @@ class RpcProvider:
                 patience.still(f"a worker or tracker at {address.address}, at most {limit}: {error}")
                 await asyncio.sleep(self.settings.retry_pause)
             else:
-                self._reached = True
+                self._was_reached = True
                 return reply
 
     async def _join(self, fleet: Fleet, address: RpcAddress, connection: Connection, reply: Mapping[str, Any]) -> None:
@@ -102,12 +102,12 @@ class RpcProvider:
         device = RpcDevice(address.address, greeting, self.settings, address.check, connection)
         self.join(fleet, device)
         await fleet.left(device)
-        if fleet.refused(device):
-            self.refused.add(address.address)
+        if fleet.is_refused(device):
+            self.refused_addresses.add(address.address)
 
     def join(self, fleet: Fleet, device: RpcDevice) -> None:
         """Adds a device to the fleet."""
-        self._joined = True
+        self._has_joined = True
         fleet.join(device)
 
     def note_keys(self, fleet: Fleet, address: str, key: str, keys: Sequence[str] | None) -> None:
@@ -131,7 +131,7 @@ class RpcProvider:
         self._absent.setdefault(source, now)
         asked = sum(len(address.keys) or 1 for address in self.addresses)
         late = now - max(self._absent.values()) >= self.settings.patience
-        if late and not self._joined and len(self._absent) == asked:
+        if late and not self._has_joined and len(self._absent) == asked:
             raise PoolError(
                 f"`key` must be one that the tracker at {address} has, {', '.join(keys)}, "
                 f"but got key={key}{nearest(key, keys)}"
@@ -184,7 +184,7 @@ class _Leases:
             except CallError as error:
                 raise PoolError(f"a tracker must give out devices, but {error}") from None
             patient = True
-            keys = None if "keys" not in reply else [str(k)[:MAX_NAME] for k in get(reply, "keys", list)[:_SHOWN]]
+            keys = None if "keys" not in reply else [str(k)[:MAX_NAME] for k in get(reply, "keys", list)[:_SHOWN_KEYS]]
             self._provider.note_keys(self._fleet, self._address.address, key, keys)
             if "lease" in reply and (lease := get(reply, "lease", str)) not in self._devices:
                 self._devices[lease] = None
@@ -197,18 +197,18 @@ class _Leases:
         """Keeps a device joined until it is lost, and then releases the lease."""
         broken = False
         try:
-            if address in self._provider.refused:
+            if address in self._provider.refused_addresses:
                 raise PoolError("it was not believed")
             check_place(address, "place")  # the tracker's answer is not trusted
             device = await RpcDevice.connect(address, self._settings, self._address.check)
             self._devices[lease] = device
             self._provider.join(self._fleet, device)
             await self._fleet.left(device)
-            if self._fleet.refused(device):
-                self._provider.refused.add(address)
-            broken = not device.recalled or address in self._provider.refused
+            if self._fleet.is_refused(device):
+                self._provider.refused_addresses.add(address)
+            broken = not device.is_recalled or address in self._provider.refused_addresses
         except (CallError, PoolError, ValueError) as error:
-            report = log.debug if address in self._provider.refused else log.warning
+            report = log.debug if address in self._provider.refused_addresses else log.warning
             report("%s cannot be used: %s", address, error)
             broken = True
         finally:
@@ -231,9 +231,9 @@ class _Leases:
     def _give_back(self, lease: str) -> None:
         """Releases a device after its current trial."""
         device = self._devices.get(lease)
-        if device is None or device.recalled:
+        if device is None or device.is_recalled:
             return
-        device.recalled = True
+        device.is_recalled = True
         task = asyncio.create_task(self._leave(device))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

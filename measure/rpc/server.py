@@ -275,13 +275,13 @@ class RpcServer(Service):
             raise NotFound(f"the job is not known here: {name!r}")
         return session.jobs[name]
 
-    def _make_room(self, wanted: int) -> None:
+    def _make_room(self, nbytes: int) -> None:
         used = sum(
             sum(job.held_bytes for job in session.jobs.values()) + sum(map(len, session.modules.values()))
             for session in self._sessions.values()
         )
-        if used + wanted > MAX_HELD:
-            raise Full(f"a worker must hold at most {MAX_HELD} bytes for its clients, but got {used + wanted}")
+        if used + nbytes > MAX_HELD:
+            raise Full(f"a worker must hold at most {MAX_HELD} bytes for its clients, but got {used + nbytes}")
 
     def _drop(self, name: str) -> None:
         session = self._sessions.pop(name, None)

@@ -45,7 +45,7 @@ class RpcSession(Closing):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"session at {address}", daemon=True)
         self._thread.start()
-        self._closed = False
+        self._is_closed = False
         try:
             self._jobs = self._wait(self._connect())
             self._alive: Future[None] = asyncio.run_coroutine_threadsafe(self._keep_alive(), self._loop)
@@ -97,7 +97,7 @@ class RpcSession(Closing):
 
     def close(self) -> None:
         """Ends the session, whose modules are forgotten. May be called twice."""
-        if self._closed:
+        if self._is_closed:
             return
         self._alive.cancel()
         self._wait(self._jobs.close())
@@ -126,7 +126,7 @@ class RpcSession(Closing):
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the session's loop and returns its result."""
-        if self._closed:
+        if self._is_closed:
             coroutine.close()
             raise PoolError("a session must be open to work, but got closed=True")
         try:
@@ -135,7 +135,7 @@ class RpcSession(Closing):
             raise PoolError(f"a device must answer, but {error}") from None
 
     def _stop(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -151,7 +151,7 @@ class RemoteKernel:
     def __init__(self, session: RpcSession, jobs: JobClient, module: bytes) -> None:
         self.digest = sha256(module).hexdigest()
         self._session, self._jobs, self._module = session, jobs, module
-        self._brought: str | None = None  # name of the session that has the module
+        self._module_session: str | None = None  # name of the session that has the module
 
     def run(self, *inputs: NDArray[Any], threads: int | None = None, timeout: float = 10.0) -> NDArray[Any]:
         """Runs the kernel once on inputs.
@@ -190,9 +190,9 @@ class RemoteKernel:
 
     async def bring(self, session: str) -> None:
         """Uploads the module to a session, unless the session has it."""
-        if self._brought != session:
+        if self._module_session != session:
             await self._jobs.upload(session, self.digest, self._module)
-            self._brought = session
+            self._module_session = session
 
     def _call(
         self,

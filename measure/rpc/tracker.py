@@ -37,7 +37,7 @@ class _Device:
     expires: float  # monotonic seconds
     lease: _Lease | None = None
     broken: bool = False  # reported by its last client; reset when it registers again
-    freed: float = 0.0  # monotonic seconds
+    freed_at: float = 0.0  # monotonic seconds
 
 
 @dataclass(eq=False)
@@ -62,7 +62,7 @@ class _Wish:
     priority: int
     expires: float
     recalls: _Lease | None = None  # lease that was recalled for it
-    granted: asyncio.Event = field(default_factory=asyncio.Event)
+    grant: asyncio.Event = field(default_factory=asyncio.Event)
     lease: _Lease | None = None
 
 
@@ -140,7 +140,7 @@ class Tracker(Service):
         wish.expires = now + wait + self.lease
         self._match()
         with suppress(TimeoutError):
-            await asyncio.wait_for(wish.granted.wait(), wait)
+            await asyncio.wait_for(wish.grant.wait(), wait)
         if wish.lease is None:
             keys = sorted({device.key for device in self._devices.values()})
             fits = bool(keys) and wish.key in ("", *keys)
@@ -173,11 +173,11 @@ class Tracker(Service):
             fitting = [device for device in self._devices.values() if wish.key in ("", device.key)]
             free = [device for device in fitting if device.lease is None and not device.broken]
             if free:
-                device = min(free, key=lambda device: device.freed)
+                device = min(free, key=lambda device: device.freed_at)
                 expires = time.monotonic() + self.lease
                 lease = _Lease(uuid.uuid4().hex, device, wish.client, wish.priority, expires)
                 device.lease = wish.lease = self._leases[lease.name] = lease
-                wish.granted.set()
+                wish.grant.set()
                 log.info("%s goes to %s", device.address, wish.client)
             elif wish.recalls is None or wish.recalls.name not in self._leases:
                 wish.recalls = self._recall(wish, [device.lease for device in fitting if device.lease is not None])
@@ -206,7 +206,7 @@ class Tracker(Service):
 
     def _end(self, lease: _Lease) -> None:
         del self._leases[lease.name]
-        lease.device.lease, lease.device.freed = None, time.monotonic()
+        lease.device.lease, lease.device.freed_at = None, time.monotonic()
         for name in [name for name, wish in self._wishes.items() if wish.lease is lease]:
             del self._wishes[name]
 

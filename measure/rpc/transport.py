@@ -31,7 +31,7 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
 )
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_UNREACHABLE_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class CallError(Exception):
@@ -42,19 +42,19 @@ class Unreachable(CallError):
     """The peer is unreachable; retrying may help."""
 
 
-class Forgotten(CallError):
+class UnknownSubject(CallError):
     """The server does not know the subject of the call: it was restarted, or the client's lease has run out."""
 
 
-class Refused(CallError):
+class ClientRefusal(CallError):
     """The server refuses this client for its token or its version."""
 
 
-class Garbled(CallError):
+class GarbledAnswer(CallError):
     """An answer of the server that breaks the protocol."""
 
 
-class Rejected(CallError):
+class RequestRejection(CallError):
     """The server refuses this request, and would refuse it again."""
 
 
@@ -63,13 +63,13 @@ class Busy(CallError):
 
 
 _MEANING = {
-    grpc.StatusCode.NOT_FOUND: Forgotten,
-    grpc.StatusCode.UNAUTHENTICATED: Refused,
-    grpc.StatusCode.FAILED_PRECONDITION: Refused,
-    grpc.StatusCode.UNIMPLEMENTED: Refused,
-    grpc.StatusCode.INVALID_ARGUMENT: Rejected,
+    grpc.StatusCode.NOT_FOUND: UnknownSubject,
+    grpc.StatusCode.UNAUTHENTICATED: ClientRefusal,
+    grpc.StatusCode.FAILED_PRECONDITION: ClientRefusal,
+    grpc.StatusCode.UNIMPLEMENTED: ClientRefusal,
+    grpc.StatusCode.INVALID_ARGUMENT: RequestRejection,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
-    **dict.fromkeys(_GONE, Unreachable),
+    **dict.fromkeys(_UNREACHABLE_CODES, Unreachable),
 }
 
 Reply = tuple[dict[str, Any], bytes]
@@ -88,7 +88,7 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._channel: Any = None
-        self._unanswered: set[Any] = set()
+        self._open_calls: set[Any] = set()
         self._metadata = (
             (TOKEN_METADATA, f"Bearer {settings.token}"),
             (VERSION_METADATA, str(VERSION)),
@@ -115,12 +115,12 @@ class Connection:
             if not done.done():
                 done.set_result(None)
 
-        def finished(_call: Any) -> None:
+        def notify_loop(_call: Any) -> None:
             with suppress(RuntimeError):  # the loop was closed meanwhile, so that the result is not needed
                 loop.call_soon_threadsafe(settle)
 
         call = self._begin(method, header, blob, timeout)
-        call.add_done_callback(finished)
+        call.add_done_callback(notify_loop)
         try:
             await done
         finally:
@@ -134,8 +134,8 @@ class Connection:
     def tell(self, method: str, header: Mapping[str, Any]) -> None:
         """Performs a call without waiting for its answer."""
         call = self._begin(method, header, b"", None)
-        self._unanswered.add(call)  # gRPC cancels a call without references
-        call.add_done_callback(self._unanswered.discard)
+        self._open_calls.add(call)  # gRPC cancels a call without references
+        call.add_done_callback(self._open_calls.discard)
 
     def close(self) -> None:
         """Closes the connection; the next call connects again."""
@@ -147,7 +147,7 @@ class Connection:
     def _begin(self, method: str, header: Mapping[str, Any], blob: bytes, timeout: float | None) -> Any:
         frame = pack(header, blob)
         if len(frame) > MAX_MESSAGE - 1024:
-            raise Rejected(f"a message must have at most {MAX_MESSAGE - 1024} bytes, but got {len(frame)}")
+            raise RequestRejection(f"a message must have at most {MAX_MESSAGE - 1024} bytes, but got {len(frame)}")
         limit = self._settings.call_timeout if timeout is None else timeout
         with self._lock:
             if self._channel is None:
@@ -168,8 +168,8 @@ class Connection:
         except grpc.FutureCancelledError:
             code, details = grpc.StatusCode.CANCELLED, "the call was cancelled"
         except ProtocolError as error:
-            raise Garbled(f"{self.address} must speak the protocol, but: {error}") from None
-        if code in _GONE:
+            raise GarbledAnswer(f"{self.address} must speak the protocol, but: {error}") from None
+        if code in _UNREACHABLE_CODES:
             self.close()  # a connection that was cut silently never recovers
         kind = _MEANING.get(code, CallError)
         raise kind(f"{method} at {self.address}: {details or code.name}")

@@ -65,10 +65,10 @@ for name, row in rows.items():
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-places = np.arange(len(rows))
+positions = np.arange(len(rows))
 for number, (label, metric) in enumerate({"top-1": lambda e: e.top[1], "pairwise": lambda e: e.pairwise}.items()):
-    axes.bar(places + 0.4 * number, [metric(row.evaluation) for row in rows.values()], 0.4, label=label)
-axes.set_xticks(places + 0.2, rows, rotation=20, fontsize="small")
+    axes.bar(positions + 0.4 * number, [metric(row.evaluation) for row in rows.values()], 0.4, label=label)
+axes.set_xticks(positions + 0.2, rows, rotation=20, fontsize="small")
 axes.set(ylim=(0, 1), ylabel="score")
 axes.axhline(0.5, color="grey", linewidth=0.5)
 axes.legend()

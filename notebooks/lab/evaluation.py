@@ -29,9 +29,9 @@ for role in ("train", "validation"):
 task = next(part.task for part in pools.parts("validation") if "depthwise" in part.task.name)
 table = pools.training.to_pandas([task])
 print(f"{task.name}: {len(table)} programs, {len(table.columns)} columns")
-named = [name for name in table.columns if name.startswith("mean.") and table[name].std() > 0]
-related = table[named].corrwith(table["throughput"], method="spearman").dropna()
-print(related.reindex(related.abs().sort_values(ascending=False).index).head(6).to_string())
+mean_columns = [name for name in table.columns if name.startswith("mean.") and table[name].std() > 0]
+correlations = table[mean_columns].corrwith(table["throughput"], method="spearman").dropna()
+print(correlations.reindex(correlations.abs().sort_values(ascending=False).index).head(6).to_string())
 
 # %% [markdown]
 # ## Scores with intervals
@@ -44,17 +44,17 @@ rng = np.random.default_rng(0)
 some = [TaskPrograms(part.task, np.sort(rng.permutation(part.rows)[:200])) for part in pools.parts("train")[::8]]
 models = ["lightgbm_residual", "ridge", "roofline"]
 options = {"lightgbm_residual": {"tasks_trees": 100, "members": 1}}
-found = study(pools, "validation", models, seeds=1, options=options, parts=some, speed=False)
-for name, one in found.learned.items():
-    shown = {metric: found.held_out.tasks.estimate(metric, one.ranked) for metric in ("normalised1", "pairwise")}
+result = study(pools, "validation", models, seeds=1, options=options, parts=some, speed=False)
+for name, one in result.learned.items():
+    shown = {metric: result.held_out.tasks.estimate(metric, one.ranked) for metric in ("normalised1", "pairwise")}
     print(f"{name:18}", "  ".join(f"{m} {e.value:.3f} ({e.low:.3f} to {e.high:.3f})" for m, e in shown.items()))
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
-for place, one in enumerate(found.learned.values()):
-    value, low, high = found.held_out.tasks.estimate("normalised1", one.ranked)
+for place, one in enumerate(result.learned.values()):
+    value, low, high = result.held_out.tasks.estimate("normalised1", one.ranked)
     axes.errorbar(value, -place, xerr=[[value - low], [high - value]], fmt="o")
-axes.set(yticks=-np.arange(len(found.learned)), yticklabels=list(found.learned), xlabel="normalised top-1")
+axes.set(yticks=-np.arange(len(result.learned)), yticklabels=list(result.learned), xlabel="normalised top-1")
 axes.grid(axis="x", linewidth=0.3)
 plt.show()
 
@@ -64,9 +64,9 @@ plt.show()
 # Both models on the same draws of tasks and seeds: an interval of the difference, and how often chance gives as much.
 
 # %%
-first, second = found.learned["lightgbm_residual"], found.learned["roofline"]
+first, second = result.learned["lightgbm_residual"], result.learned["roofline"]
 for metric in ("normalised1", "top1", "pairwise", "tau"):
-    d = found.held_out.tasks.difference(metric, first.ranked, second.ranked)
+    d = result.held_out.tasks.difference(metric, first.ranked, second.ranked)
     print(f"{metric:12} {d.value:+.3f} ({d.low:+.3f} to {d.high:+.3f}), p = {d.p:.3f}")
 
 # %% [markdown]

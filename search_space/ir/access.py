@@ -156,13 +156,13 @@ def _outside(index: Expr, extent: int, guards: Guards, ranges: Ranges) -> Span |
     return (min(low for low, _ in exact), max(high for _, high in exact)) if found else None
 
 
-def _collect_guards(body: Expr, wanted: set[Expr]) -> dict[int, list[Guards]]:
+def _collect_guards(body: Expr, targets: set[Expr]) -> dict[int, list[Guards]]:
     """Collects the guards of nodes, by serial: a set for each path to a node; supersets of another set are dropped.
 
     Only the branches of a `select` are guarded: all other operands are evaluated together with their parent.
     """
     nodes = list(walk(body))
-    above = {node.serial for node in nodes if node in wanted}
+    above = {node.serial for node in nodes if node in targets}
     for node in nodes:  # operands first
         if any(operand.serial in above for operand in node.operands):
             above.add(node.serial)

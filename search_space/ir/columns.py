@@ -123,13 +123,13 @@ def straight_line(tape: Tape, outputs: Sequence[Value]) -> ColumnFunction:
     return function
 
 
-def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
+def _lines(tape: Tape, outputs: Sequence[int]) -> list[str]:
     """Writes the statements that evaluate nodes.
 
     A node with one use is written inside that use, so that its memory is freed at once.
     """
-    order = tape.needed(wanted)
-    uses = Counter(chain(wanted, *map(tape.operands, order)))
+    order = tape.list_dependencies(outputs)
+    uses = Counter(chain(outputs, *map(tape.operands, order)))
     text: dict[int, str] = {}
     depth: dict[int, int] = {}
     truths: set[int] = set()
@@ -156,4 +156,4 @@ def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
             lines.append(f"  t{index}={value}")
             value, depth[index] = f"t{index}", 0
         text[index] = value
-    return lines + [f"  out[{j}]={text[index]}" for j, index in enumerate(wanted)]
+    return lines + [f"  out[{j}]={text[index]}" for j, index in enumerate(outputs)]

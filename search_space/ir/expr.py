@@ -155,10 +155,10 @@ _serial = 0
 
 def raw(op: str, dtype: str, *args: Any) -> Expr:
     """Returns the interned node, without simplification."""
-    return _interned((op, dtype, *[a.serial if isinstance(a, Expr) else _payload_key(a) for a in args]), args)
+    return _intern((op, dtype, *[a.serial if isinstance(a, Expr) else _payload_key(a) for a in args]), args)
 
 
-def _interned(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
+def _intern(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
     """Returns the node of a key: op, dtype, then each operand's serial or another argument's `_payload_key`."""
     global _serial
     kept = _NODES.get(key)
@@ -197,19 +197,19 @@ def const(value: Any, dtype: str = INT) -> Expr:
     if dtype == BOOL:
         return raw("const", BOOL, bool(value))
     if dtype in FLOATS:
-        return raw("const", dtype, _rounded(float(value)) if dtype == "float32" else float(value))
+        return raw("const", dtype, _round_to_float32(float(value)) if dtype == "float32" else float(value))
     whole = int(value) if math.isfinite(value) else None
-    if whole is None or whole != value or wrapped(whole, dtype) != whole:
+    if whole is None or whole != value or wrap_integer(whole, dtype) != whole:
         raise TypeError(f"`value` must be a number that {dtype} holds, but got value={value}")
     return raw("const", dtype, whole)
 
 
-def _rounded(value: float) -> float:
+def _round_to_float32(value: float) -> float:
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
-def wrapped(value: int, dtype: str) -> int:
+def wrap_integer(value: int, dtype: str) -> int:
     """Returns `value` modulo 2^bits, as integer arithmetic of `dtype` leaves it."""
     bits = BITS[dtype]
     value &= (1 << bits) - 1
@@ -259,7 +259,7 @@ def cast(value: Any, dtype: str) -> Expr:
         if dtype == BOOL or dtype in FLOATS:
             return const(node.value, dtype)
         if math.isfinite(node.value):
-            return const(wrapped(int(node.value), dtype), dtype)
+            return const(wrap_integer(int(node.value), dtype), dtype)
     return raw("cast", dtype, node)
 
 
@@ -379,12 +379,12 @@ def make(op: str, left: Any, right: Any) -> Expr:
     simple = _identity(op, a, b)
     if simple is not None:
         return simple
-    return _interned((op, dtype, a.serial, b.serial), (a, b))
+    return _intern((op, dtype, a.serial, b.serial), (a, b))
 
 
 def _fold(op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     value = BINARY[op].number(a.value, b.value)
-    return const(value if dtype == BOOL or dtype in FLOATS else wrapped(value, dtype), dtype)
+    return const(value if dtype == BOOL or dtype in FLOATS else wrap_integer(value, dtype), dtype)
 
 
 _BY_ZERO = frozenset(("add", "sub", *SHIFTS))
@@ -439,10 +439,10 @@ def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
 
 def transform(expr: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
     """Rewrites bottom-up; `visit` sees each node before its operands and may return its replacement."""
-    return _transformed(expr, visit, {} if memo is None else memo)
+    return _transform_node(expr, visit, {} if memo is None else memo)
 
 
-def _transformed(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]) -> Expr:
+def _transform_node(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]) -> Expr:
     # No inner function: a recursive one is a reference cycle, which keeps the memo until the garbage collector runs.
     done = memo.get(node.serial)
     if done is None:
@@ -454,7 +454,7 @@ def _transformed(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[in
                 if isinstance(old, Expr):
                     arg = memo.get(old.serial)
                     if arg is None:
-                        arg = _transformed(old, visit, memo)
+                        arg = _transform_node(old, visit, memo)
                     same = same and arg is old
                 args.append(arg)
             done = node if same else rebuild(node, tuple(args))
@@ -476,15 +476,15 @@ def substitute(expr: Expr, values: Mapping[str, Expr | int], memo: dict[int, Exp
 def walk(expr: Expr) -> Iterable[Expr]:
     """Lists every distinct node of `expr`, itself included, operands first."""
     order: list[Expr] = []
-    _walked(expr, set(), order)
+    _walk_into(expr, set(), order)
     return order
 
 
-def _walked(node: Expr, seen: set[int], order: list[Expr]) -> None:
-    seen.add(node.serial)
+def _walk_into(node: Expr, serials: set[int], order: list[Expr]) -> None:
+    serials.add(node.serial)
     for arg in node.args:
-        if isinstance(arg, Expr) and arg.serial not in seen:
-            _walked(arg, seen, order)
+        if isinstance(arg, Expr) and arg.serial not in serials:
+            _walk_into(arg, serials, order)
     order.append(node)
 
 

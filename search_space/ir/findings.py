@@ -33,20 +33,20 @@ class Findings:
         known = frozenset(frozenset(fact.items()) for fact in facts)
         return self._number((rules, frozenset(limits.items()), known))
 
-    def context(self, knowledge: Context, reached: Mapping[str, Expr | None]) -> Context:
+    def context(self, knowledge: Context, extents: Mapping[str, Expr | None]) -> Context:
         """Numbers the context of an expression.
 
         Args:
             knowledge: number of the facts about decision variables.
-            reached: extent of every variable in the expression and in these extents; None: the variable has none.
+            extents: extent of every variable in the expression and in these extents; None: the variable has none.
         """
-        return self._number((knowledge, frozenset(reached.items())))
+        return self._number((knowledge, frozenset(extents.items())))
 
     def _number(self, key: tuple[object, ...]) -> Context:
         return self._contexts.setdefault(key, len(self._contexts))
 
 
-def reached(names: Iterable[str], ranges: Mapping[str, Expr]) -> dict[str, Expr | None]:
+def collect_extents(names: Iterable[str], ranges: Mapping[str, Expr]) -> dict[str, Expr | None]:
     """Collects the extents that bounds over some variables depend on: theirs, and those of variables in extents."""
     extents: dict[str, Expr | None] = {}
     waiting = list(names)

@@ -40,8 +40,8 @@ class Bounds:
             return self._free(e)
         span = self._tight.get(e)
         if span is None:
-            narrowed = self._narrowed(poly(e)) if e.dtype == "int64" else self._tight_atom(e)
-            span = self._tight[e] = _wrapped(narrowed, e.dtype)
+            narrowed = self._narrow(poly(e)) if e.dtype == "int64" else self._tight_atom(e)
+            span = self._tight[e] = _widen_on_overflow(narrowed, e.dtype)
         return span
 
     def _free(self, e: Expr) -> Span:
@@ -49,7 +49,7 @@ class Bounds:
         span = self._plain.get(e)
         if span is None:
             plain = self._sum(poly(e), self._atom) if e.dtype == "int64" else self._atom(e)
-            span = self._plain[e] = _wrapped(plain, e.dtype)
+            span = self._plain[e] = _widen_on_overflow(plain, e.dtype)
         return span
 
     def _exact(self, guard: Expr) -> bool:
@@ -59,7 +59,7 @@ class Bounds:
         if guard.args[0].dtype not in DTYPE_RANGES:
             return False
         ends = [self._sum(_terms(side), self._atom) for side in guard.args]
-        return all(_wrapped(span, "int64") == span for span in ends)
+        return all(_widen_on_overflow(span, "int64") == span for span in ends)
 
     def _sum(self, p: Poly, atom: Callable[[Expr], Span]) -> Span:
         low = high = 0
@@ -69,19 +69,19 @@ class Bounds:
             high += factor * ends[factor > 0]
         return low, high
 
-    def _narrowed(self, p: Poly) -> Span:
+    def _narrow(self, p: Poly) -> Span:
         own = {atom for monomial in p for atom in monomial}
         # atoms of a guard alone are bounded without guards, so that this comes to an end
         tight = {atom: self._tight_atom(atom) for atom in own}
 
-        def mixed(atom: Expr) -> Span:
+        def bound_atom(atom: Expr) -> Span:
             return tight.get(atom) or self._atom(atom)
 
-        low, high = self._sum(p, mixed)
+        low, high = self._sum(p, bound_atom)
         for guard in self._guards:
             if any(atom in own for monomial in guard for atom in monomial):
-                low = max(low, self._sum(poly_add(p, guard), mixed)[0])
-                high = min(high, self._sum(poly_add(p, guard, -1), mixed)[1])
+                low = max(low, self._sum(poly_add(p, guard), bound_atom)[0])
+                high = min(high, self._sum(poly_add(p, guard, -1), bound_atom)[1])
         return (low, high) if low <= high else (high, low)
 
     def _atom(self, atom: Expr) -> Span:
@@ -115,10 +115,10 @@ class Bounds:
             span = bound(e.args[0])
         elif e.op in BINARY and e.dtype in DTYPE_RANGES:
             span = BINARY[e.op].interval(*(bound(operand) for operand in e.args))
-        return _wrapped(span or DTYPE_RANGES[e.dtype], e.dtype)
+        return _widen_on_overflow(span or DTYPE_RANGES[e.dtype], e.dtype)
 
 
-def _wrapped(span: Span, dtype: str) -> Span:
+def _widen_on_overflow(span: Span, dtype: str) -> Span:
     """Returns the span, or all values of the dtype if the span exceeds them."""
     low, high = DTYPE_RANGES[dtype]
     return span if low <= span[0] and span[1] <= high else (low, high)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr, variables, walk
-from search_space.ir.semantics import BINARY, FUNCTIONS, applied
+from search_space.ir.semantics import BINARY, FUNCTIONS, apply_function
 
 Array = NDArray[Any]
 Span = tuple[int, int]
@@ -108,6 +108,6 @@ class _Grid:
         if e.op == "cast":
             return operands[0].astype(numpy_dtype(e.dtype))
         if e.op == "call":
-            return applied(e.args[0], operands[0], e.dtype)
+            return apply_function(e.args[0], operands[0], e.dtype)
         function = np.where if e.op == "select" else BINARY[e.op].array
         return np.asarray(function(*operands)).astype(numpy_dtype(e.dtype), copy=False)

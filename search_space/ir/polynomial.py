@@ -27,7 +27,7 @@ def make_monomial(atoms: Iterable[Expr]) -> Monomial:
     return tuple(sorted(atoms, key=_sort_key))
 
 
-def ordered(p: Poly) -> list[Monomial]:
+def sort_monomials(p: Poly) -> list[Monomial]:
     """Lists the monomials in textual order: those with most factors first, the constant last."""
     if len(p) < 2:
         return list(p)
@@ -72,7 +72,7 @@ def poly_mul(a: Poly, b: Poly) -> Poly:
 def from_poly(p: Poly) -> Expr:
     """Builds the canonical expression: monomials in textual order, the constant last."""
     out: Expr | None = None
-    for m in ordered(p):
+    for m in sort_monomials(p):
         c = p[m]
         if not m:
             term = const(abs(c))
@@ -111,7 +111,7 @@ def nonpositive(p: Poly) -> bool:
         return all(not m for m in p) and p.get((), 0) <= 0
     # Each positive monomial must be covered by a negative one that it divides, for all atoms are >= 1. In one order, or
     # equal polynomials would be proved or not by how they came about.
-    order = ordered(p)
+    order = sort_monomials(p)
     credit = {m: -p[m] for m in sorted(order, key=len) if p[m] < 0}
     for m in order:
         need = max(p[m], 0)

@@ -66,12 +66,14 @@ class Regrouping(Simplifier):
         quotient = {m: c // factor for m, c in terms.items() if c % factor == 0 or not m}
         rest = {m: c % factor if not m else c for m, c in terms.items() if c % factor}
         quotient = {m: c for m, c in quotient.items() if c}
-        if not self.bounded(poly_add({}, rest, -1)) or not self.bounded(poly_add(rest, {(): factor - 1}, -1)):
+        if not self.is_nonpositive(poly_add({}, rest, -1)) or not self.is_nonpositive(
+            poly_add(rest, {(): factor - 1}, -1)
+        ):
             return None
         return quotient, rest
 
 
-def recombined(e: Expr, simplify: Simplifier) -> Expr:
+def recombine(e: Expr, simplify: Simplifier) -> Expr:
     """Replaces (x // b) b + x % b by x: fusing two axes and ravelling their indices leaves such sums."""
     terms = dict(poly(e))
     again = True
@@ -121,4 +123,4 @@ def _join_quotient(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Si
     return None
 
 
-__all__ = ["Regrouping", "pulled_apart", "recombined"]
+__all__ = ["Regrouping", "pulled_apart", "recombine"]

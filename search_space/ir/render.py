@@ -103,24 +103,24 @@ class SharedText:
         tops = {root.serial for root in roots}
         reserved = {name for node in order if node.op in ("var", "load") and isinstance(name := node.args[0], str)}
         self._names: dict[int, str] = {}
-        self._named: list[Expr] = []
+        self._named_nodes: list[Expr] = []
         self.has_tables = any(len(_cases(root)) >= _LEAST_CASES for root in roots)
         for node in order:  # operands first
             nodes[node.serial] = 1 + sum(nodes[operand.serial] for operand in node.operands)
             shared = counts[node.serial] > 1 and nodes[node.serial] >= _LEAST_NODES
             table = node.serial not in inner and len(_cases(node)) >= _LEAST_CASES
             if node.op not in ("const", "var") and ((table and node.serial not in tops) or shared):
-                name = f"{'table' if table else 't'}{len(self._named)}"
+                name = f"{'table' if table else 't'}{len(self._named_nodes)}"
                 while name in reserved:
                     name += "_"
                 self._names[node.serial] = name
-                self._named.append(node)
+                self._named_nodes.append(node)
                 self.has_tables |= table
 
     @property
     def definitions(self) -> list[str]:
         """Lines that define the names, each after the definitions that it uses."""
-        return [line for node in self._named for line in self.lines(self._names[node.serial] + " =", node)]
+        return [line for node in self._named_nodes for line in self.lines(self._names[node.serial] + " =", node)]
 
     def text(self, e: Expr) -> str:
         """Writes an expression on one line: its name, or its text over the names of its subterms."""

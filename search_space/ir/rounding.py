@@ -11,7 +11,7 @@ TFLOAT32 = "tfloat32"
 
 
 @dataclass(frozen=True)
-class Limited:
+class ClampedNumber:
     """A number `min(max(number, low), high)` with constant limits; NaN becomes the lower one."""
 
     number: Expr
@@ -19,7 +19,7 @@ class Limited:
     high: float
 
 
-def limited(e: Expr) -> Limited | None:
+def match_clamp(e: Expr) -> ClampedNumber | None:
     """Returns the clamped float32 that a cast converts to an integer, None for other expressions.
 
     No integer is right for NaN, and machines differ in theirs. So it becomes the lower limit, as in ONNX Runtime's
@@ -34,7 +34,7 @@ def limited(e: Expr) -> Limited | None:
         limits.append(float(value.args[1].value))
         value = value.args[0]
     high, low = limits
-    return Limited(value, low, high)
+    return ClampedNumber(value, low, high)
 
 
 def rounds(e: Expr) -> bool:

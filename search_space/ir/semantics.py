@@ -71,14 +71,14 @@ class MathFunction:
     """A function of one floating-point value.
 
     Attributes:
-        array: function of float64 arrays. Other dtypes are widened, and the result is rounded once: `applied`.
+        array: function of float64 arrays. Other dtypes are widened, and the result is rounded once: `apply_function`.
         estimate: (least, greatest, typical size) of the argument → the same of the result, and the slope.
         cost: number of vector instructions, as of a `BinaryOperator`.
         defined: test whether it is defined for all arguments from a least one on.
         exact: whether the result is the same number on all machines.
         step: relative distance of neighbouring results, where that is more than that of their dtype.
         jump: distance of two results whose arguments may be next to each other, where errors of arguments count.
-        drawn: range of random inputs for the element-wise operator of its name; None: there is no such operator.
+        input_range: range of random inputs for the element-wise operator of its name; None: there is no such operator.
         on_integers: whether that operator is defined on integers, too.
     """
 
@@ -89,11 +89,11 @@ class MathFunction:
     exact: bool = False
     step: float = 0.0
     jump: float = 0.0
-    drawn: tuple[float, float] | None = (-4.0, 4.0)
+    input_range: tuple[float, float] | None = (-4.0, 4.0)
     on_integers: bool = False
 
 
-def applied(function: str, values: Any, dtype: str) -> Array:
+def apply_function(function: str, values: Any, dtype: str) -> Array:
     """Applies a math function to values of a dtype, with float64's accuracy and one rounding."""
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[function].array(np.asarray(values, np.float64))).astype(numpy_dtype(dtype))
@@ -278,10 +278,10 @@ FUNCTIONS: dict[str, MathFunction] = {
         lambda low, high, size: (_log(low), _log(high), max(abs(_log(size)), 1.0), 1 / size),
         cost=16.0,
         defined=lambda least: least > 0,
-        drawn=(0.1, 4.0),
+        input_range=(0.1, 4.0),
     ),
     "expm1": MathFunction(np.expm1, _expm1, cost=16.0),
-    "log1p": MathFunction(np.log1p, _log1p, cost=20.0, defined=lambda least: least > -1, drawn=(-0.9, 4.0)),
+    "log1p": MathFunction(np.log1p, _log1p, cost=20.0, defined=lambda least: least > -1, input_range=(-0.9, 4.0)),
     "sin": MathFunction(np.sin, _wave, cost=24.0),
     "cos": MathFunction(np.cos, _wave, cost=24.0),
     "tanh": MathFunction(
@@ -299,10 +299,10 @@ FUNCTIONS: dict[str, MathFunction] = {
         cost=10.0,
         defined=lambda least: least >= 0,
         exact=True,
-        drawn=(0.0, 4.0),
+        input_range=(0.0, 4.0),
     ),
     "rsqrt": MathFunction(
-        lambda x: 1 / np.sqrt(x), _rsqrt, cost=12.0, defined=lambda least: least > 0, drawn=(0.1, 4.0)
+        lambda x: 1 / np.sqrt(x), _rsqrt, cost=12.0, defined=lambda least: least > 0, input_range=(0.1, 4.0)
     ),
     "abs": MathFunction(np.abs, _abs, exact=True, on_integers=True),
     "floor": MathFunction(
@@ -315,7 +315,7 @@ FUNCTIONS: dict[str, MathFunction] = {
         jump=1.0,
     ),
     "tfloat32": MathFunction(
-        _tfloat32, lambda low, high, size: (low, high, size, 1.0), exact=True, step=2.0**-10, drawn=None
+        _tfloat32, lambda low, high, size: (low, high, size, 1.0), exact=True, step=2.0**-10, input_range=None
     ),
 }
 """Name -> row. A new function is a row here and its emission on the CPU and on GPUs (docs/adding_an_operator.md)."""

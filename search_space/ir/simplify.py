@@ -9,7 +9,7 @@ from itertools import islice
 from itertools import product as cartesian
 
 from search_space.ir.expr import BOOL, Expr, const, is_size, make, maximum, minimum, product, transform, variables, walk
-from search_space.ir.findings import Context, Findings, reached
+from search_space.ir.findings import Context, Findings, collect_extents
 from search_space.ir.polynomial import (
     Poly,
     canon,
@@ -65,9 +65,9 @@ class Simplifier:
         self._memo: dict[int, Expr] = {}
         self._atoms: dict[Expr, AtomRange] = {}
         self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
-        self._seen = (0, 0, 0)
+        self._last_state = (0, 0, 0)
         self._contexts: dict[frozenset[str], Context] = {}  # by the names of variables
-        self._reached: dict[str, Expr | None] = {}  # extents that remembered results depend on
+        self._extents: dict[str, Expr | None] = {}  # extents that remembered results depend on
         self._knowledge: Context | None = None
 
     def forget(self) -> None:
@@ -76,18 +76,18 @@ class Simplifier:
         self._atoms.clear()
         self._proofs.clear()
         self._contexts.clear()
-        self._reached.clear()
+        self._extents.clear()
 
     def _refresh(self) -> None:
         """Clears the caches when the ranges, limits or facts that their results depend on have changed."""
         state = (len(self.ranges), len(self.limits), len(self.facts))
-        if state != self._seen:
-            if state[1:] != self._seen[1:]:
+        if state != self._last_state:
+            if state[1:] != self._last_state[1:]:
                 self._knowledge = None
                 self.forget()
-            elif self.findings is None or any(self.ranges.get(v) is not e for v, e in self._reached.items()):
+            elif self.findings is None or any(self.ranges.get(v) is not e for v, e in self._extents.items()):
                 self.forget()
-            self._seen = state
+            self._last_state = state
 
     def _context(self, names: frozenset[str]) -> Context:
         """Returns the context of expressions over some variables, under which results are shared."""
@@ -96,32 +96,32 @@ class Simplifier:
             assert self.findings is not None
             if self._knowledge is None:
                 self._knowledge = self.findings.knowledge(type(self), self.limits, self.facts)
-            extents = reached(names, self.ranges)
-            self._reached.update(extents)
+            extents = collect_extents(names, self.ranges)
+            self._extents.update(extents)
             context = self._contexts[names] = self.findings.context(self._knowledge, extents)
         return context
 
-    def proved(self, p: Poly) -> bool:
+    def proves(self, p: Poly) -> bool:
         """Tells whether p <= 0 is proved for all decision variables, their upper limits taken into account."""
         if nonpositive(p) or any(nonpositive(poly_add(p, fact, -1)) for fact in self.facts):
             return True
         if self._proved_by_limits(p):
             return True
-        raised = _raised(p)
+        raised = _shift_sizes(p)
         return raised is not p and (nonpositive(raised) or self._proved_by_limits(raised))
 
     def _proved_by_limits(self, p: Poly) -> bool:
-        if not any(self._limited(a) for m, c in p.items() if c > 0 for a in m):
+        if not any(self._has_limit(a) for m, c in p.items() if c > 0 for a in m):
             return False
         out: Poly = {}
         for m, c in p.items():
             for a in m if c > 0 else ():
-                c *= self._limit(a) if self._limited(a) else 1
-            left = tuple(a for a in m if not self._limited(a)) if c > 0 else m
+                c *= self._limit(a) if self._has_limit(a) else 1
+            left = tuple(a for a in m if not self._has_limit(a)) if c > 0 else m
             out[left] = out.get(left, 0) + c
         return nonpositive({m: c for m, c in out.items() if c})
 
-    def _limited(self, atom: Expr) -> bool:
+    def _has_limit(self, atom: Expr) -> bool:
         return atom.op == "var" and (atom.args[0] in self.limits or is_size(atom))
 
     def _limit(self, atom: Expr) -> int:
@@ -136,14 +136,14 @@ class Simplifier:
         if e.op == "load" or e.op not in _INTEGER_OPS or (e.dtype != "int64" and e.dtype != BOOL):
             return None
         if self.findings is None:
-            return self._simplified(e)
+            return self._simplify_operation(e)
         key, known = (e.serial, self._context(variables(e))), self.findings.nodes
         found = known.get(key)
         if found is None:
-            found = known[key] = self._simplified(e)
+            found = known[key] = self._simplify_operation(e)
         return found
 
-    def _simplified(self, e: Expr) -> Expr:
+    def _simplify_operation(self, e: Expr) -> Expr:
         """Simplifies an operation on integers or truth values, its operands first."""
         a, b = (self(x) for x in e.args)
         if e.op in ("lt", "le") and a.dtype == "int64":
@@ -161,17 +161,17 @@ class Simplifier:
     def compare(self, op: str, a: Expr, b: Expr) -> Expr:
         """Simplifies `a < b` or `a <= b`, to a constant if the ranges decide it."""
         gap = poly_add(poly(a), poly(b), -1)
-        if self.bounded(poly_add(gap, ONE if op == "lt" else {})):
+        if self.is_nonpositive(poly_add(gap, ONE if op == "lt" else {})):
             return const(True, BOOL)
-        if self.bounded(poly_add({} if op == "lt" else ONE, gap, -1)):
+        if self.is_nonpositive(poly_add({} if op == "lt" else ONE, gap, -1)):
             return const(False, BOOL)
         return make(op, a, b)
 
     def extremum(self, op: str, a: Expr, b: Expr) -> Expr:
         gap = poly_add(poly(a), poly(b), -1)
-        if self.bounded(gap):
+        if self.is_nonpositive(gap):
             return a if op == "min" else b
-        if self.bounded(poly_add({}, gap, -1)):
+        if self.is_nonpositive(poly_add({}, gap, -1)):
             return b if op == "min" else a
         return make(op, a, b)
 
@@ -198,7 +198,9 @@ class Simplifier:
             else:
                 rest[m] = c
         rest = {m: c for m, c in rest.items() if c}
-        if not self.bounded(poly_add({}, rest, -1)) or not self.bounded(poly_add(poly_add(rest, divisor, -1), ONE)):
+        if not self.is_nonpositive(poly_add({}, rest, -1)) or not self.is_nonpositive(
+            poly_add(poly_add(rest, divisor, -1), ONE)
+        ):
             return None
         return from_poly(quotient), from_poly(rest)
 
@@ -240,25 +242,25 @@ class Simplifier:
 
     def at_most_zero(self, e: Expr) -> bool:
         """Tells whether e <= 0 is proved for all loop and decision variables in range."""
-        return self.bounded(poly(e))
+        return self.is_nonpositive(poly(e))
 
-    def bounded(self, p: Poly) -> bool:
+    def is_nonpositive(self, p: Poly) -> bool:
         """Tells whether p <= 0 is proved for all loop and decision variables in range."""
         self._refresh()
         key = frozenset(p.items())
         found = self._proofs.get(key)
         if found is None:
-            found = self._proofs[key] = self._bounded(p, key)
+            found = self._proofs[key] = self._prove_nonpositive(p, key)
         return found
 
-    def _bounded(self, p: Poly, key: frozenset[tuple[tuple[Expr, ...], int]]) -> bool:
+    def _prove_nonpositive(self, p: Poly, key: frozenset[tuple[tuple[Expr, ...], int]]) -> bool:
         if self.findings is None:
-            return any(self.proved(bound) for bound in self._uppers(p))
+            return any(self.proves(bound) for bound in self._uppers(p))
         entry = (self._context(frozenset().union(*(variables(a) for m in p for a in m))), key)
         known = self.findings.proofs
         found = known.get(entry)
         if found is None:
-            found = known[entry] = any(self.proved(bound) for bound in self._uppers(p))
+            found = known[entry] = any(self.proves(bound) for bound in self._uppers(p))
         return found
 
     def upper(self, e: Expr) -> Expr | None:
@@ -332,13 +334,13 @@ class Simplifier:
             return AtomRange(True, self.nonnegative(atom.args[0]), divided)
         if atom.op == "min":
             tops = [t for x in atom.args for t in self._uppers(poly(x))]
-            return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=_varied)))
+            return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=_has_variables)))
         if atom.op == "max":
             return AtomRange(True, any(map(self.nonnegative, atom.args)), self._tops_of_max(*atom.args))
         return UNKNOWN if atom.op != "var" and variables(atom) & self.ranges.keys() else AtomRange(False, True)
 
     def nonnegative(self, e: Expr) -> bool:
-        return self.bounded(poly_add({}, poly(e), -1))
+        return self.is_nonpositive(poly_add({}, poly(e), -1))
 
     def divisor(self, e: Expr) -> bool:
         """Tells whether `e` may be assumed positive: a number above 0, or a loop's extent (if 0, no code runs)."""
@@ -348,8 +350,8 @@ class Simplifier:
         """Bounds a maximum: lists bounds of one side that are proved to be no less than a bound of the other."""
         tops = [tuple(self._uppers(poly(x))) for x in (a, b)]
         pairs = [(t, u) for t in tops[0] for u in tops[1]]
-        over = [t for t, u in pairs if self.proved(poly_add(u, t, -1))]
-        over += [u for t, u in pairs if self.proved(poly_add(t, u, -1))]
+        over = [t for t, u in pairs if self.proves(poly_add(u, t, -1))]
+        over += [u for t, u in pairs if self.proves(poly_add(t, u, -1))]
         return tuple({frozenset(t.items()): t for t in over}.values())
 
     def _bounded_div(self, top: Poly, divisor: Expr) -> Poly:
@@ -373,7 +375,7 @@ def _times(p: Poly, atom: Expr) -> Poly | None:
     return quotient
 
 
-def _raised(p: Poly) -> Poly:
+def _shift_sizes(p: Poly) -> Poly:
     """Substitutes sizes in a polynomial: a size of at least `low` becomes `low - 1` plus a variable of at least 1.
 
     The substituted variables are at least 1, like all others: for `n` of at least 64, `64 - n` becomes `1 - n`.
@@ -390,7 +392,7 @@ def _raised(p: Poly) -> Poly:
     return out
 
 
-def _varied(p: Poly) -> bool:
+def _has_variables(p: Poly) -> bool:
     return any(p)  # a monomial other than the empty one
 
 
@@ -406,12 +408,12 @@ class Interval:
     width: Expr
 
 
-class Unbounded(ValueError):
+class UnboundedIndexError(ValueError):
     """An index whose region is not bounded by arithmetic over loop variables; the whole axis may be read."""
 
 
-def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
-    """Bounds `e` while the loop variables in `relaxed` run and the others are fixed.
+def interval(e: Expr, loop_ranges: Ranges, simplify: Simplifier) -> Interval:
+    """Bounds `e` while the loop variables in `loop_ranges` run and the others are fixed.
 
     The width bounds high - low and never depends on a fixed variable, so that it can size a buffer: min(x, c) is no
     wider than x.
@@ -420,20 +422,20 @@ def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
         Unbounded: a read from a tensor, or a product whose factors may be negative.
     """
     if any(n.op == "load" for n in walk(e)):
-        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
-    return _interval(e, relaxed, simplify)
+        raise UnboundedIndexError(f"an index must be arithmetic over loop variables, but got {e}")
+    return _interval(e, loop_ranges, simplify)
 
 
-def _interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
+def _interval(e: Expr, loop_ranges: Ranges, simplify: Simplifier) -> Interval:
     """Bounds an expression without reads."""
     if e.op == "var":
         name = e.args[0]
-        return Interval(const(0), canon(relaxed[name] - 1)) if name in relaxed else Interval(e, const(0))
-    if not variables(e) & relaxed.keys():
+        return Interval(const(0), canon(loop_ranges[name] - 1)) if name in loop_ranges else Interval(e, const(0))
+    if not variables(e) & loop_ranges.keys():
         return Interval(e, const(0))
     if e.op not in _INTERVALS:
-        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
-    a, b = (_interval(x, relaxed, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
+        raise UnboundedIndexError(f"an index must be arithmetic over loop variables, but got {e}")
+    a, b = (_interval(x, loop_ranges, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
     found = _INTERVALS[e.op](e.op, a, b, simplify)
     return Interval(found.low, _without_loops(found.width, simplify))
 
@@ -444,7 +446,7 @@ def _without_loops(width: Expr, simplify: Simplifier) -> Expr:
         return width
     bound = simplify.upper(width)
     if bound is None:
-        raise Unbounded(f"a region must have a width that no loop changes, but got {width}")
+        raise UnboundedIndexError(f"a region must have a width that no loop changes, but got {width}")
     return bound
 
 
@@ -463,7 +465,7 @@ def _interval_of_product(op: str, a: Interval, b: Interval, simplify: Simplifier
     if b.width is const(0) and simplify.nonnegative(factor):
         return Interval(canon(a.low * factor), canon(a.width * factor))
     if not simplify.nonnegative(a.low) or not simplify.nonnegative(factor):
-        raise Unbounded(f"factors of an index must not be negative, but got {a.low} and {factor}")
+        raise UnboundedIndexError(f"factors of an index must not be negative, but got {a.low} and {factor}")
     low = canon(a.low * factor)
     return Interval(low, canon((a.low + a.width) * (factor + b.width) - low))
 
@@ -476,7 +478,7 @@ def _interval_of_extremum(op: str, a: Interval, b: Interval, simplify: Simplifie
 def _interval_of_division(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
     divisor = b.low
     if b.width is not const(0) or not simplify.divisor(divisor):
-        raise Unbounded(f"the divisor of an index must be positive and stand still, but got {divisor}")
+        raise UnboundedIndexError(f"the divisor of an index must be positive and stand still, but got {divisor}")
     shifted = simplify.extremum("min", _misalignment(a.low, divisor, simplify), const(1))
     if op == "floordiv":
         return Interval(simplify.floordiv(a.low, divisor), canon(simplify.floordiv(a.width, divisor) + shifted))

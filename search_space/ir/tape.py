@@ -160,7 +160,7 @@ class Tape:
         node = self.nodes[index]
         return node[1 : 1 + ARITY[node[0]]]
 
-    def needed(self, outputs: Sequence[int]) -> list[int]:
+    def list_dependencies(self, outputs: Sequence[int]) -> list[int]:
         """Returns the indices of some nodes and of all that these depend on, operands first."""
         nodes = self.nodes
         wanted = bytearray(len(nodes))

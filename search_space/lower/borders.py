@@ -49,9 +49,9 @@ class Border:
         return tuple(new for old, new in moved if not self._left(old, replacements, own))
 
     @staticmethod
-    def _left(condition: Expr, places: Mapping[Expr, Expr], own: frozenset[str]) -> bool:
+    def _left(condition: Expr, indices: Mapping[Expr, Expr], own: frozenset[str]) -> bool:
         """Tells whether a comparison has variables of the writing loops besides those in complete indices."""
-        rest = transform(condition, lambda e: const(0) if e.op != "const" and e in places else None)
+        rest = transform(condition, lambda e: const(0) if e.op != "const" and e in indices else None)
         return bool(variables(rest) & own)
 
 
@@ -93,7 +93,7 @@ def present(borders: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
     return tuple(dict.fromkeys(conditions))
 
 
-def trimmed(program: LoopProgram) -> LoopProgram:
+def trim_borders(program: LoopProgram) -> LoopProgram:
     """Removes the iterations that multiply zeros of a border from loops over products of integers.
 
     Before:  for r in 3: unroll w in 14: dot(sum[w], padded[h + r, w], weight[r])
@@ -103,7 +103,7 @@ def trimmed(program: LoopProgram) -> LoopProgram:
     """
     found = borders(program)
     found = {name: border for name, border in found.items() if _exact(program, name)}
-    return replace(program, body=_trimmed(program.body, found)) if found else program
+    return replace(program, body=_trim_loops(program.body, found)) if found else program
 
 
 def _exact(program: LoopProgram, name: str) -> bool:
@@ -113,8 +113,8 @@ def _exact(program: LoopProgram, name: str) -> bool:
     return bool(reading) and all(program.buffers[s.output.buffer].dtype == "int32" for s in reading)
 
 
-def _trimmed(stmt: Stmt, borders: Mapping[str, Border]) -> Stmt:
-    stmt = map_children(stmt, lambda s: _trimmed(s, borders))
+def _trim_loops(stmt: Stmt, borders: Mapping[str, Border]) -> Stmt:
+    stmt = map_children(stmt, lambda s: _trim_loops(s, borders))
     if not isinstance(stmt, For) or stmt.kind != "serial" or not stmt.extent.is_const or stmt.extent.value < 2:
         return stmt
     low, high = const(0), stmt.extent

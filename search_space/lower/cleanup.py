@@ -41,7 +41,7 @@ def cleanup(program: LoopProgram) -> LoopProgram:
     )
 
 
-def tidied(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt | None:
+def tidy_part(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt | None:
     """Simplifies a part of a program under the ranges of the loops around it; None if nothing remains."""
     return _tidy(stmt, dict(ranges), {}, Simplifier)
 

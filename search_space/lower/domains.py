@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product, substitute, var, variables, walk
 from search_space.ir.findings import Findings
 from search_space.ir.polynomial import canon, poly
-from search_space.ir.regroup import recombined
-from search_space.ir.simplify import Simplifier, Unbounded, interval
+from search_space.ir.regroup import recombine
+from search_space.ir.simplify import Simplifier, UnboundedIndexError, interval
 from search_space.ir.sizes import find_sizes, is_sized, span
 from search_space.ir.stmt import THREAD_TAGS, Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
@@ -29,7 +29,7 @@ def loop_var(stage: str, leaf: str) -> str:
     return f"{stage}.{leaf}"
 
 
-def _divided(stage: Stage, axis: str) -> bool:
+def _has_exact_tiles(stage: Stage, axis: str) -> bool:
     """Tells whether a spatial axis is split into tiles that divide it."""
     splits = (r for r in stage.relations if isinstance(r, SplitRelation))
     return any(r.parent == axis and r.tail == "exact" and not stage.is_reduce(r.children[0]) for r in splits)
@@ -82,9 +82,9 @@ class Bounds:
         self.nests: dict[str, Nest] = {}
         self.constraints: list[Constraint] = []
         self.kinds = {loop_var(s.name, leaf): kind for s in state.stages for leaf, kind in s.kinds.items()}
-        self.threaded = any(kind in THREAD_TAGS for kind in self.kinds.values())
+        self.uses_threads = any(kind in THREAD_TAGS for kind in self.kinds.values())
         for stage in reversed(state.stages):
-            domain = self._root(stage) if stage.attach.kind == "root" else self._attached(stage)
+            domain = self._root(stage) if stage.attach.kind == "root" else self._cover_reads(stage)
             self.domains[stage.name] = domain
             self.nests[stage.name] = self._nest(stage, domain)
 
@@ -100,7 +100,7 @@ class Bounds:
         zeros = tuple(const(0) for _ in stage.axes)
         return Domain(zeros, tuple(a.extent for a in stage.axes), frozenset())
 
-    def _attached(self, stage: Stage) -> Domain:
+    def _cover_reads(self, stage: Stage) -> Domain:
         """Computes the region that all reads of a stage cover, in loops inside its place."""
         outside = self._outside(stage)
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
@@ -125,10 +125,10 @@ class Bounds:
                     continue
                 for axis, index, regions in zip(stage.axes, node.args[1:], lows, strict=True):
                     at = substitute(index, values)
-                    low, width = self._region(axis, self.recombined(stage, at), relaxed)
+                    low, width = self._region(axis, self.recombine_index(stage, at), relaxed)
                     regions.append((low, width))
                     stays = self._runs_inside(consumer, index, axis, may_leave)
-                    if not stays or not (self.threaded or _divided(consumer, str(index.args[0]))):
+                    if not stays or not (self.uses_threads or _has_exact_tiles(consumer, str(index.args[0]))):
                         inside_only.discard(axis.name)
                     # a loop may overrun and an index computed from it still be inside: h // 4 of 7 rows in tiles of 4
                     if variables(index) & loose and not self.simplify.at_most_zero(
@@ -149,13 +149,13 @@ class Bounds:
             extent.append(size)
         return Domain(tuple(starts), tuple(extent), frozenset(overrun))
 
-    def recombined(self, stage: Stage, index: Expr) -> Expr:
+    def recombine_index(self, stage: Stage, index: Expr) -> Expr:
         """Puts the index at which an attached stage is read together again if fused loops took it apart.
 
         In `f // 8 * 8 + f % 8` interval arithmetic sees two terms, and not that both come from one `f`.
         """
         fused = any(isinstance(r, FuseRelation) for c in self.state.consumers(stage.name) for r in c.relations)
-        return recombined(self.simplify(index), self.simplify) if fused else index
+        return recombine(self.simplify(index), self.simplify) if fused else index
 
     def _outside(self, stage: Stage) -> set[str]:
         """Returns the loops that are fixed where a stage is computed.
@@ -176,11 +176,11 @@ class Bounds:
             return False
         return any(a.name == index.args[0] and a.extent is axis.extent for a in (*consumer.axes, *consumer.reduce_axes))
 
-    def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
+    def _region(self, axis: Axis, index: Expr, loop_ranges: dict[str, Expr]) -> tuple[Expr, Expr]:
         """Returns the first index read and the width; the whole axis if arithmetic does not bound it."""
         try:
-            bounds = interval(index, relaxed, self.simplify)
-        except Unbounded:  # such as an index that is read from a tensor
+            bounds = interval(index, loop_ranges, self.simplify)
+        except UnboundedIndexError:  # such as an index that is read from a tensor
             return const(0), canon(axis.extent - 1)
         return bounds.low, bounds.width
 
@@ -241,13 +241,13 @@ class Bounds:
                 loose |= set(relation.parents)
         return loose
 
-    def _partly_run_clamped(self, stage: Stage, relaxed: dict[str, Expr], full_axes: frozenset[str]) -> set[str]:
+    def _partly_run_clamped(self, stage: Stage, loop_ranges: dict[str, Expr], full_axes: frozenset[str]) -> set[str]:
         """Returns axes with a clamped split of which a loop outside the innermost one runs.
 
         Each tile is moved inside, but a block of several tiles has the same width everywhere. For 5 rows in blocks of 2
         tiles of 1, the last block holds one row, and a region two rows wide there ends past the tensor.
         """
-        running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
+        running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in loop_ranges}
         clamped: set[str] = set()
         for relation in reversed(stage.relations):
             children = relation.children if isinstance(relation, SplitRelation) else (relation.child,)
@@ -326,9 +326,9 @@ class Bounds:
         low = {a.name: x for a, x in zip(stage.axes, domain.low, strict=True)}
         return {name: canon(value + low[name]) if name in low else value for name, value in local.items()}
 
-    def _whole_parents(self, stage: Stage, relaxed: dict[str, Expr]) -> frozenset[str]:
+    def _whole_parents(self, stage: Stage, loop_ranges: dict[str, Expr]) -> frozenset[str]:
         """Returns peeled or clamped parents whose loops all run: together these loops cover the parent exactly."""
-        running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
+        running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in loop_ranges}
         covered: set[str] = set()
         for relation in reversed(stage.relations):
             if isinstance(relation, FuseRelation):

@@ -34,7 +34,7 @@ from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages
 from search_space.lower.legality import check_schedule
 from search_space.lower.pack import is_made, pack_program, packed_buffer, packed_indices, packed_layout, source_buffer
-from search_space.lower.tensorize import tensorized
+from search_space.lower.tensorize import make_intrinsic_call
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import SplitRelation, Stage, State, reduction_identity
 
@@ -92,8 +92,8 @@ class _Lowering:
     def program(self, name: str) -> LoopProgram:
         outputs = [self.buffer(self.stages[o]) for o in self.state.outputs]
         read = {name for stage in self.state.stages for name in stage.reads()}
-        made = {name for i in self.state.inputs if i.derived is not None for name in i.derived.sources}
-        taken = [i for i in self.state.inputs if i.name in read or (i.derived is None and i.name not in made)]
+        made = {name for i in self.state.inputs if i.derivation is not None for name in i.derivation.sources}
+        taken = [i for i in self.state.inputs if i.name in read or (i.derivation is None and i.name not in made)]
         remade = [i for i in taken if is_made(i)]
         params = [packed_buffer(i, self.simplify) if is_made(i) else source_buffer(i) for i in taken]
         body: Stmt = seq(*(self.build(s) for s in self.state.stages if s.attach.kind == "root"))
@@ -108,7 +108,7 @@ class _Lowering:
             self.state.outputs,
             tuple(dict.fromkeys(self.bounds.constraints)),
             tuple(prologues),
-            tuple(source_buffer(i) for i in self.state.inputs if i.derived is None),
+            tuple(source_buffer(i) for i in self.state.inputs if i.derivation is None),
         )
 
     def buffer(self, stage: Stage) -> Buffer:
@@ -122,47 +122,47 @@ class _Lowering:
     def build(self, stage: Stage) -> Stmt:
         return self.loops(stage, 0, _PeeledTail({}, {}))
 
-    def loops(self, stage: Stage, depth: int, peeled: _PeeledTail) -> Stmt:
+    def loops(self, stage: Stage, depth: int, peeled_tail: _PeeledTail) -> Stmt:
         """Builds the loops of `stage` from `depth` inward; the initialisation comes before the first reduce loop."""
         init: Stmt | None = None
         if stage.reducer and depth == self.first_reduce(stage):
-            init = self.init(stage, depth, peeled)
-        if stage.tensorized and depth < len(stage.leaves) and stage.leaves[depth] == stage.tensorized[0]:
-            update, name = self.update(stage, peeled), stage.tensorized[1]
-            main: Stmt = tensorized(stage, depth, update, self.bounds, name, peeled.extents)
+            init = self.init(stage, depth, peeled_tail)
+        if stage.tensorization and depth < len(stage.leaves) and stage.leaves[depth] == stage.tensorization[0]:
+            update, name = self.update(stage, peeled_tail), stage.tensorization[1]
+            main: Stmt = make_intrinsic_call(stage, depth, update, self.bounds, name, peeled_tail.extents)
         elif depth == len(stage.leaves):
-            main = self.update(stage, peeled)
+            main = self.update(stage, peeled_tail)
         else:
-            main = self.loop(stage, depth, peeled)
+            main = self.loop(stage, depth, peeled_tail)
         return main if init is None else seq(init, main)
 
-    def loop(self, stage: Stage, depth: int, peeled: _PeeledTail) -> Stmt:
+    def loop(self, stage: Stage, depth: int, peeled_tail: _PeeledTail) -> Stmt:
         leaf = stage.leaves[depth]
-        name, kind = self.named(stage, leaf, peeled)
-        extent = peeled.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
-        body = self.attached(stage, leaf, self.loops(stage, depth + 1, peeled), peeled)
+        name, kind = self.name_loop(stage, leaf, peeled_tail)
+        extent = peeled_tail.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
+        body = self.attach_producers(stage, leaf, self.loops(stage, depth + 1, peeled_tail), peeled_tail)
         main = For(name, extent, kind, body, tuple((key, value) for axis, key, value in stage.pragmas if axis == leaf))
-        tail = self.tail(stage, leaf, extent, peeled)
+        tail = self.tail(stage, leaf, extent, peeled_tail)
         if tail is None:
             return main
         # the rest of a peeled loop: its body once more, since trip counts differ; it may have no iteration
-        return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
+        return seq(main, self.attach_producers(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
-    def named(self, stage: Stage, leaf: str, peeled: _PeeledTail) -> tuple[str, str]:
+    def name_loop(self, stage: Stage, leaf: str, peeled_tail: _PeeledTail) -> tuple[str, str]:
         """Returns the variable and the kind of a loop at a place.
 
         Open sizes may determine the length of a peeled loop's rest, unlike that of vectors and unrolled code: the rest
         becomes a serial loop with its own variable.
         """
         name, kind = loop_var(stage.name, leaf), stage.kinds.get(leaf, "serial")
-        if name in peeled.values:
-            return str(peeled.values[name].args[0]), "serial"
+        if name in peeled_tail.values:
+            return str(peeled_tail.values[name].args[0]), "serial"
         extent = self.bounds.nests[stage.name].extents[leaf]
         if kind in WRITTEN_OUT and is_sized(extent):
             raise ScheduleError(f"a loop to {kind} must run a number of times (split it), but {name} runs {extent}")
         return name, kind
 
-    def tail(self, stage: Stage, leaf: str, extent: Expr, peeled: _PeeledTail) -> _PeeledTail | None:
+    def tail(self, stage: Stage, leaf: str, extent: Expr, peeled_tail: _PeeledTail) -> _PeeledTail | None:
         """Returns the place after the loop `leaf` if it was peeled and a rest remains."""
         for r in stage.relations:
             if isinstance(r, SplitRelation) and r.tail == "peel" and r.children[0] == leaf:
@@ -171,42 +171,42 @@ class _Lowering:
                 rest = self.simplify(whole % r.factors[0] if sized else whole - extent * r.factors[0])
                 if rest.is_const and rest.value == 0:
                     return None
-                values = {**peeled.values, loop_var(stage.name, leaf): extent}
+                values = {**peeled_tail.values, loop_var(stage.name, leaf): extent}
                 if sized and stage.kinds.get(r.children[1]) in WRITTEN_OUT:
                     inner = loop_var(stage.name, r.children[1])
                     values[inner] = var(f"{inner}.rest")
                     self.bounds.ranges[f"{inner}.rest"] = rest
-                return _PeeledTail(values, {**peeled.extents, r.children[1]: rest})
+                return _PeeledTail(values, {**peeled_tail.extents, r.children[1]: rest})
         return None
 
-    def attached(self, stage: Stage, leaf: str, body: Stmt, peeled: _PeeledTail) -> Stmt:
+    def attach_producers(self, stage: Stage, leaf: str, body: Stmt, peeled_tail: _PeeledTail) -> Stmt:
         """Puts the stages computed at this loop before `body`, each with its buffer around both."""
         # consumers first, each around the others: a producer then comes before the stages here that read it
         for producer in reversed(self.state.stages):
             at = producer.attach
             if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:
-                built = self.loops(producer, 0, _PeeledTail(peeled.values, {}))
+                built = self.loops(producer, 0, _PeeledTail(peeled_tail.values, {}))
                 body = Allocate(self.buffer(producer), seq(built, body))
         return body
 
     def first_reduce(self, stage: Stage) -> int:
         return next((i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)), len(stage.leaves))
 
-    def init(self, stage: Stage, depth: int, peeled: _PeeledTail) -> Stmt:
+    def init(self, stage: Stage, depth: int, peeled_tail: _PeeledTail) -> Stmt:
         """Builds the initialisation under the spatial loops from `depth` inward."""
         nest = self.bounds.nests[stage.name]
         if depth == len(stage.leaves):
             identity = const(reduction_identity(stage), stage.dtype)
-            return self.placed(
-                Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), peeled
+            return self.fix_tail_indices(
+                Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), peeled_tail
             )
         leaf = stage.leaves[depth]
         if stage.is_reduce(leaf):
-            return self.init(stage, depth + 1, peeled)
-        extent = peeled.extents.get(leaf, nest.extents[leaf])
-        name, kind = self.named(stage, leaf, peeled)
-        main = For(name, extent, kind, self.init(stage, depth + 1, peeled))
-        tail = self.tail(stage, leaf, extent, peeled)
+            return self.init(stage, depth + 1, peeled_tail)
+        extent = peeled_tail.extents.get(leaf, nest.extents[leaf])
+        name, kind = self.name_loop(stage, leaf, peeled_tail)
+        main = For(name, extent, kind, self.init(stage, depth + 1, peeled_tail))
+        tail = self.tail(stage, leaf, extent, peeled_tail)
         return main if tail is None else seq(main, self.init(stage, depth + 1, tail))
 
     def target(self, stage: Stage) -> tuple[Expr, ...]:
@@ -214,21 +214,21 @@ class _Lowering:
         values = nest.values if stage.attach.kind == "root" else nest.local
         return tuple(self.simplify(values[a.name]) for a in stage.axes)
 
-    def update(self, stage: Stage, peeled: _PeeledTail) -> Store:
+    def update(self, stage: Stage, peeled_tail: _PeeledTail) -> Store:
         nest = self.bounds.nests[stage.name]
         value = self.read(stage)
         for guard in () if self.sums_zeros(stage) else nest.reduce_guards:
             value = select(guard, value, const(reduction_identity(stage), stage.dtype))
         store = Store(stage.name, self.target(stage), value, stage.reducer, _predicate(nest.spatial_guards))
-        return self.placed(store, peeled)
+        return self.fix_tail_indices(store, peeled_tail)
 
-    def filled(self, stage: Stage) -> bool:
+    def is_zero_filled(self, stage: Stage) -> bool:
         """Tells whether a stage holds zeros where its axes overrun, and never a value computed from elements there."""
         return stage.scope == "shared" and stage.attach.kind == "at" and stage.reducer is None
 
     def zeros(self, stage: Stage) -> frozenset[str]:
         """Returns the axes past whose end a stage holds zeros."""
-        if self.filled(stage):
+        if self.is_zero_filled(stage):
             return self.bounds.domains[stage.name].overrun
         if stage.body.op == "load" and stage.body.args[0] in self.stages and stage.attach.kind == "at":
             source = self.stages[stage.body.args[0]]  # a copy of a stage with zeros has them, too
@@ -259,16 +259,16 @@ class _Lowering:
                 return False
         return True
 
-    def placed(self, store: Store, peeled: _PeeledTail) -> Store:
+    def fix_tail_indices(self, store: Store, peeled_tail: _PeeledTail) -> Store:
         """Fixes the outer indices of a store that is under a peeled tail."""
-        if not peeled.values:
+        if not peeled_tail.values:
             return store
         return Store(
             store.buffer,
-            tuple(self.simplify(substitute(i, peeled.values)) for i in store.indices),
-            self.indices_simplified(substitute(store.value, peeled.values)),
+            tuple(self.simplify(substitute(i, peeled_tail.values)) for i in store.indices),
+            self.indices_simplified(substitute(store.value, peeled_tail.values)),
             store.reducer,
-            None if store.predicate is None else self.simplify(substitute(store.predicate, peeled.values)),
+            None if store.predicate is None else self.simplify(substitute(store.predicate, peeled_tail.values)),
         )
 
     def read(self, stage: Stage) -> Expr:
@@ -277,7 +277,7 @@ class _Lowering:
         Only a dimension indexed by an axis that may overrun needs a check.
         """
         values, loose = self.bounds.nests[stage.name].values, self.bounds.domains[stage.name].overrun
-        if self.filled(stage):  # one check of the whole value
+        if self.is_zero_filled(stage):  # one check of the whole value
             inside = [self.simplify(values[a.name] < a.extent) for a in stage.axes if a.name in loose]
             loose = frozenset()
 
@@ -293,16 +293,16 @@ class _Lowering:
                 producer = self.stages[name]
                 if producer.attach.kind == "at":
                     domain = self.bounds.domains[name]
-                    indices = [self.bounds.recombined(producer, i) for i in indices]
+                    indices = [self.bounds.recombine_index(producer, i) for i in indices]
                     shifted = [self.simplify(canon(i - at)) for i, at in zip(indices, domain.low, strict=True)]
                     # an axis that overruns along with its reader holds every index that is read
                     cut = [d and a.name not in domain.overrun for d, a in zip(open_dims, producer.axes, strict=True)]
-                    return self.checked(load(name, shifted, node.dtype), domain.extent, cut)
-                return self.checked(load(name, indices, node.dtype), producer.shape, open_dims)
+                    return self.guard_load(load(name, shifted, node.dtype), domain.extent, cut)
+                return self.guard_load(load(name, indices, node.dtype), producer.shape, open_dims)
             source = self.inputs[name]
             if not is_made(source):
                 shape = tuple(lift(s) for s in source.shape)
-                return self.checked(load(name, indices, node.dtype), shape, open_dims)
+                return self.guard_load(load(name, indices, node.dtype), shape, open_dims)
             buffer = packed_buffer(source, self.simplify)
             packed = [
                 # any block will do past the end: values computed from it are never stored
@@ -317,11 +317,11 @@ class _Lowering:
             return load(buffer.name, packed, node.dtype)
 
         body = transform(stage.body, visit)
-        if self.filled(stage):
+        if self.is_zero_filled(stage):
             body = select(logical_and(*inside), body, const(0, stage.dtype))
         return self.indices_simplified(body)
 
-    def checked(self, node: Expr, shape: tuple[Expr, ...], open_dims: list[bool]) -> Expr:
+    def guard_load(self, node: Expr, shape: tuple[Expr, ...], open_dims: list[bool]) -> Expr:
         """Guards a load: it becomes zero where an index that may overrun has done so."""
         conditions = [
             self.simplify(condition)

@@ -30,7 +30,7 @@ MAX_UNROLL = 16
 
 def is_made(source: Input) -> bool:
     """Tells whether a prologue computes this constant."""
-    return source.layout is not None or source.derived is not None
+    return source.layout is not None or source.derivation is not None
 
 
 def packed_layout(source: Input) -> Layout:
@@ -95,8 +95,8 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
     for index, size in zip(indices, source.shape, strict=True):
         inside = make("and", inside, inner_simplify(index < size))
     element, unrolled = load(source.name, indices, source.dtype), []
-    if source.derived is not None:
-        element = _derived(source.derived, indices, inner_simplify)
+    if source.derivation is not None:
+        element = _derive_element(source.derivation, indices, inner_simplify)
         # A derived constant such as Winograd's weights is a choice by position in the tile: unrolled, each copy is the
         # few operations of its own position. Long axes stay loops, or the text would grow without bound; so do those
         # that are only compared with a bound.
@@ -109,12 +109,12 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
     # Unrolled loops go innermost, so that the code of a position is not repeated for each pass of a serial loop inside.
     for loop in (*reversed(unrolled), *(loop for loop in reversed(loops) if loop not in unrolled)):
         body = For(loop, ranges[loop], "unroll" if loop in unrolled else "serial", body)
-    origins = (source.name,) if source.derived is None else source.derived.sources
+    origins = (source.name,) if source.derivation is None else source.derivation.sources
     params = tuple(source_buffer(inputs[name]) for name in origins)
     return LoopProgram(f"pack_{source.name}", (*params, target), body, (target.name,))
 
 
-def _derived(derivation: Derivation, indices: Sequence[Expr], simplify: Simplifier) -> Expr:
+def _derive_element(derivation: Derivation, indices: Sequence[Expr], simplify: Simplifier) -> Expr:
     """Returns the element of a derived constant at `indices`."""
     body = substitute(derivation.body, dict(zip(derivation.axes, indices, strict=True)))
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, map_exprs, seq, walk_stmt
-from search_space.lower.cleanup import tidied
+from search_space.lower.cleanup import tidy_part
 
 MOST_WRITTEN = 64
 """Greatest number of statements in an unrolled body, which peeling writes a second time."""
 
 
-def peeled(program: LoopProgram) -> LoopProgram:
+def peel_last_iterations(program: LoopProgram) -> LoopProgram:
     """Peels the last iteration of serial loops of vectors that have no other check.
 
     Before:  for i in 9: vector v in 16: y[16 i + v] = x[16 i + v]  if 16 i + v < 130
@@ -26,20 +26,20 @@ def peeled(program: LoopProgram) -> LoopProgram:
 
     Loops with further checks stay unchanged, and so do loops whose extent is no number.
     """
-    return replace(program, body=_peeled(program.body, {}))
+    return replace(program, body=_peel_loops(program.body, {}))
 
 
-def _peeled(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt:
+def _peel_loops(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt:
     if not isinstance(stmt, For):
-        return map_children(stmt, lambda s: _peeled(s, ranges))
+        return map_children(stmt, lambda s: _peel_loops(s, ranges))
     if stmt.kind == "serial" and stmt.extent.is_const and _may_be_written_twice(stmt) and _checks(stmt):
         extent = int(stmt.extent.value)
-        most = tidied(replace(stmt, extent=const(extent - 1)), ranges)
+        most = tidy_part(replace(stmt, extent=const(extent - 1)), ranges)
         if most is not None and not _checks(stmt, most):
-            last = tidied(map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: extent - 1})), ranges)
+            last = tidy_part(map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: extent - 1})), ranges)
             return seq(most, *([] if last is None else [last]))
     inner = {**ranges, stmt.var: stmt.extent}
-    return replace(stmt, body=_peeled(stmt.body, inner))
+    return replace(stmt, body=_peel_loops(stmt.body, inner))
 
 
 def _may_be_written_twice(loop: For) -> bool:

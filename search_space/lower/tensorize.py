@@ -14,7 +14,7 @@ from search_space.schedule.patterns import expression_pattern, pattern_of_load
 from search_space.schedule.state import Stage
 
 
-def tensorized(
+def make_intrinsic_call(
     stage: Stage, depth: int, update: Store, bounds: Bounds, name: str, rest: Mapping[str, Expr]
 ) -> Intrinsic:
     """Makes the call that computes what `update` does under the loops from `depth` inward.

@@ -28,11 +28,11 @@ class _Mask:
 
     Attributes:
         column: left side of the comparison.
-        seen: columns for which it holds in any of the rows, an expression in the loops around the row's.
+        visible_columns: columns for which it holds in any of the rows, an expression in the loops around the row's.
     """
 
     column: Expr
-    seen: Expr
+    visible_columns: Expr
 
 
 def without_unseen(program: LoopProgram) -> LoopProgram:
@@ -43,18 +43,18 @@ def without_unseen(program: LoopProgram) -> LoopProgram:
 
     The sums of `e`, and of the products with it, are shortened likewise.
     """
-    if not any(_masked(stmt) is not None for stmt in walk_stmt(program.body) if isinstance(stmt, Store)):
+    if not any(_match_mask(stmt) is not None for stmt in walk_stmt(program.body) if isinstance(stmt, Store)):
         return program
     return replace(program, body=_in_blocks(program.body))
 
 
 def _in_blocks(stmt: Stmt) -> Stmt:
     if isinstance(stmt, For) and stmt.kind == "parallel":
-        return replace(stmt, body=_Block(stmt).shortened())
+        return replace(stmt, body=_Block(stmt).shorten())
     return map_children(stmt, _in_blocks)
 
 
-def _masked(store: Store) -> tuple[Expr, Expr] | None:
+def _match_mask(store: Store) -> tuple[Expr, Expr] | None:
     """Returns the column and the row of a store's mask; None for a store without one.
 
     Where `column <= row` fails, an exponential is zero, or a maximum gains nothing.
@@ -88,12 +88,12 @@ class _Block:
         self.extents: dict[str, Expr] = {}
         """New extents of loops, by their variables."""
 
-    def shortened(self) -> Stmt:
+    def shorten(self) -> Stmt:
         """Builds the body with fewer iterations."""
         for store, loops in self.stores:
-            if store.reducer is None and _masked(store) is not None:
+            if store.reducer is None and _match_mask(store) is not None:
                 self._zeros(store, loops)
-        return self._rebuilt(self.body)
+        return self._shorten_loops(self.body)
 
     def _zeros(self, store: Store, loops: Loops) -> None:
         """Shortens the loops that compute, read and lead to a buffer that is zero where a comparison fails."""
@@ -101,14 +101,14 @@ class _Block:
         if mask is None or not _alike(mask.column, store.indices[-1]) or len(self._writing(store.buffer)) != 1:
             return
         readers = [(s, around) for s, around in self.stores if _reads(s, store.buffer)]
-        sums = [self._summed(reader, around, store.buffer) for reader, around in readers]
+        sums = [self._find_sum_loop(reader, around, store.buffer) for reader, around in readers]
         for along in sums:
             if along is not None:
-                self._end(along, mask.seen)
+                self._end(along, mask.visible_columns)
         own, steps = _find_loop(store.indices[-1], loops), [along[1] for along in sums if along is not None]
         # If a reader needs complete rows, the zeros must be there; vectors of sums may reach past the visible columns.
         if own is not None and steps and len(steps) == len(readers) and self._alone(own[0], {store.buffer}):
-            self._end(own, mask.seen + (max(steps) - 1))
+            self._end(own, mask.visible_columns + (max(steps) - 1))
         for source in dict.fromkeys(n.args[0] for n in walk(store.value) if n.op == "load"):
             self._source(str(source), mask)
 
@@ -121,16 +121,16 @@ class _Block:
         own = _find_loop(store.indices[-1], loops)
         if own is None or not self._alone(own[0], {name}):
             return
-        self._end(own, mask.seen)
+        self._end(own, mask.visible_columns)
         for reader, around in reading:
-            masked = _masked(reader)
+            masked = _match_mask(reader)
             along = _find_loop(masked[0], around) if masked is not None and reader.reducer == "max" else None
             if along is not None and self._alone(along[0], {reader.buffer}):
-                self._end(along, mask.seen)
+                self._end(along, mask.visible_columns)
 
     def _mask(self, store: Store, loops: Loops) -> _Mask | None:
         """Returns the mask of a store; None if its comparison is another one, or a row may see no column."""
-        found = _masked(store)
+        found = _match_mask(store)
         if found is None:
             return None
         column, row = found
@@ -145,9 +145,14 @@ class _Block:
         """Tells whether a store has a single read of a buffer, under an equal mask."""
         own = self._mask(reader, loops)
         places = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
-        return own is not None and own.seen is mask.seen and len(places) == 1 and _alike(own.column, places[0])
+        return (
+            own is not None
+            and own.visible_columns is mask.visible_columns
+            and len(places) == 1
+            and _alike(own.column, places[0])
+        )
 
-    def _summed(self, reader: Store, loops: Loops, name: str) -> tuple[For, int, Expr] | None:
+    def _find_sum_loop(self, reader: Store, loops: Loops, name: str) -> tuple[For, int, Expr] | None:
         """Returns the loop of a sum along a buffer, as `_find_loop` has it; None if the store is no such sum."""
         places = [n for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         if reader.reducer != "sum" or len(places) != 1 or not _factor(reader.value, places[0]):
@@ -155,21 +160,21 @@ class _Block:
         own = _find_loop(places[0].args[-1], loops)
         return own if own is not None and self._alone(own[0], {reader.buffer}) else None
 
-    def _end(self, own: tuple[For, int, Expr], seen: Expr) -> None:
+    def _end(self, own: tuple[For, int, Expr], visible_columns: Expr) -> None:
         loop, step, before = own
-        self.extents[loop.var] = _shorter(loop.extent, seen, step, before)
+        self.extents[loop.var] = _shorter(loop.extent, visible_columns, step, before)
 
-    def _alone(self, loop: For, written: set[str]) -> bool:
-        """Tells whether a loop writes, besides `written`, only to buffers of its own."""
+    def _alone(self, loop: For, buffers: set[str]) -> bool:
+        """Tells whether a loop writes, besides `buffers`, only to buffers of its own."""
         own = {s.buffer.name for s in walk_stmt(loop) if isinstance(s, Allocate)}
         stores = [s for s in walk_stmt(loop) if not isinstance(s, (For, Seq, Allocate))]
-        return all(isinstance(s, Store) and s.buffer in own | written for s in stores)
+        return all(isinstance(s, Store) and s.buffer in own | buffers for s in stores)
 
     def _writing(self, name: str) -> list[tuple[Store, Loops]]:
         return [(s, around) for s, around in self.stores if s.buffer == name]
 
-    def _rebuilt(self, stmt: Stmt) -> Stmt:
-        stmt = map_children(stmt, self._rebuilt)
+    def _shorten_loops(self, stmt: Stmt) -> Stmt:
+        stmt = map_children(stmt, self._shorten_loops)
         if isinstance(stmt, For) and stmt.var in self.extents:
             return replace(stmt, extent=self.extents[stmt.var])
         return stmt
@@ -243,18 +248,18 @@ def _find_loop(index: Expr, loops: Loops) -> tuple[For, int, Expr] | None:
     return None
 
 
-def _factor(value: Expr, place: Expr) -> bool:
+def _factor(value: Expr, read: Expr) -> bool:
     """Tells whether a sum's term is zero wherever its read of a place is zero."""
-    if value is place:
+    if value is read:
         return True
     if value.op == "mul":
-        return any(_factor(side, place) for side in value.args)
+        return any(_factor(side, read) for side in value.args)
     if value.op == "select":
-        return _factor(value.args[1], place) and value.args[2].is_const and value.args[2].value == 0
+        return _factor(value.args[1], read) and value.args[2].is_const and value.args[2].value == 0
     return False
 
 
-def _shorter(extent: Expr, seen: Expr, step: int, before: Expr) -> Expr:
+def _shorter(extent: Expr, visible_columns: Expr, step: int, before: Expr) -> Expr:
     """Computes the iterations up to the last one that begins with a visible column."""
-    last = canon(seen - before + (step - 1)) // step
+    last = canon(visible_columns - before + (step - 1)) // step
     return maximum(minimum(extent, last), 0)

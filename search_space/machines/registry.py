@@ -14,7 +14,7 @@ MACHINES: dict[str, str] = {
 }
 """`Hardware.kind` -> module and name of its `Machine`, imported when it is first asked for."""
 
-_REGISTERED: list[SketchRule] = []
+_EXTRA_RULES: list[SketchRule] = []
 
 
 def get_machine(kind: str) -> Machine:
@@ -46,12 +46,12 @@ def register_rule(rule: SketchRule, before: str | None = None, machine: str = "c
     if before is not None and before not in names:
         raise ValueError(f"`before` must be one of {', '.join(names)}, but got before={before!r}")
     rules.insert(0 if before is None else names.index(before), rule)
-    _REGISTERED.append(rule)
+    _EXTRA_RULES.append(rule)
 
 
 def registered_rules(kind: str) -> list[SketchRule]:
     """Lists the rules of a kind of machine that `register_rule` added, in the order in which they are tried."""
-    return [rule for rule in get_rules(kind) if any(rule is added for added in _REGISTERED)]
+    return [rule for rule in get_rules(kind) if any(rule is added for added in _EXTRA_RULES)]
 
 
 __all__ = ["MACHINES", "get_machine", "register_rule", "registered_rules", "get_rules"]

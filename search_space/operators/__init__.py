@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_space.operators.base import REQUIRED, Operator, Precision
+from search_space.operators.base import REQUIRED_ARGUMENT, Operator, Precision
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.checks import choice
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
@@ -22,7 +22,7 @@ from search_space.operators.transposed import CONV2D_TRANSPOSE
 from search_space.operators.weights_only import MATMUL_NBITS
 from search_space.user_code import attribute, is_own
 
-__all__ = ["LIBRARY", "OPERATORS", "REQUIRED", "Operator", "Precision", "find", "named", "register"]
+__all__ = ["LIBRARY", "OPERATORS", "REQUIRED_ARGUMENT", "Operator", "Precision", "find", "resolve_operator", "register"]
 
 _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
@@ -57,7 +57,7 @@ def find(name: object) -> Operator[Any]:
     return OPERATORS[choice("operator", name, tuple(OPERATORS))]
 
 
-def named(name: str) -> Operator[Any]:
+def resolve_operator(name: str) -> Operator[Any]:
     """Returns the operator that a user asks for; for `FILE.py:NAME` or `module:NAME` runs the user's code.
 
     Raises:

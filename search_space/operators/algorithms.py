@@ -38,22 +38,22 @@ def check_names(names: Sequence[str]) -> None:
             raise ValueError(f"`algorithms` must be among {', '.join(BY_NAME)}, but got {name!r}")
 
 
-def within(algorithms: Sequence[str], error: float | None = None, named: Sequence[str] = ()) -> list[str]:
+def within(algorithms: Sequence[str], error: float | None = None, explicit: Sequence[str] = ()) -> list[str]:
     """Keeps the algorithms that may be chosen.
 
     Args:
         algorithms: names to choose from.
-        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any algorithm in `named`.
-        named: algorithms that are selected by name, such as those of `BY_NAME`, which no default chooses.
+        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any algorithm in `explicit`.
+        explicit: algorithms that are selected by name, such as those of `BY_NAME`, which no default chooses.
     """
     most = USUAL_ERROR if error is None else error
 
-    def allowed(name: str) -> bool:
-        if name in MIXES_ROWS and name not in named:
+    def is_allowed(name: str) -> bool:
+        if name in MIXES_ROWS and name not in explicit:
             return False
-        return RELATIVE_ERROR.get(name, 0.0) <= most or (error is None and name in named)
+        return RELATIVE_ERROR.get(name, 0.0) <= most or (error is None and name in explicit)
 
-    return [name for name in algorithms if allowed(name)]
+    return [name for name in algorithms if is_allowed(name)]
 
 
 def products(args: Args, algorithm: str) -> float:

@@ -18,7 +18,7 @@ Args = Mapping[str, Any]
 Array = NDArray[Any]
 Definition = Callable[[Args], list[te.Tensor]]
 
-REQUIRED: Any = inspect.Parameter.empty
+REQUIRED_ARGUMENT: Any = inspect.Parameter.empty
 """Default of a parameter that must be given although it follows `batch`, which has a default."""
 
 
@@ -54,7 +54,7 @@ class Precision:
     rounding: Callable[[Args, str], float] = lambda args, algorithm: 0.0
 
 
-def listed(args: Args) -> str:
+def format_arguments(args: Args) -> str:
     """Formats the arguments in order, for the keys of workloads."""
     return ",".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in args.items())
 
@@ -83,7 +83,7 @@ class Operator(Generic[P]):
     precision: Precision = Precision()
     bounds: Callable[[Args], tuple[float, float]] = lambda args: (-1.0, 1.0)
     available: Callable[[Args, str], bool] = lambda args, algorithm: True
-    describe: Callable[[Args], str] = listed
+    describe: Callable[[Args], str] = format_arguments
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -103,7 +103,7 @@ class Operator(Generic[P]):
                     f"`{self.name}` must have arguments among {', '.join(parameters)}, "
                     f"but got {name!r}{nearest(name, parameters)}"
                 )
-        missing = [n for n, p in parameters.items() if p.default is REQUIRED and n not in values]
+        missing = [n for n, p in parameters.items() if p.default is REQUIRED_ARGUMENT and n not in values]
         if missing:
             got = ", ".join(f"{k}={v!r}" for k, v in values.items())
             raise ValueError(f"`{self.name}` must be given {', '.join(missing)}, but got {got or 'nothing'}")

@@ -17,7 +17,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.base import Args, Array, Operator
 from search_space.operators.checks import flag, sizes, spread
 from search_space.operators.naming import over
-from search_space.operators.windows import Padding, Pair, Window, padded, taps, window_arguments
+from search_space.operators.windows import Padding, Pair, Window, pad_array, taps, window_arguments
 from search_space.tags import Tag
 
 INT8 = (-128, 127)
@@ -82,7 +82,7 @@ def _ending(shift: Any, bias: Any, relu: Any) -> dict[str, Any]:
     return {"shift": shift, "bias": flag("bias", bias), "relu": flag("relu", relu)}
 
 
-def _finished(args: Args, inputs: list[te.Tensor], layer: te.Tensor) -> list[te.Tensor]:
+def _finish_layer(args: Args, inputs: list[te.Tensor], layer: te.Tensor) -> list[te.Tensor]:
     """Returns the inputs and the output: the layer shifted, with its bias, clipped to int8."""
     block = args["block"]
     channels = (layer.shape[1], *block[:2])
@@ -105,7 +105,7 @@ def _conv2d(args: Args) -> list[te.Tensor]:
     n, k, c = args["batch"] // batch, args["out_channels"] // outs, args["in_channels"] // ins
     data = te.placeholder((n, c, *window.extent, batch, ins), "int8", "data")
     weight = te.placeholder((k, c, *window.kernel, outs, ins), "int8", "weight", constant=True)
-    source = _padded(data, window)
+    source = _pad_data(data, window)
     rc, ri, within = te.reduce_axis((0, c), "rc"), te.reduce_axis((0, ins), "ri"), window.reduce_axes()
 
     def body(n: Any, k: Any, h: Any, w: Any, b: Any, o: Any) -> te.Reduction:
@@ -113,10 +113,12 @@ def _conv2d(args: Args) -> list[te.Tensor]:
         return te.sum(value * weight[(k, rc, *within, o, ri)].astype("int32"), axis=[rc, *within, ri])
 
     shape = (n, k, *window.output, batch, outs)
-    return _finished(args, [data, weight], te.compute(shape, over(("n", "k", "h", "w", "b", "o"), body), name="conv"))
+    return _finish_layer(
+        args, [data, weight], te.compute(shape, over(("n", "k", "h", "w", "b", "o"), body), name="conv")
+    )
 
 
-def _padded(data: te.Tensor, window: Window) -> te.Tensor:
+def _pad_data(data: te.Tensor, window: Window) -> te.Tensor:
     if not window.is_padded:
         return data
     (top, _), (left, _) = window.padding
@@ -126,7 +128,7 @@ def _padded(data: te.Tensor, window: Window) -> te.Tensor:
         inside = te.all(h >= top, h < height + top, w >= left, w < width + left)
         return te.if_then_else(inside, data[n, c, h - top, w - left, b, i], 0)
 
-    shape = (*data.shape[:2], *window.padded, *data.shape[-2:])
+    shape = (*data.shape[:2], *window.padded_extents, *data.shape[-2:])
     return te.compute(shape, over(("n", "c", "h", "w", "b", "i"), body), name="pad", tag=Tag.PAD)
 
 
@@ -142,7 +144,7 @@ def _dense(args: Args) -> list[te.Tensor]:
         return te.sum(left * right, axis=[rc, ri])
 
     layer = te.compute((n, k, batch, outs), over(("n", "k", "b", "o"), body), name="dense")
-    return _finished(args, [data, weight], layer)
+    return _finish_layer(args, [data, weight], layer)
 
 
 def _end_reference(args: Args, layer: Array, *bias: Array) -> Array:
@@ -157,7 +159,7 @@ def _conv2d_reference(args: Args, data: Array, weight: Array, *bias: Array) -> A
     """Adds up a product of matrices for every position in the window, exact in float64."""
     window = Window.of(args)
     n, c, *_, batch, ins = data.shape
-    rows = padded(data.transpose(0, 4, 2, 3, 1, 5).reshape(n * batch, *window.extent, c * ins), window)
+    rows = pad_array(data.transpose(0, 4, 2, 3, 1, 5).reshape(n * batch, *window.extent, c * ins), window)
     layer = np.zeros((n * batch, *window.output, args["out_channels"]))
     for place, row in taps(rows.astype(np.float64), window):
         at: Any = (slice(None), slice(None), *place)

@@ -34,14 +34,14 @@ def spread(rank: int, least: int = 1, **values: Any) -> dict[str, tuple[int, ...
 def _spread(name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
     if isinstance(value, Integral):
         return (integer(name, value, least),) * rank
-    if not _listed(value) or len(value) != rank:
+    if not _is_list(value) or len(value) != rank:
         raise ValueError(f"`{name}` must be an integer or {rank} of them, but got {name}={value!r}")
     return tuple(integer(name, v, least) for v in value)
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
     """Checks for a shape of at least one dimension, each at least 1."""
-    if not _listed(value) or not value:
+    if not _is_list(value) or not value:
         raise ValueError(f"`{name}` must be a list of at least one integer, but got {name}={value!r}")
     return tuple(integer(name, v) for v in value)
 
@@ -50,7 +50,7 @@ def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
     """Checks for distinct axes of an array of `rank` dimensions; returns them ascending, all at least 0."""
     listed = [value] if isinstance(value, Integral) else value
     known = range(-rank, rank)
-    right = _listed(listed) and all(v in known and not isinstance(v, bool) for v in listed)
+    right = _is_list(listed) and all(v in known and not isinstance(v, bool) for v in listed)
     found = sorted({int(v) % rank for v in listed}) if right else []
     if not found or len(found) != len(listed):
         raise ValueError(f"`{name}` must be distinct axes of {rank} dimensions, but got {name}={value!r}")
@@ -58,12 +58,12 @@ def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
 
 
 def choice(
-    name: str, value: Any, allowed: Collection[str], where: str = "", error: type[Exception] = ValueError
+    name: str, value: Any, options: Collection[str], where: str = "", error: type[Exception] = ValueError
 ) -> str:
     """Checks for one of a few names."""
-    if value not in allowed:
+    if value not in options:
         raise error(
-            f"`{name}` must be one of {', '.join(allowed)}{where}, but got {name}={value!r}{nearest(value, allowed)}"
+            f"`{name}` must be one of {', '.join(options)}{where}, but got {name}={value!r}{nearest(value, options)}"
         )
     return str(value)
 
@@ -89,5 +89,5 @@ def not_negative(name: str, value: Any) -> float:
     return float(value)
 
 
-def _listed(value: Any) -> bool:
+def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)

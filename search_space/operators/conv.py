@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
 from search_space.operators import even, strassen, winograd
-from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator, Precision
-from search_space.operators.convolution import described, direct, flops, layer_arguments, reference, terms
-from search_space.operators.im2col import im2col, library, ungrouped
+from search_space.operators.base import LIBRARY, REQUIRED_ARGUMENT, Args, Definition, Operator, Precision
+from search_space.operators.convolution import direct, flops, format_key_arguments, layer_arguments, reference, terms
+from search_space.operators.im2col import im2col, is_available, library
 from search_space.operators.windows import Padding, Pair, Single, Triple
 
 P = ParamSpec("P")
@@ -16,9 +16,9 @@ P = ParamSpec("P")
 
 def conv1d(
     batch: int = 1,
-    width: int = REQUIRED,
-    in_channels: int = REQUIRED,
-    out_channels: int = REQUIRED,
+    width: int = REQUIRED_ARGUMENT,
+    in_channels: int = REQUIRED_ARGUMENT,
+    out_channels: int = REQUIRED_ARGUMENT,
     kernel: Single = 3,
     stride: Single = 1,
     padding: Padding = 0,
@@ -38,10 +38,10 @@ def conv1d(
 
 def conv2d(
     batch: int = 1,
-    height: int = REQUIRED,
-    width: int = REQUIRED,
-    in_channels: int = REQUIRED,
-    out_channels: int = REQUIRED,
+    height: int = REQUIRED_ARGUMENT,
+    width: int = REQUIRED_ARGUMENT,
+    in_channels: int = REQUIRED_ARGUMENT,
+    out_channels: int = REQUIRED_ARGUMENT,
     kernel: Pair = 3,
     stride: Pair = 1,
     padding: Padding = 0,
@@ -72,11 +72,11 @@ def conv2d(
 
 def conv3d(
     batch: int = 1,
-    depth: int = REQUIRED,
-    height: int = REQUIRED,
-    width: int = REQUIRED,
-    in_channels: int = REQUIRED,
-    out_channels: int = REQUIRED,
+    depth: int = REQUIRED_ARGUMENT,
+    height: int = REQUIRED_ARGUMENT,
+    width: int = REQUIRED_ARGUMENT,
+    in_channels: int = REQUIRED_ARGUMENT,
+    out_channels: int = REQUIRED_ARGUMENT,
     kernel: Triple = 3,
     stride: Triple = 1,
     padding: Padding = 0,
@@ -98,7 +98,7 @@ def _available(args: Args, algorithm: str) -> bool:
         return strassen.convolves(args)
     if algorithm == even.PAIRS:
         return even.available(args)
-    return winograd.available(args, algorithm) if algorithm in winograd.TILES else ungrouped(args, algorithm)
+    return winograd.available(args, algorithm) if algorithm in winograd.TILES else is_available(args, algorithm)
 
 
 def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definition] = {}) -> Operator[P]:
@@ -108,7 +108,14 @@ def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definit
         Precision(terms, winograd.scale, winograd.floor, rounding=winograd.rounding) if more else Precision(terms)
     )
     return Operator(
-        normalise.__name__, normalise, definitions, reference, flops, accuracy, available=_available, describe=described
+        normalise.__name__,
+        normalise,
+        definitions,
+        reference,
+        flops,
+        accuracy,
+        available=_available,
+        describe=format_key_arguments,
     )
 
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from search_space import te
 from search_space.operators.arithmetic import OPERANDS, fast, product, zero
-from search_space.operators.base import Args, Array, listed
+from search_space.operators.base import Args, Array, format_arguments
 from search_space.operators.checks import choice, flag, sizes
-from search_space.operators.epilogue import epilogue_arguments, finished, with_epilogue
+from search_space.operators.epilogue import apply_epilogue, epilogue_arguments, with_epilogue
 from search_space.operators.naming import over
-from search_space.operators.windows import EXTENTS, Window, pad, padded, window_arguments, window_rows
+from search_space.operators.windows import EXTENTS, Window, pad, pad_array, window_arguments, window_rows
 from search_space.tags import Tag
 
 
@@ -49,9 +49,9 @@ def ending(bias: Any, activation: Any, dtype: Any) -> dict[str, Any]:
     return {**epilogue_arguments(bias, activation, dtype), "dtype": dtype}
 
 
-def described(args: Args) -> str:
+def format_key_arguments(args: Args) -> str:
     """Formats the arguments for keys, where a weight is a constant by default."""
-    return listed({name: value for name, value in args.items() if (name, value) != ("constant_weight", True)})
+    return format_arguments({name: value for name, value in args.items() if (name, value) != ("constant_weight", True)})
 
 
 def placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
@@ -102,14 +102,14 @@ def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
     window, groups = Window.of(args), args["groups"]
     pixels = args["batch"] * prod(window.output)
     *_, across, depth, outputs = weight.shape
-    source, filters = padded(fast(data, args["dtype"]), window), fast(weight, args["dtype"])
+    source, filters = pad_array(fast(data, args["dtype"]), window), fast(weight, args["dtype"])
     layer = np.zeros((groups, pixels, outputs // groups), source.dtype)
     for place, row in window_rows(source, window):
         columns = row.reshape(pixels, across, groups, depth).transpose(2, 0, 1, 3)
         taken = filters[place].reshape(across, depth, groups, outputs // groups).transpose(2, 0, 1, 3)
         layer += columns.reshape(groups, pixels, -1) @ taken.reshape(groups, across * depth, -1)
     shape = (args["batch"], *window.output, outputs)
-    return finished(args, layer.transpose(1, 0, 2).reshape(shape), *bias)
+    return apply_epilogue(args, layer.transpose(1, 0, 2).reshape(shape), *bias)
 
 
 def terms(args: Args) -> int:

@@ -8,18 +8,18 @@ from typing import Any
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import OPERANDS, exact, factor, product, zero
-from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
-from search_space.operators.convolution import described, layer_arguments
-from search_space.operators.epilogue import finished, with_epilogue
+from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Operator, Precision
+from search_space.operators.convolution import format_key_arguments, layer_arguments
+from search_space.operators.epilogue import apply_epilogue, with_epilogue
 from search_space.operators.tap_words import TAP_WORDS, available, in_words
-from search_space.operators.windows import Padding, Pair, Window, pad, padded, slide, taps
+from search_space.operators.windows import Padding, Pair, Window, pad, pad_array, slide, taps
 
 
 def depthwise_conv2d(
     batch: int = 1,
-    height: int = REQUIRED,
-    width: int = REQUIRED,
-    channels: int = REQUIRED,
+    height: int = REQUIRED_ARGUMENT,
+    width: int = REQUIRED_ARGUMENT,
+    channels: int = REQUIRED_ARGUMENT,
     kernel: Pair = 3,
     stride: Pair = 1,
     padding: Padding = 0,
@@ -43,21 +43,21 @@ def direct(args: Args) -> list[te.Tensor]:
     data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
     weight = te.placeholder((*window.kernel, channels), weights, "weight", args["constant_weight"])
 
-    def summed(value: Expr, within: list[te.IterVar], channel: Any) -> te.Reduction:
+    def sum_products(value: Expr, within: list[te.IterVar], channel: Any) -> te.Reduction:
         return te.sum(product(value, weight[(*within, channel)], dtype), axis=within)
 
-    layer = slide(pad(data, window, zero(dtype)), window, "conv", summed)
+    layer = slide(pad(data, window, zero(dtype)), window, "conv", sum_products)
     return with_epilogue(args, [data, weight], layer)
 
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
     """Adds up the input shifted to each position in the window, times the weights of the position."""
     window, filters = Window.of(args), exact(factor(weight, args["dtype"]))
-    (_, first), *rest = taps(padded(exact(factor(data, args["dtype"])), window), window)
+    (_, first), *rest = taps(pad_array(exact(factor(data, args["dtype"])), window), window)
     layer = first * filters[(0,) * len(window.kernel)]
     for place, tap in rest:
         layer += tap * filters[place]
-    return finished(args, layer, *bias)
+    return apply_epilogue(args, layer, *bias)
 
 
 def flops(args: Args) -> int:
@@ -73,5 +73,5 @@ DEPTHWISE_CONV2D = Operator(
     flops,
     Precision(lambda args: prod(args["kernel"])),
     available=lambda args, algorithm: algorithm != TAP_WORDS or available(args),
-    describe=described,
+    describe=format_key_arguments,
 )

@@ -14,11 +14,11 @@ from search_space.operators.checks import flag
 from search_space.operators.weights_only import (
     BLOCKS,
     TINIEST,
-    dequantised,
+    dequantise,
     make_inputs,
     matmul_nbits,
+    pack_word,
     products,
-    strided,
 )
 from search_space.tags import Tag
 
@@ -43,7 +43,7 @@ def block_size(group: int) -> int:
     return next(size for size in BLOCKS if group % size == 0)
 
 
-def rounded(args: Args, data: Array) -> Array:
+def round_data(args: Args, data: Array) -> Array:
     """Rounds the data (m, k) to the float32 values that are multiplied."""
     block, (m, k) = block_size(args["group"]), data.shape
     whole = np.zeros((m, -(-k // block), block), np.float32)
@@ -53,7 +53,7 @@ def rounded(args: Args, data: Array) -> Array:
     return found.reshape(m, -1)[:, :k]
 
 
-class _Rounded:
+class _BlockRounding:
     """Stages of the data: the largest of each block, and values derived from it.
 
     Args:
@@ -72,9 +72,9 @@ class _Rounded:
         """Makes a stage with one number for each block of each row."""
         return te.compute((self.rows, self.blocks), value, name=name, tag=Tag.SLICES)
 
-    def multiple(self, i: Any, b: Any, place: Any) -> Expr:
+    def multiple(self, i: Any, b: Any, position: Any) -> Expr:
         """Returns a number as a multiple of the unit of its block, in float32."""
-        return te.rint(self.source[i, b * self.block + place] * (float(MOST) / te.maximum(self.peak[i, b], TINIEST)))
+        return te.rint(self.source[i, b * self.block + position] * (float(MOST) / te.maximum(self.peak[i, b], TINIEST)))
 
     def unit(self, i: Any, b: Any) -> Expr:
         """Returns the unit of a block, the distance of neighbouring rounded values."""
@@ -84,7 +84,7 @@ class _Rounded:
 def _in_floats(args: Args) -> list[te.Tensor]:
     inputs, source, groups = make_inputs(args)
     block = block_size(args["group"])
-    data = _Rounded(source, groups * args["group"] // block, block)
+    data = _BlockRounding(source, groups * args["group"] // block, block)
     rounded_data = te.compute(
         source.shape,
         lambda i, r: data.multiple(i, r // block, r % block) * data.unit(i, r // block),
@@ -100,7 +100,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
     block = block_size(group)
     count, width, stored = group // block, block // 4, block * bits // 32  # blocks of a group, words of a block
-    data = _Rounded(source, groups * count, block)
+    data = _BlockRounding(source, groups * count, block)
 
     def word(i: te.IterVar, b: te.IterVar, w: te.IterVar) -> Expr:
         """Packs four numbers into the bytes of a word; they lie as far apart as the block has words."""
@@ -115,7 +115,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
     unit = data.of_blocks("unit", data.unit)
     words = te.compute(
         (groups, count, stored, n),
-        lambda g, c, w, j: strided(weight, bits, g, c * block + w, width, j),
+        lambda g, c, w, j: pack_word(weight, bits, g, c * block + w, width, j),
         name="words",
         tag=Tag.CONSTANT,
     )
@@ -144,7 +144,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
 
 
 def _reference(args: Args, data: Array, weight: Array, scale: Array, zero: Array | None = None) -> Array:
-    return rounded(args, data.astype(np.float32)) @ dequantised(args, weight, scale, zero)
+    return round_data(args, data.astype(np.float32)) @ dequantise(args, weight, scale, zero)
 
 
 DYNAMIC_MATMUL = Operator(

@@ -39,7 +39,7 @@ def with_epilogue(args: Args, inputs: list[te.Tensor], layer: te.Tensor) -> list
     return [*inputs, *([bias] if bias is not None else []), stage]
 
 
-def finished(args: Args, layer: Array, *bias: Array) -> Array:
+def apply_epilogue(args: Args, layer: Array, *bias: Array) -> Array:
     """Applies the epilogue to arrays: `layer` (..., channels), and `bias` (channels,) if there is one."""
     for values in bias:
         layer = layer + values

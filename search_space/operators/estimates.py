@@ -28,11 +28,11 @@ def count_flops(tensors: Sequence[te.Tensor]) -> int:
     for op in operations(tensors[-1:]):
         if op.body is not None:
             points = math.prod(a.extent for a in (*op.axis, *op.reduce_axis))
-            total += points * (len(_computed(op.body)) + (op.reducer is not None))
+            total += points * (len(_collect_operations(op.body)) + (op.reducer is not None))
     return max(total, math.prod(tensors[-1].shape))
 
 
-def _computed(body: Expr) -> set[int]:
+def _collect_operations(body: Expr) -> set[int]:
     seen: set[int] = set()
     nodes: set[int] = set()
     stack = [body]
@@ -82,7 +82,7 @@ def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
     """
     if any(op.reducer == "prod" for op in operations(tensors[-1:])):
         return AROUND_ONE
-    return SIGNED if _Spans(tensors, SIGNED).defined else POSITIVE
+    return SIGNED if _Spans(tensors, SIGNED).is_defined else POSITIVE
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Span:
 
 
 def _span(low: float, high: float, size: float, error: float = 0.0) -> Span:
-    return Span(_capped(low), _capped(high), max(_capped(size), 1 / HUGE), _capped(error))
+    return Span(_cap(low), _cap(high), max(_cap(size), 1 / HUGE), _cap(error))
 
 
-def _capped(value: float) -> float:
+def _cap(value: float) -> float:
     return HUGE if math.isnan(value) else min(max(value, -HUGE), HUGE)
 
 
@@ -108,13 +108,13 @@ class _Spans:
 
     def __init__(self, tensors: Sequence[te.Tensor], bounds: tuple[float, float]) -> None:
         self.of: dict[te.Operation, Span] = {}
-        self.defined = True
+        self.is_defined = True
         """Whether all arguments of logarithms, roots and divisions lie where these are defined."""
         for op in operations(tensors[-1:]):
-            self.of[op] = self._drawn(op, bounds) if op.body is None else self._stage(op, op.body)
+            self.of[op] = self._bound_input(op, bounds) if op.body is None else self._stage(op, op.body)
 
     @staticmethod
-    def _drawn(op: te.Operation, bounds: tuple[float, float]) -> Span:
+    def _bound_input(op: te.Operation, bounds: tuple[float, float]) -> Span:
         whole = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}.get(op.dtype, (-127.0, 127.0))
         low, high = bounds if op.dtype in FLOATS else whole
         return Span(low, high, (low + high) / 2 if low > 0 else max(abs(low), abs(high)))
@@ -195,7 +195,7 @@ class _Spans:
 
     def _quotient(self, a: Span, b: Span) -> Span:
         if b.low <= 0 <= b.high:
-            self.defined = False
+            self.is_defined = False
             size = a.size / b.size
             return _span(-HUGE, HUGE, size, (a.error + size * b.error) / b.size)
         ends = [x / y for x in (a.low, a.high) for y in (b.low, b.high)]
@@ -204,7 +204,7 @@ class _Spans:
 
     def _call(self, function: str, x: Span, step: float) -> Span:
         row = FUNCTIONS[function]
-        self.defined &= row.defined(x.low)
+        self.is_defined &= row.defined(x.low)
         low, high, size, slope = row.estimate(x.low, x.high, x.size)
         if row.jump:  # exact, or on the other side of the jump
             return _span(low, high, size, x.error + row.jump if x.error > 0 else 0.0)

@@ -20,7 +20,7 @@ from search_space import te
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS, Expr
 from search_space.ir.polynomial import poly
-from search_space.ir.rounding import limited
+from search_space.ir.rounding import match_clamp
 from search_space.ir.semantics import BINARY, FUNCTIONS
 
 Array = NDArray[Any]
@@ -118,7 +118,7 @@ class _Grid:
 
     def _node(self, e: Expr, mask: Array | None) -> Array:
         if e.op == "const":
-            return _rounded(np.asarray(e.value, _wide(e.dtype)), e.dtype)
+            return _round_to_dtype(np.asarray(e.value, _wide(e.dtype)), e.dtype)
         if e.op == "var":
             return self._vars[e.args[0]]
         if e.op == "load":
@@ -132,13 +132,13 @@ class _Grid:
         if e.op == "cast":
             return _cast(self._cast(e, mask), e.dtype)
         if e.op == "call":
-            return _rounded(np.asarray(FUNCTIONS[e.args[0]].array(self.value(e.args[1], mask))), e.dtype)
+            return _round_to_dtype(np.asarray(FUNCTIONS[e.args[0]].array(self.value(e.args[1], mask))), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
-        return _rounded(np.asarray(BINARY[e.op].array(a, b)), e.dtype)
+        return _round_to_dtype(np.asarray(BINARY[e.op].array(a, b)), e.dtype)
 
     def _cast(self, e: Expr, mask: Array | None) -> Array:
         """Computes the operand of a cast, clamped if the cast converts a clamped float."""
-        within = limited(e)
+        within = match_clamp(e)
         if within is None:
             return self.value(e.args[0], mask)
         return np.asarray(np.fmin(np.fmax(self.value(within.number, mask), within.low), within.high))
@@ -160,7 +160,7 @@ class _Grid:
         return at
 
 
-def _rounded(value: Array, dtype: str) -> Array:
+def _round_to_dtype(value: Array, dtype: str) -> Array:
     """Rounds values to `dtype`: integers wrap, half floats round; float32 keeps the digits of float64."""
     if dtype == "float32":
         return value
@@ -172,7 +172,7 @@ def _cast(value: Array, dtype: str) -> Array:
         value = np.trunc(value).astype(np.int64)
     if dtype == "float32":
         return value.astype(np.float32).astype(np.float64)
-    return _rounded(value.astype(_wide(dtype)), dtype)
+    return _round_to_dtype(value.astype(_wide(dtype)), dtype)
 
 
 def _view(array: Array, indices: Sequence[Expr], ranges: Ranges) -> Array | None:
@@ -249,12 +249,12 @@ def _block(
     sizes: Sequence[int],
     batch: tuple[int, ...],
     dims: tuple[int, ...],
-    summed: tuple[int, ...],
+    sum_dims: tuple[int, ...],
 ) -> Array:
     """Cuts one side of a product to a block of the domain: (batch, dims, summed)."""
     part = side[tuple(cut if side.shape[d] > 1 else slice(None) for d, cut in enumerate(slices))]
-    wanted = [sizes[d] if d in (*batch, *dims, *summed) else 1 for d in range(len(sizes))]
-    others = tuple(d for d in range(len(sizes)) if wanted[d] == 1 and d not in (*batch, *dims, *summed))
-    whole = np.broadcast_to(part, wanted).transpose((*batch, *dims, *summed, *others))
-    groups = [fold(int.__mul__, (sizes[d] for d in group), 1) for group in (batch, dims, summed)]
+    wanted = [sizes[d] if d in (*batch, *dims, *sum_dims) else 1 for d in range(len(sizes))]
+    others = tuple(d for d in range(len(sizes)) if wanted[d] == 1 and d not in (*batch, *dims, *sum_dims))
+    whole = np.broadcast_to(part, wanted).transpose((*batch, *dims, *sum_dims, *others))
+    groups = [fold(int.__mul__, (sizes[d] for d in group), 1) for group in (batch, dims, sum_dims)]
     return whole.reshape(groups)

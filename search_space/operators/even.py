@@ -28,12 +28,15 @@ def even(args: Args) -> list[te.Tensor]:
     data, weight = placeholders(args)
     source = pad(data, window, 0.0, channels + 1)
 
-    def filled(*index: te.IterVar) -> Expr:
+    def read_weight(*index: te.IterVar) -> Expr:
         return te.if_then_else(index[-2] < channels, weight[index], 0.0)
 
     names = (*(f"r{name}" for name in window.spatial), "c", "k")
     filters = te.compute(
-        (*window.kernel, channels + 1, args["out_channels"]), over(names, filled), name="weight_even", tag=Tag.CONSTANT
+        (*window.kernel, channels + 1, args["out_channels"]),
+        over(names, read_weight),
+        name="weight_even",
+        tag=Tag.CONSTANT,
     )
 
     layer = window_sum(source, filters, window, dtype, tag=Tag.PAIRS)

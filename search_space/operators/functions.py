@@ -37,8 +37,8 @@ class Function:
 def _of_table(name: str) -> Function:
     """Makes the function of a row of `FUNCTIONS`, with the row's range of inputs."""
     row = FUNCTIONS[name]
-    assert row.drawn is not None, name
-    return Function(partial(ir.call, name), row.array, row.on_integers, row.drawn)
+    assert row.input_range is not None, name
+    return Function(partial(ir.call, name), row.array, row.on_integers, row.input_range)
 
 
 def _gelu(x: Expr) -> Expr:
@@ -59,7 +59,7 @@ ACTIVATIONS = {
 
 UNARY = {
     **ACTIVATIONS,
-    **{name: _of_table(name) for name, row in FUNCTIONS.items() if row.drawn is not None},
+    **{name: _of_table(name) for name, row in FUNCTIONS.items() if row.input_range is not None},
     "negative": Function(lambda x: -x, np.negative, on_integers=True),
 }
 

@@ -131,17 +131,17 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
     if args["prologue"]:
         data, *front, front_output = te_json.from_json(args["prologue"])
         # Names that no stage of an epilogue has, since kernels are identified by their output's name.
-        front_output = _grafted(front_output, data, data, prefix="front.")
+        front_output = _graft(front_output, data, data, prefix="front.")
         # Like padding, it may be stored whole, computed a tile at a time, or where it is read.
-        layer = _grafted(layer, inputs[0], te.Tensor(replace(front_output.op, tag=Tag.PAD)))
+        layer = _graft(layer, inputs[0], te.Tensor(replace(front_output.op, tag=Tag.PAD)))
         inputs[0] = data
     if args["axes"]:
         inputs[0], layer = _read_through(inputs[0], layer, args["axes"])
     for place, dtype in enumerate(args["stored"]):
         if dtype:
-            inputs[place], layer = _widened(inputs[place], layer, dtype)
+            inputs[place], layer = _widen_input(inputs[place], layer, dtype)
     first, *more, output = te_json.from_json(args["epilogue"])
-    return [inputs[0], *front, *inputs[1:], *more, _grafted(output, first, layer)]
+    return [inputs[0], *front, *inputs[1:], *more, _graft(output, first, layer)]
 
 
 def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, te.Tensor]:
@@ -153,10 +153,10 @@ def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tup
         return source[tuple(index[axes.index(axis)] for axis in range(len(axes)))]
 
     names = tuple(f"i{axis}" for axis in range(len(axes)))
-    return source, _grafted(layer, data, te.compute(data.shape, over(names, body), name="transposed"))
+    return source, _graft(layer, data, te.compute(data.shape, over(names, body), name="transposed"))
 
 
-def _widened(data: te.Tensor, layer: te.Tensor, dtype: str) -> tuple[te.Tensor, te.Tensor]:
+def _widen_input(data: te.Tensor, layer: te.Tensor, dtype: str) -> tuple[te.Tensor, te.Tensor]:
     """Returns an input stored in `dtype`, and the anchor's output from it; each read widens the element."""
     source = te.placeholder(data.shape, dtype, data.name, data.op.constant)
 
@@ -165,10 +165,10 @@ def _widened(data: te.Tensor, layer: te.Tensor, dtype: str) -> tuple[te.Tensor, 
             return None
         return load(source, [transform(index, visit) for index in node.args[1:]], dtype).astype(data.dtype)
 
-    return source, _grafted(layer, data, source, lambda body: transform(body, visit))
+    return source, _graft(layer, data, source, lambda body: transform(body, visit))
 
 
-def _grafted(
+def _graft(
     output: te.Tensor,
     first: te.Tensor,
     layer: te.Tensor,

@@ -17,7 +17,7 @@ from search_space.operators.windows import Window, pad
 from search_space.tags import Tag
 
 
-def ungrouped(args: Args, algorithm: str) -> bool:
+def is_available(args: Args, algorithm: str) -> bool:
     """Tells whether an algorithm is available; with groups there are several products of matrices, not one."""
     return algorithm == "direct" or (args["groups"] == 1 and callable_library(args, algorithm))
 
@@ -53,11 +53,11 @@ def im2col(args: Args, tag: Tag = Tag.NONE) -> list[te.Tensor]:
 
     gemm = te.compute((pixels, args["out_channels"]), sum_up, name="gemm", tag=tag)
 
-    def shaped(*index: te.IterVar) -> Expr:
+    def read_product(*index: te.IterVar) -> Expr:
         return gemm[ravel(index[:-1], (args["batch"], *window.output)), index[-1]]
 
     shape = (args["batch"], *window.output, args["out_channels"])
-    layer = te.compute(shape, over(("n", *window.spatial, "k"), shaped), name="conv")
+    layer = te.compute(shape, over(("n", *window.spatial, "k"), read_product), name="conv")
     return with_epilogue(args, [data, weight], layer)
 
 

@@ -11,9 +11,19 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
-from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision, listed
+from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Operator, Precision, format_arguments
 from search_space.operators.checks import choice, flag, sizes
-from search_space.operators.windows import Padding, Pair, Window, both_sides, pad, padded, slide, taps, window_arguments
+from search_space.operators.windows import (
+    Padding,
+    Pair,
+    Window,
+    both_sides,
+    pad,
+    pad_array,
+    slide,
+    taps,
+    window_arguments,
+)
 
 _LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
 """Dtypes whose elements can be compared, with the least element of each."""
@@ -21,9 +31,9 @@ _LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
 
 def max_pool2d(
     batch: int = 1,
-    height: int = REQUIRED,
-    width: int = REQUIRED,
-    channels: int = REQUIRED,
+    height: int = REQUIRED_ARGUMENT,
+    width: int = REQUIRED_ARGUMENT,
+    channels: int = REQUIRED_ARGUMENT,
     kernel: Pair = 2,
     stride: Pair = 2,
     padding: Padding = 0,
@@ -47,9 +57,9 @@ def max_pool2d(
 
 def avg_pool2d(
     batch: int = 1,
-    height: int = REQUIRED,
-    width: int = REQUIRED,
-    channels: int = REQUIRED,
+    height: int = REQUIRED_ARGUMENT,
+    width: int = REQUIRED_ARGUMENT,
+    channels: int = REQUIRED_ARGUMENT,
     kernel: Pair = 2,
     stride: Pair = 2,
     padding: Padding = 0,
@@ -99,13 +109,13 @@ def _inside(i: Any, extent: int, kernel: int, stride: int, padding: int) -> Expr
 
 def _max_reference(args: Args, data: Array) -> Array:
     window = Window.of(args)
-    return reduce(np.maximum, (tap for _, tap in taps(padded(data, window, _LOWEST[args["dtype"]]), window)))
+    return reduce(np.maximum, (tap for _, tap in taps(pad_array(data, window, _LOWEST[args["dtype"]]), window)))
 
 
 def _avg_reference(args: Args, data: Array) -> Array:
     window = Window.of(args)
     ones = np.ones((1, *window.extent, 1))
-    total, count = (sum(tap for _, tap in taps(padded(x, window), window)) for x in (exact(data), ones))
+    total, count = (sum(tap for _, tap in taps(pad_array(x, window), window)) for x in (exact(data), ones))
     return np.asarray(total / (prod(window.kernel) if args["count_padding"] else count))
 
 
@@ -119,7 +129,7 @@ def _taps(args: Args) -> int:
 
 def _describe(args: Args) -> str:
     """Formats the arguments for keys without float32, so that keys from before `dtype` existed stay valid."""
-    return listed({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
+    return format_arguments({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
 
 
 MAX_POOL2D = Operator("max_pool2d", max_pool2d, {"direct": _max_pool}, _max_reference, _flops, describe=_describe)

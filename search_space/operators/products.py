@@ -12,7 +12,7 @@ from search_space.operators.arithmetic import OPERANDS, fast, product
 from search_space.operators.base import LIBRARY, Args, Array, Operator, Precision, callable_library
 from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.convolution import ending
-from search_space.operators.epilogue import finished, with_epilogue
+from search_space.operators.epilogue import apply_epilogue, with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.strassen import STRASSEN
 from search_space.tags import Tag
@@ -138,7 +138,7 @@ def _reference(args: Args, a: Array, b: Array) -> Array:
 
 
 def _dense_reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
-    return finished(args, fast(data, args["dtype"]) @ fast(weight, args["dtype"]), *bias)
+    return apply_epilogue(args, fast(data, args["dtype"]) @ fast(weight, args["dtype"]), *bias)
 
 
 def _flops(args: Args) -> int:

@@ -30,8 +30,8 @@ from search_space.operators.convolution import placeholders
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad
-from search_space.operators.winograd import chosen
-from search_space.operators.winograd import defined as has_winograd
+from search_space.operators.winograd import has_algorithm as has_winograd
+from search_space.operators.winograd import select_value
 from search_space.tags import Tag
 
 STRASSEN = "strassen"
@@ -92,14 +92,14 @@ class _Sum:
 
 def product(a: te.Tensor, b: te.Tensor, name: str) -> te.Tensor:
     """Defines a (m, k) times the constant b (k, n), both float32; k is even."""
-    return _combined(_Sum(a, b, (int(a.shape[0]),), ("i",)), name)
+    return _combine_products(_Sum(a, b, (int(a.shape[0]),), ("i",)), name)
 
 
 def convolution(args: Args) -> list[te.Tensor]:
     """Returns the inputs and the output of a dense convolution."""
     window = Window.of(args)
     data, weight = placeholders(args)
-    layer = _combined(_Sum(pad(data, window, 0.0), weight, window.output, window.spatial, window), "conv")
+    layer = _combine_products(_Sum(pad(data, window, 0.0), weight, window.output, window.spatial, window), "conv")
     return with_epilogue(args, [data, weight], layer)
 
 
@@ -141,7 +141,7 @@ def _columns(n: int) -> int:
     return -(-n // (2 * WIDTH)) * WIDTH
 
 
-def _combined(s: _Sum, name: str) -> te.Tensor:
+def _combine_products(s: _Sum, name: str) -> te.Tensor:
     """Defines the output (batch..., rows, spatial..., filters)."""
     *batch, _, _ = s.source.shape[: len(s.source.shape) - len(s.output) + 1]
     *kernel, channels, filters = s.weight.shape
@@ -158,7 +158,7 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
     def left_factor(p: te.IterVar, *index: te.IterVar) -> Expr:
         *place, c = index
         upper = [s.source[(*place, c)], s.source[(*place, c + depth)]]
-        return chosen(p, _left([*upper, below((*place, c)), below((*place, c + depth))]))
+        return select_value(p, _left([*upper, below((*place, c)), below((*place, c + depth))]))
 
     def right_factor(p: te.IterVar, *index: te.IterVar) -> Expr:
         *within, c, k = index
@@ -168,7 +168,7 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
             value = s.weight[(*within, c, k)]
             return value if filters % (2 * WIDTH) == 0 else te.if_then_else(k < filters, value, 0.0)
 
-        return chosen(p, _right([at(r, j) for r in (c, c + depth) for j in (column, column + WIDTH)]))
+        return select_value(p, _right([at(r, j) for r in (c, c + depth) for j in (column, column + WIDTH)]))
 
     names = [*("n" for _ in batch), *s.spatial]
     rows = (half - 1) * step + reach
@@ -198,6 +198,6 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
         column = k // (2 * WIDTH) * WIDTH + k % WIDTH
         at = (*place[:first], place[first] % half, *place[first + 1 :], column)
         quarter = place[first] // half * 2 + k // WIDTH % 2
-        return chosen(quarter, _output([products[(p, *at)] for p in range(PRODUCTS)]))
+        return select_value(quarter, _output([products[(p, *at)] for p in range(PRODUCTS)]))
 
     return te.compute((*batch, *s.output, filters), over((*names, "k"), output_element), name=name)

@@ -47,20 +47,20 @@ def in_words(args: Args) -> list[te.Tensor]:
     # The last word of the last row may reach below the window: rows there are multiplied by zeros.
     last = (rows - 1) * down + (words * DEPTH - 1) * apart + 1
     (above, below), sides = window.padding
-    more = max(0, last - window.padded[0])
+    more = max(0, last - window.padded_extents[0])
     source = pad(data, replace(window, padding=((above, below + more), sides)), zero(dtype))
-    columns = window.padded[1]
+    columns = window.padded_extents[1]
 
-    def gathered(n: Any, h: Any, q: Any, w: Any, c: Any, t: Any) -> Expr:
+    def gather_word(n: Any, h: Any, q: Any, w: Any, c: Any, t: Any) -> Expr:
         return source[n, h * down + (q * DEPTH + t) * apart, w, c]
 
-    taken = te.compute((args["batch"], rows, words, columns, channels, DEPTH), gathered, name="words", tag=Tag.WORDS)
+    taken = te.compute((args["batch"], rows, words, columns, channels, DEPTH), gather_word, name="words", tag=Tag.WORDS)
 
-    def filled(q: Any, w: Any, c: Any, t: Any) -> Expr:
+    def read_tap(q: Any, w: Any, c: Any, t: Any) -> Expr:
         tap = q * DEPTH + t
         return te.if_then_else(tap < height, weight[te.minimum(tap, height - 1), w, c], 0)
 
-    filters = te.compute((words, width, channels, DEPTH), filled, name="weight_words", tag=Tag.CONSTANT)
+    filters = te.compute((words, width, channels, DEPTH), read_tap, name="weight_words", tag=Tag.CONSTANT)
     rq, rw, rt = (
         te.reduce_axis((0, extent), name)
         for name, extent in zip(("rq", "rw", "rt"), (words, width, DEPTH), strict=True)

@@ -10,20 +10,20 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import OPERANDS, fast, product, zero
-from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
+from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Operator, Precision
 from search_space.operators.checks import sizes, spread
 from search_space.operators.convolution import ending
-from search_space.operators.epilogue import finished, with_epilogue
+from search_space.operators.epilogue import apply_epilogue, with_epilogue
 from search_space.operators.windows import Pair
 from search_space.tags import Tag
 
 
 def conv2d_transpose(
     batch: int = 1,
-    height: int = REQUIRED,
-    width: int = REQUIRED,
-    in_channels: int = REQUIRED,
-    out_channels: int = REQUIRED,
+    height: int = REQUIRED_ARGUMENT,
+    width: int = REQUIRED_ARGUMENT,
+    in_channels: int = REQUIRED_ARGUMENT,
+    out_channels: int = REQUIRED_ARGUMENT,
     kernel: Pair = 3,
     stride: Pair = 1,
     padding: Pair = 0,
@@ -76,7 +76,7 @@ def direct(args: Args) -> list[te.Tensor]:
     rows, columns = _output(args)
     sides = list(zip(data.shape[1:3], args["kernel"], args["stride"], args["padding"], strict=True))
 
-    def spaced(n: Any, h: Any, w: Any, c: Any) -> Expr:
+    def spread_data(n: Any, h: Any, w: Any, c: Any) -> Expr:
         conditions, index = [], []
         for i, (extent, k, s, p) in zip((h, w), sides, strict=True):
             first = k - 1 - p
@@ -87,7 +87,7 @@ def direct(args: Args) -> list[te.Tensor]:
         return te.if_then_else(te.all(*conditions), data[n, index[0], index[1], c], zero(dtype))
 
     shape = (args["batch"], rows + kh - 1, columns + kw - 1, inputs)
-    source = te.compute(shape, spaced, name="pad", tag=Tag.PAD)
+    source = te.compute(shape, spread_data, name="pad", tag=Tag.PAD)
     rh, rw, rc = (te.reduce_axis((0, e), name) for e, name in ((kh, "rh"), (kw, "rw"), (inputs, "rc")))
 
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
@@ -106,7 +106,7 @@ def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
     whole = np.zeros((batch, rows + 2 * ph, columns + 2 * pw, args["out_channels"]))
     for i, j in np.ndindex(kh, kw):
         whole[:, i : i + (height - 1) * sh + 1 : sh, j : j + (width - 1) * sw + 1 : sw] += x @ filters[i, j]
-    return finished(args, whole[:, ph : ph + rows, pw : pw + columns], *bias)
+    return apply_epilogue(args, whole[:, ph : ph + rows, pw : pw + columns], *bias)
 
 
 def flops(args: Args) -> int:

@@ -128,13 +128,13 @@ def products(
     else:
         of = te.compute((*extents[:2], n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=Tag.CONSTANT)
 
-    def number(*place: Any) -> Expr:
+    def number(*index: Any) -> Expr:
         """Computes a weight from a group, the position in it, and a column; signed bytes have no zero to subtract."""
-        g, *_, j = place
+        g, *_, j = index
         if bits == 8:
-            q: Expr = of[place].astype("float32")
+            q: Expr = of[index].astype("float32")
         else:
-            q = (of[g, place[1], j] >> (place[2] * 4).astype("int32")) % 16
+            q = (of[g, index[1], j] >> (index[2] * 4).astype("int32")) % 16
             q = (q if zero is not None else q - 8).astype("float32")
         by = scale[g, j]
         return q * by if zero is None else q * by + zero[g, j].astype("float32") * -by
@@ -167,16 +167,16 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     r = te.reduce_axis((0, groups * group), "r")
     peak = te.compute((m,), lambda i: te.max(te.abs(source[i, r]), axis=r), name="peak", tag=Tag.SLICES)
 
-    def multiple(i: Any, place: Any) -> Expr:
-        return te.rint(source[i, place] * (float(TOP) / te.maximum(peak[i], TINIEST)))
+    def multiple(i: Any, column: Any) -> Expr:
+        return te.rint(source[i, column] * (float(TOP) / te.maximum(peak[i], TINIEST)))
 
-    def sliced(i: te.IterVar, b: te.IterVar, d: te.IterVar, w: te.IterVar) -> Expr:
+    def pack_slice(i: te.IterVar, b: te.IterVar, d: te.IterVar, w: te.IterVar) -> Expr:
         """Packs a slice of four numbers into a word's bytes; they lie as far apart as the block has words."""
         numbers = [multiple(i, b * block + p * width + w).astype("int32") + 0x808080 for p in range(4)]
         parts = [((q >> (d * 8).astype("int32")) + 128) & 255 for q in numbers]
         return reduce(lambda so_far, part: so_far + part, [part << 8 * p for p, part in enumerate(parts)])
 
-    slices = te.compute((m, count, SLICES_EACH, width), sliced, name="slices", tag=Tag.SLICES)
+    slices = te.compute((m, count, SLICES_EACH, width), pack_slice, name="slices", tag=Tag.SLICES)
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
     total = te.compute(
@@ -185,7 +185,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     each = WORD * 4 // bits  # numbers of the block in four bytes
     words = te.compute(
         (groups, group // block, block // each, n),
-        lambda g, c, w, j: strided(weight, bits, g, c * block + w, width, j),
+        lambda g, c, w, j: pack_word(weight, bits, g, c * block + w, width, j),
         name="words",
         tag=Tag.CONSTANT,
     )
@@ -216,7 +216,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     return [*inputs, out]
 
 
-def strided(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any) -> Expr:
+def pack_word(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any) -> Expr:
     """Packs every `step`-th number of a group from `first` on into the bytes of a word.
 
     For 4 bits, the numbers `step // 2` further on are in the high halves of the bytes.
@@ -238,7 +238,7 @@ def _word(weight: te.Tensor, g: Any, w: Any, j: Any) -> Expr:
     return parts[0] + parts[1] + parts[2] + parts[3]
 
 
-def dequantised(args: Args, weight: Array, scale: Array, zero: Array | None = None) -> Array:
+def dequantise(args: Args, weight: Array, scale: Array, zero: Array | None = None) -> Array:
     """Computes the weights in float32 (k, n)."""
     if args["bits"] == 4:
         pairs = np.stack([weight & 15, weight >> 4], axis=2)
@@ -250,7 +250,7 @@ def dequantised(args: Args, weight: Array, scale: Array, zero: Array | None = No
 
 
 def _reference(args: Args, data: Array, weight: Array, scale: Array, zero: Array | None = None) -> Array:
-    return data.astype(np.float32) @ dequantised(args, weight, scale, zero)
+    return data.astype(np.float32) @ dequantise(args, weight, scale, zero)
 
 
 MATMUL_NBITS = Operator(

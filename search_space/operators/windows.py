@@ -48,11 +48,11 @@ class Window:
     @property
     def output(self) -> tuple[int, ...]:
         """Extents of the output."""
-        fields = zip(self.padded, self.reach, self.stride, strict=True)
+        fields = zip(self.padded_extents, self.reach, self.stride, strict=True)
         return tuple((n - r) // s + 1 for n, r, s in fields)
 
     @property
-    def padded(self) -> tuple[int, ...]:
+    def padded_extents(self) -> tuple[int, ...]:
         """Extents of the padded input."""
         return tuple(n + sum(sides) for n, sides in zip(self.extent, self.padding, strict=True))
 
@@ -95,9 +95,11 @@ def window_arguments(
     if dilation is not None:
         args |= spread(rank, dilation=dilation)
     window = Window.of(args)
-    for name, reach, padded in zip(EXTENTS[-rank:], window.reach, window.padded, strict=True):
+    for name, reach, padded in zip(EXTENTS[-rank:], window.reach, window.padded_extents, strict=True):
         if reach > padded:
-            shown = f"kernel={list(window.kernel)}, dilation={list(window.dilation)}, padding={_shown(args['padding'])}"
+            shown = (
+                f"kernel={list(window.kernel)}, dilation={list(window.dilation)}, padding={_to_lists(args['padding'])}"
+            )
             raise ValueError(f"`kernel` must fit the padded {name}, but got {shown}, {name}={args[name]}")
     return args
 
@@ -128,7 +130,7 @@ def both_sides(padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     return tuple((item, item) if isinstance(item, int) else (item[0], item[1]) for item in padding)
 
 
-def _shown(padding: Sequence[Any]) -> list[Any]:
+def _to_lists(padding: Sequence[Any]) -> list[Any]:
     return [item if isinstance(item, int) else list(item) for item in padding]
 
 
@@ -151,7 +153,7 @@ def pad(data: te.Tensor, window: Window, value: Any, channels: int = 0) -> te.Te
         inside += [c < data.shape[-1]] if channels else []
         return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in sides), c)], value)
 
-    shape = (data.shape[0], *window.padded, channels or data.shape[-1])
+    shape = (data.shape[0], *window.padded_extents, channels or data.shape[-1])
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag=Tag.PAD)
 
 
@@ -179,7 +181,7 @@ def slide(
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name=name)
 
 
-def padded(data: Array, window: Window, value: Any = 0) -> Array:
+def pad_array(data: Array, window: Window, value: Any = 0) -> Array:
     """Pads an array (batch, spatial..., channels) with `value`."""
     sides = [(0, 0), *window.padding, (0, 0)]
     return np.pad(data, sides, constant_values=value) if window.is_padded else data

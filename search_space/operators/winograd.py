@@ -52,7 +52,7 @@ with 64, 3.7e-3 with 256 and 3.8e-3 with 512; F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 
 noise is 48 and 39 decibels with any number.
 """
 
-ROUNDED = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}
+ROUNDING_ERRORS = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}
 """Error admitted where tiles are rounded to 16 bits, by the root of the channels."""
 
 Transform = Callable[[Sequence[Expr]], list[Expr]]
@@ -125,7 +125,7 @@ def _sum(factors: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
     return total
 
 
-def defined(args: Args) -> bool:
+def has_algorithm(args: Args) -> bool:
     """Tells whether some algorithm exists for a convolution over two axes."""
     return any(available(args, algorithm) for algorithm in TILES if algorithm not in DOT)
 
@@ -159,7 +159,7 @@ def available(args: Args, algorithm: str) -> bool:
 
 def scale(args: Args) -> float:
     """Returns the factor of the tolerance with which it admits F(4x4), and F(4, 7)."""
-    return 1.0 if not defined(args) else 1.5 if max(args["kernel"]) < 7 else 3.0
+    return 1.0 if not has_algorithm(args) else 1.5 if max(args["kernel"]) < 7 else 3.0
 
 
 def floor(args: Args) -> float:
@@ -167,7 +167,7 @@ def floor(args: Args) -> float:
 
     With `scale`, 1.7 times the greatest error measured over 2e5 outputs for 1 to 512 channels.
     """
-    return 75.0 if defined(args) else FLOOR
+    return 75.0 if has_algorithm(args) else FLOOR
 
 
 def rounding(args: Args, algorithm: str) -> float:
@@ -176,7 +176,7 @@ def rounding(args: Args, algorithm: str) -> float:
     It grows with the root of the channels, as outputs do: it is a fortieth or a tenth of their standard deviation. See
     `floor` for the measurement.
     """
-    return ROUNDED.get(algorithm, 0.0) * float(1 + args["in_channels"] ** 0.5)
+    return ROUNDING_ERRORS.get(algorithm, 0.0) * float(1 + args["in_channels"] ** 0.5)
 
 
 def constant_bytes(args: Args, algorithm: str) -> int:
@@ -203,23 +203,25 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     window = Window.of(args)
     batch, depth, outputs = args["batch"], args["in_channels"], args["out_channels"]
     rows, columns = -(-window.output[0] // m), -(-window.output[1] // across)
-    source = _surrounded(data, window, (rows * m + taps - 1, columns * across + taps_across - 1))
+    source = _pad_to(data, window, (rows * m + taps - 1, columns * across + taps_across - 1))
 
     weight_rows = te.compute(
         (size, taps_across, depth, outputs),
-        lambda i, s, c, k: chosen(i, down[1]([_wide(weight, r, s, c, k) for r in range(taps)])),
+        lambda i, s, c, k: select_value(i, down[1]([_wide(weight, r, s, c, k) for r in range(taps)])),
         name="weight_rows",
         tag=Tag.CONSTANT,
     )
     weight_tiles = te.compute(
         (size, size_across, depth, outputs),
-        lambda i, j, c, k: chosen(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(stored),
+        lambda i, j, c, k: select_value(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(
+            stored
+        ),
         name="weight_tiles",
         tag=Tag.CONSTANT,
     )
     data_rows = te.compute(
         (size, size_across, batch, rows, columns, depth),
-        lambda i, s, n, y, x, c: chosen(
+        lambda i, s, n, y, x, c: select_value(
             i, down[0]([_wide(source, n, y * m + r, x * across + s, c) for r in range(size)])
         ),
         name="data_rows",
@@ -227,9 +229,9 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     )
     data_tiles = te.compute(
         (size, size_across, batch, rows, columns, depth),
-        lambda i, j, n, y, x, c: chosen(j, along[0]([data_rows[i, s, n, y, x, c] for s in range(size_across)])).astype(
-            stored
-        ),
+        lambda i, j, n, y, x, c: select_value(
+            j, along[0]([data_rows[i, s, n, y, x, c] for s in range(size_across)])
+        ).astype(stored),
         name="data_tiles",
         tag=Tag.TRANSFORM,
     )
@@ -244,13 +246,13 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     )
     output_rows = te.compute(
         (m, size_across, batch, rows, columns, outputs),
-        lambda i, j, n, y, x, k: chosen(i, down[2]([products[r, j, n, y, x, k] for r in range(size)])),
+        lambda i, j, n, y, x, k: select_value(i, down[2]([products[r, j, n, y, x, k] for r in range(size)])),
         name="output_rows",
         tag=Tag.TRANSFORM,
     )
     layer = te.compute(
         (batch, *window.output, outputs),
-        lambda n, h, w, k: chosen(
+        lambda n, h, w, k: select_value(
             w % across,
             along[2]([output_rows[h % m, s, n, h // m, w // across, k] for s in range(size_across)]),
         ),
@@ -266,7 +268,7 @@ def _wide(tensor: te.Tensor, *index: Expr | te.IterVar | int) -> Expr:
     return tensor[index].astype("float32")
 
 
-def chosen(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
+def select_value(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
     """Selects `values[index]`."""
     *others, chosen = values
     for place, value in reversed(list(enumerate(others))):
@@ -274,7 +276,7 @@ def chosen(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
     return chosen
 
 
-def _surrounded(data: te.Tensor, window: Window, extents: tuple[int, int]) -> te.Tensor:
+def _pad_to(data: te.Tensor, window: Window, extents: tuple[int, int]) -> te.Tensor:
     """Pads `data` with its padding and then with zeros up to `extents`; returns `data` itself if that adds nothing."""
     if data.shape[1:3] == extents:
         return data

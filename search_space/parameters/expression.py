@@ -41,7 +41,7 @@ SCALAR: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 """Arithmetic on numbers."""
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {**SCALAR, ast.Pow: _power}
-COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -49,7 +49,7 @@ COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_CALLED: Mapping[str, Callable[..., Any]] = {
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": lambda *values: reduce(np.maximum, values),
     "min": lambda *values: reduce(np.minimum, values),
     "abs": np.abs,
@@ -136,13 +136,13 @@ class Restriction:
                 return
             case ast.Constant(value=bool() | int() | float() | str()):
                 return
-            case ast.Call(func=ast.Name(id=name), args=[_, *_], keywords=[]) if name in _CALLED:
+            case ast.Call(func=ast.Name(id=name), args=[_, *_], keywords=[]) if name in _FUNCTIONS:
                 return
             case ast.expr_context() | ast.boolop() | ast.operator() | ast.unaryop() | ast.cmpop():
                 return
         raise ExpressionError(
             f"a restriction must be made of comparisons, arithmetic, and, or, not, in, and the functions "
-            f"{', '.join(_CALLED)}, but got {ast.unparse(node) if isinstance(node, ast.expr) else node!r} "
+            f"{', '.join(_FUNCTIONS)}, but got {ast.unparse(node) if isinstance(node, ast.expr) else node!r} "
             f"in {self.text!r}"
         )
 
@@ -169,17 +169,17 @@ class Restriction:
             case ast.IfExp(test=test, body=body, orelse=other):
                 return np.where(_truth(of(test)), of(body), of(other))
             case ast.Call(func=ast.Name(id=name), args=args):
-                return _CALLED[name](*(_number(of(arg)) for arg in args))
+                return _FUNCTIONS[name](*(_number(of(arg)) for arg in args))
             case ast.Compare():
                 operands = [
                     of(node.left),
                     *(None if isinstance(p, ast.Tuple | ast.List) else of(p) for p in node.comparators),
                 ]
                 pairs = zip(node.ops, operands, operands[1:], node.comparators, strict=False)
-                return reduce(np.logical_and, [self._compared(op, left, right, p, of) for op, left, right, p in pairs])
+                return reduce(np.logical_and, [self._compare(op, left, right, p, of) for op, left, right, p in pairs])
         raise ExpressionError(f"a restriction must be true or false, but got {ast.unparse(node)} in {self.text!r}")
 
-    def _compared(
+    def _compare(
         self, op: ast.cmpop, left: Values, right: Values | None, part: ast.expr, of: Callable[[ast.expr], Any]
     ) -> Any:
         """Compares two neighbours of a chain; `right` is None if its expression `part` is a list."""
@@ -189,12 +189,12 @@ class Restriction:
             parts = [_equal(left, of(one)) for one in part.elts]
             found = reduce(np.logical_or, parts, np.zeros(np.shape(left), np.bool_))
             return np.logical_not(found) if isinstance(op, ast.NotIn) else found
-        if type(op) not in COMPARED or left is None or right is None:
+        if type(op) not in COMPARISONS or left is None or right is None:
             raise ExpressionError(f"a comparison must be of values, but got {ast.unparse(part)} in {self.text!r}")
         if isinstance(op, ast.Eq | ast.NotEq):
             equal = _equal(left, right)
             return equal if isinstance(op, ast.Eq) else np.logical_not(equal)
-        return COMPARED[type(op)](_number(left), _number(right))
+        return COMPARISONS[type(op)](_number(left), _number(right))
 
 
 def _equal(left: Values, right: Values) -> Any:

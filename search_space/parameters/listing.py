@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from search_space.parameters.expression import COMPARED, LARGEST_POWER, MOST_NODES, SCALAR, ExpressionError
+from search_space.parameters.expression import COMPARISONS, LARGEST_POWER, MOST_NODES, SCALAR, ExpressionError
 
 MOST_VALUES = 1 << 16
 """Greatest number of values of a list, intermediate lists included."""
@@ -30,7 +30,7 @@ _LISTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {"list": list, "tuple":
 """Functions of a list."""
 
 
-def listed(text: str) -> list[Scalar]:
+def evaluate_list(text: str) -> list[Scalar]:
     """Evaluates the list that a text describes.
 
     It may have lists, `range`, `list`, `tuple`, `sorted`, `+` and `*` of lists, comprehensions with conditions,
@@ -74,20 +74,20 @@ class _Reader:
             raise ExpressionError(f"a list must take at most {MOST_STEPS} steps, but got {self._text!r:.200}")
         match node:
             case ast.Constant(value=bool() | int() | float() | str()):
-                return self._bounded(node.value)
+                return self._check_limits(node.value)
             case ast.Name(id=name) if name in names:
                 return names[name]
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
-                return self._bounded([self.value(part, names) for part in parts])
+                return self._check_limits([self.value(part, names) for part in parts])
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=part):
                 number = self._number(part, names)
                 return -number if isinstance(node.op, ast.USub) else number
             case ast.BinOp():
-                return self._bounded(self._binary(node, names))
+                return self._check_limits(self._binary(node, names))
             case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part):
-                return self._bounded([self.value(part, each) for each in self._scopes(node.generators, names)])
+                return self._check_limits([self.value(part, each) for each in self._scopes(node.generators, names)])
             case ast.Call(func=ast.Name(id=name), keywords=[]):
-                return self._bounded(self._call(name, node.args, names))
+                return self._check_limits(self._call(name, node.args, names))
         raise self._refusal(node)
 
     def _binary(self, node: ast.BinOp, names: Mapping[str, Any]) -> Any:
@@ -143,10 +143,10 @@ class _Reader:
                 return any(self._holds(part, names) for part in parts)
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 return not self._holds(part, names)
-            case ast.Compare(ops=ops) if all(type(op) in COMPARED for op in ops):
+            case ast.Compare(ops=ops) if all(type(op) in COMPARISONS for op in ops):
                 sides = [self.value(part, names) for part in (node.left, *node.comparators)]
                 pairs = zip(ops, sides, sides[1:], strict=False)
-                return all(bool(COMPARED[type(op)](left, right)) for op, left, right in pairs)
+                return all(bool(COMPARISONS[type(op)](left, right)) for op, left, right in pairs)
         return bool(self.value(node, names))
 
     def _number(self, node: ast.expr, names: Mapping[str, Any]) -> int | float:
@@ -161,7 +161,7 @@ class _Reader:
             raise self._refusal(node)
         return value
 
-    def _bounded(self, value: Any) -> Any:
+    def _check_limits(self, value: Any) -> Any:
         """Returns a value if it is within the limits.
 
         Raises:

@@ -76,7 +76,7 @@ class ParameterSpace:
         name: name of the kernel.
         parameters: parameters in their order.
         restrictions: conditions that configurations must satisfy.
-        listed: legal configurations, (n, parameters); None: all that satisfy the restrictions.
+        legal_choices: legal configurations, (n, parameters); None: all that satisfy the restrictions.
 
     Raises:
         ValueError: no parameters, two of one name, more configurations than 2**62, or a restriction on others.
@@ -85,7 +85,7 @@ class ParameterSpace:
     name: str
     parameters: tuple[Parameter, ...]
     restrictions: tuple[Restriction, ...] = ()
-    listed: Choices | None = None
+    legal_choices: Choices | None = None
 
     def __post_init__(self) -> None:
         names = [parameter.name for parameter in self.parameters]
@@ -197,14 +197,14 @@ class ParameterSpace:
         return found
 
     def _is_listed(self, choices: Choices) -> NDArray[np.bool_]:
-        if self.listed is None:
+        if self.legal_choices is None:
             return np.ones(len(choices), np.bool_)
         return np.isin(self.numbers(choices), self._numbers)
 
     @cached_property
     def _numbers(self) -> NDArray[np.int64]:
-        assert self.listed is not None
-        return self.numbers(self.listed)
+        assert self.legal_choices is not None
+        return self.numbers(self.legal_choices)
 
     def _holds(self, restriction: Restriction, choices: Choices) -> NDArray[np.bool_]:
         values = {

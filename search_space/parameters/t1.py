@@ -13,7 +13,7 @@ from typing import Any
 
 from search_space.files import replace_file
 from search_space.parameters.expression import ExpressionError, Restriction
-from search_space.parameters.listing import listed
+from search_space.parameters.listing import evaluate_list
 from search_space.parameters.space import Parameter, ParameterSpace, Value
 
 MOST_BYTES = 64 << 20
@@ -96,7 +96,7 @@ def _parameter(entry: Any) -> Parameter:
         raise ValueError(f"`Type` of {name} must be one of {', '.join(KINDS)}, but got {kind!r}")
     if isinstance(values, str):
         try:
-            values = listed(values)
+            values = evaluate_list(values)
         except ExpressionError as error:
             raise ValueError(f"`Values` of {name}: {error}") from error
     return Parameter(name, tuple(_value(name, kind, value) for value in _list(values, f"`Values` of {name}")))

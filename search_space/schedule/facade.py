@@ -227,5 +227,5 @@ class StageView:
     def _builder(self) -> ScheduleBuilder:
         return self._schedule.builder
 
-    def _do(self, done: ScheduleBuilder) -> None:
-        self._schedule.builder = done
+    def _do(self, builder: ScheduleBuilder) -> None:
+        self._schedule.builder = builder

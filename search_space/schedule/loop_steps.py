@@ -145,7 +145,7 @@ class Tensorize(Step):
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         position(stage, self.axis)
-        return state.update(replace(stage, tensorized=(self.axis, self.intrinsic)))
+        return state.update(replace(stage, tensorization=(self.axis, self.intrinsic)))
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _extents(stage: Stage) -> dict[str, Expr]:
     return extents
 
 
-def exchanged(trace: Trace) -> Trace | None:
+def exchange_axes(trace: Trace) -> Trace | None:
     """Moves the last axis of the parallel loop to the outermost place; None without a fused parallel loop.
 
     A schedule from sizes with a single row of tiles says nothing about their order, which matters for more rows: by
@@ -79,7 +79,7 @@ def exchanged(trace: Trace) -> Trace | None:
         turned = (fuse.axes[-1], *fuse.axes[:-1])
         old, new = "_".join(fuse.axes), "_".join(turned)
 
-        def renamed(step: Step, at: tuple[str, str] = (fuse.stage, old), new: str = new) -> Step:
+        def rename_loop(step: Step, at: tuple[str, str] = (fuse.stage, old), new: str = new) -> Step:
             if isinstance(step, ComputeAt):
                 return replace(step, axis=new) if (step.target, step.axis) == at else step
             if isinstance(step, (Annotate, Pragma)):
@@ -88,7 +88,7 @@ def exchanged(trace: Trace) -> Trace | None:
 
         order = Reorder(fuse.stage, turned)
         steps = (*trace.steps[:position], order, replace(fuse, axes=turned), *trace.steps[position + 1 :])
-        return Trace(tuple(map(renamed, steps)))
+        return Trace(tuple(map(rename_loop, steps)))
     return None
 
 

@@ -88,7 +88,7 @@ class Input:
     dtype: str
     constant: bool = False
     layout: Layout | None = None
-    derived: Derivation | None = None
+    derivation: Derivation | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Stage:
     kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     attach: Attach = Attach()
     scope: str = "global"
-    tensorized: tuple[str, str] | None = None
+    tensorization: tuple[str, str] | None = None
     pragmas: tuple[tuple[str, str, int], ...] = ()
     tag: Tag = Tag.NONE
     pad: Expr = NO_PAD
@@ -258,24 +258,26 @@ def initial_state(
     stages: list[Stage] = []
     for op in order:
         if op.body is not None and op.tag == Tag.CONSTANT:
-            by_name[names[op]] = _derived(op, names, by_name, op in {t.op for t in outputs})
+            by_name[names[op]] = _derive_constant(op, names, by_name, op in {t.op for t in outputs})
         elif op.body is not None:
             stages.append(_at_own_places(_make_stage(op, names), {s.name: s for s in stages}))
     read = {name for stage in stages for name in stage.reads()}
-    derived = tuple(i for i in by_name.values() if i.derived is not None and i.name in read)
+    derived = tuple(i for i in by_name.values() if i.derivation is not None and i.name in read)
     return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
 
 
 def _check_sizes(order: Mapping[Operation, str]) -> None:
     """Checks that every size is the extent of an axis of an input."""
-    mentioned = [node for op in order for node in op.sized]
+    mentioned = [node for op in order for node in op.size_expressions]
     sizes = find_sizes(mentioned)
     bare = {e.args[0] for op in order if op.body is None for e in op.shape if isinstance(e, Expr) and is_size(e)}
     if unknown := [name for name in sizes if name not in bare]:
         raise ScheduleError(f"a size must be the extent of an axis of an input, but {', '.join(unknown)} is of none")
 
 
-def _derived(op: Operation, names: Mapping[Operation, str], inputs: Mapping[str, Input], is_output: bool) -> Input:
+def _derive_constant(
+    op: Operation, names: Mapping[Operation, str], inputs: Mapping[str, Input], is_output: bool
+) -> Input:
     """Builds a computation of constants alone in terms of placeholders: derived constants in it are substituted."""
     name = names[op]
     if is_output or op.reducer is not None:
@@ -286,7 +288,7 @@ def _derived(op: Operation, names: Mapping[Operation, str], inputs: Mapping[str,
         raise ScheduleError(f"a stage tagged {Tag.CONSTANT} must read constants alone, but {name} reads {got}")
 
     def visit(node: Expr) -> Expr | None:
-        derivation = inputs[node.args[0]].derived if node.op == "load" else None
+        derivation = inputs[node.args[0]].derivation if node.op == "load" else None
         if derivation is None:
             return None
         indices = [transform(i, visit) for i in node.args[1:]]
@@ -294,7 +296,7 @@ def _derived(op: Operation, names: Mapping[Operation, str], inputs: Mapping[str,
 
     body = transform(_named_body(op, names), visit)
     sources = tuple(dict.fromkeys(n.args[0] for n in walk(body) if n.op == "load"))
-    return Input(name, op.shape, op.dtype, True, derived=Derivation(tuple(a.name for a in op.axis), body, sources))
+    return Input(name, op.shape, op.dtype, True, derivation=Derivation(tuple(a.name for a in op.axis), body, sources))
 
 
 def _named_body(op: Operation, names: Mapping[Operation, str]) -> Expr:

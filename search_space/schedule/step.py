@@ -73,7 +73,7 @@ def check_unused(state: State, stage: Stage, leaf: str) -> None:
         raise ScheduleError(
             f"`axis` must be split and fused before it is annotated, but {stage.name}.{leaf} is {stage.kinds[leaf]}"
         )
-    if (stage.tensorized and stage.tensorized[0] == leaf) or any(axis == leaf for axis, _, _ in stage.pragmas):
+    if (stage.tensorization and stage.tensorization[0] == leaf) or any(axis == leaf for axis, _, _ in stage.pragmas):
         raise ScheduleError(f"`axis` must be split and fused before its pragmas are set, but got {stage.name}.{leaf}")
     check_nothing_attached(state, stage, leaf)
 
@@ -99,7 +99,7 @@ def check_untouched(state: State, stage: Stage, step: str) -> None:
     """Guards a step that gives a stage new loops."""
     if stage.relations and step == "cache_write":
         raise ScheduleError(f"`{step}` must come before loops are split or fused, but {stage.name} has some")
-    if stage.kinds or stage.tensorized or stage.pragmas:
+    if stage.kinds or stage.tensorization or stage.pragmas:
         raise ScheduleError(f"`{step}` must come before loops are annotated, but {stage.name} has some")
     check_nothing_attached(state, stage)
 

@@ -51,7 +51,7 @@ def step_from_json(data: Mapping[str, Any]) -> Step:
         ScheduleError: see `check_step`.
     """
     check_step(data)
-    return STEPS[data["step"]](**{k: _frozen(v) for k, v in data.items() if k != "step"})
+    return STEPS[data["step"]](**{k: _freeze(v) for k, v in data.items() if k != "step"})
 
 
 def check_step(data: Mapping[str, Any]) -> None:
@@ -104,8 +104,8 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 _FIELDS = {kind: {f.name: _KINDS[str(f.type)] for f in fields(cls)} for kind, cls in STEPS.items()}
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+def _freeze(value: Any) -> Any:
+    return tuple(_freeze(v) for v in value) if isinstance(value, list) else value
 
 
 __all__ = [

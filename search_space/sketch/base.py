@@ -22,7 +22,7 @@ class Draft(ScheduleBuilder):
         name: the variants chosen so far.
         groups: decision groups of the variables in it.
         constraints: limits the rules put on the decisions, besides those that lowering finds.
-        done: stages that no rule needs to consider any more.
+        finished_stages: stages that no rule needs to consider any more.
         anchors: tiled stage → loops (stage, leaf) at which its producers may be computed, outermost first.
         last_resort: whether it is useless if there is any other draft.
         copies: stages that copy an input for a better layout, and are treated like padding.
@@ -32,7 +32,7 @@ class Draft(ScheduleBuilder):
     name: str = ""
     groups: tuple[DecisionGroup, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    done: frozenset[str] = frozenset()
+    finished_stages: frozenset[str] = frozenset()
     anchors: dict[str, tuple[tuple[str, Loop], ...]] = field(default_factory=dict)
     last_resort: bool = False
     copies: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class Draft(ScheduleBuilder):
         return replace(self, constraints=(*self.constraints, Constraint(name, left, const(right))))
 
     def finish(self, *stages: str) -> Draft:
-        return replace(self, done=self.done | set(stages))
+        return replace(self, finished_stages=self.finished_stages | set(stages))
 
     def variant(self, label: str) -> Draft:
         return replace(self, name=f"{self.name}/{label}" if self.name else label)

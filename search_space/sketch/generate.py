@@ -17,23 +17,23 @@ MAX_SKETCHES = 64
 
 
 @dataclass(frozen=True)
-class Derived:
+class SketchDerivation:
     """The result of deriving sketches from a definition.
 
     Attributes:
         drafts: complete schedules.
-        dropped: number of further schedules, beyond the cap of `MAX_SKETCHES`.
+        dropped_count: number of further schedules, beyond the cap of `MAX_SKETCHES`.
         refused: drafts that a rule could not continue, and why.
-        applied: names of the rules that decided a stage.
+        applied_rules: names of the rules that decided a stage.
     """
 
     drafts: Sequence[Draft]
-    dropped: int
+    dropped_count: int
     refused: Mapping[str, str]
-    applied: frozenset[str]
+    applied_rules: frozenset[str]
 
 
-def derive(state: State, hardware: Hardware) -> Derived:
+def derive(state: State, hardware: Hardware) -> SketchDerivation:
     """Derives all drafts from a workload's initial state.
 
     A stage is offered to the rules of the machine's kind when its consumers are done; the first that matches decides.
@@ -47,7 +47,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
     applied: set[str] = set()
     while drafts:
         draft = drafts.pop(0)
-        pending = [s for s in draft.state.stages if s.name not in draft.done]
+        pending = [s for s in draft.state.stages if s.name not in draft.finished_stages]
         if not pending:
             complete.append(draft)
             continue
@@ -58,7 +58,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
             drafts += rule.apply(draft, stage, hardware)
         except ScheduleError as error:
             refused[draft.variant(rule.name).name] = str(error)
-    return Derived(complete[:MAX_SKETCHES], max(0, len(complete) - MAX_SKETCHES), refused, frozenset(applied))
+    return SketchDerivation(complete[:MAX_SKETCHES], max(0, len(complete) - MAX_SKETCHES), refused, frozenset(applied))
 
 
 def _inline(draft: Draft, machine: Machine, hardware: Hardware) -> Draft:

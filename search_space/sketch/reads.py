@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_space.ir.expr import Expr, var, walk
 from search_space.ir.polynomial import canon
-from search_space.lower.inline import expanded
+from search_space.lower.inline import expand_body
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
 
@@ -15,7 +15,7 @@ def variable(axis: Axis) -> Expr:
 
 def list_reads(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
     """Returns the indices at which `stage` reads another, directly or through inlined stages."""
-    body = expanded(stage, draft.state)
+    body = expand_body(stage, draft.state)
     return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
 
 

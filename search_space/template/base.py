@@ -20,7 +20,7 @@ from search_space.workloads import Workload
 
 MAX_PASSES = 1 << 10
 """Greatest number of combinations of choices; each is a run of the template."""
-Scheduled = tuple[Schedule, Sequence[te.Tensor]]
+ScheduledTensors = tuple[Schedule, Sequence[te.Tensor]]
 """Result of a template: the schedule, and the inputs and the output of its computation."""
 
 
@@ -37,26 +37,28 @@ class Template:
     """
 
     name: str
-    function: Callable[..., Scheduled]
+    function: Callable[..., ScheduledTensors]
     operator: str | None = None
 
-    def __call__(self, *args: Any, **named: Any) -> TuningTemplate:
+    def __call__(self, *args: Any, **keywords: Any) -> TuningTemplate:
         """Binds the template to arguments, ready to be tuned.
 
         Raises:
             ValueError: a workload that it does not schedule.
         """
         if self.operator is not None:
-            if len(args) != 1 or named or not isinstance(args[0], Workload):
-                raise ValueError(f"template {self.name} must be given a workload, but got {_shown(args, named)}")
+            if len(args) != 1 or keywords or not isinstance(args[0], Workload):
+                raise ValueError(
+                    f"template {self.name} must be given a workload, but got {_format_call(args, keywords)}"
+                )
             if args[0].operator != self.operator:
                 raise ValueError(
                     f"template {self.name} must be given a workload of {self.operator}, but got {args[0].operator}"
                 )
-        return TuningTemplate(self, args, named)
+        return TuningTemplate(self, args, keywords)
 
 
-def template(name: str, operator: str | None = None) -> Callable[[Callable[..., Scheduled]], Template]:
+def template(name: str, operator: str | None = None) -> Callable[[Callable[..., ScheduledTensors]], Template]:
     """Makes a function a template and registers it.
 
     Args:
@@ -64,7 +66,7 @@ def template(name: str, operator: str | None = None) -> Callable[[Callable[..., 
         operator: operator of the workloads that the function takes after the config; None: it takes any arguments.
     """
 
-    def wrap(function: Callable[..., Scheduled]) -> Template:
+    def wrap(function: Callable[..., ScheduledTensors]) -> Template:
         made = Template(name, function, operator)
         register(made)
         return made
@@ -98,7 +100,7 @@ class TuningTemplate:
 
     template: Template
     args: tuple[Any, ...] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
+    keywords: Mapping[str, Any] = field(default_factory=dict)
 
     def space(self, hardware: Hardware) -> TemplateSpace:
         """Builds the search space on a machine: all combinations of choices, or `MAX_SKETCHES` spread evenly over them.
@@ -132,7 +134,7 @@ class TuningTemplate:
                 )
             config = Config(hardware, path)
             try:
-                schedule, tensors = self.template.function(config, *self.args, **self.named)
+                schedule, tensors = self.template.function(config, *self.args, **self.keywords)
                 yield _Pass(config, schedule, tuple(tensors))
             except ScheduleError as error:
                 failures.append(error)
@@ -195,5 +197,5 @@ def _next(config: Config) -> list[int] | None:
     return path
 
 
-def _shown(args: Sequence[Any], named: Mapping[str, Any]) -> str:
-    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in named.items())]) or "nothing"
+def _format_call(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in keywords.items())]) or "nothing"

@@ -169,7 +169,7 @@ class Config:
         self.choices.append((name, labels[index], index, len(labels)))
         return index
 
-    def chosen(self, name: str) -> bool:
+    def is_choice(self, name: str) -> bool:
         """Tells whether the knob was read as a choice."""
         return any(known == name for known, _, _, _ in self.choices)
 

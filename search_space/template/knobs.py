@@ -52,7 +52,7 @@ class Knob:
         Raises:
             ValueError: values that are not whole numbers.
         """
-        if self._config.chosen(self.name):
+        if self._config.is_choice(self.name):
             return int(self.val)
         wrong = [v for v in self.values if isinstance(v, bool) or not isinstance(v, int)]
         if wrong:
@@ -82,7 +82,7 @@ class SplitKnob:
     @property
     def size(self) -> tuple[Expr | int, ...]:
         """Sizes of all loops, outermost first, as numbers."""
-        if self._config.chosen(self.name):
+        if self._config.is_choice(self.name):
             return self.val
         inner = self._inner()
         outer = ceildiv(self.extent, product(inner))
@@ -245,17 +245,17 @@ def loop_kinds(name: str, count: int, policy: str) -> list[tuple[str, ...]]:
         raise ValueError(f"`policy` of {name} must be one of {', '.join(ANNOTATIONS)}, but got policy={policy!r}")
     plain = ("",) * count
 
-    def unrolled(loops: int) -> list[tuple[str, ...]]:
+    def list_unrolled(loops: int) -> list[tuple[str, ...]]:
         return [("",) * (loops - k) + ("unroll",) * k for k in range(loops + 1)]
 
-    last = [(*kinds, "vectorize") for kinds in unrolled(count - 1)] if count else []
+    last = [(*kinds, "vectorize") for kinds in list_unrolled(count - 1)] if count else []
     return {
         "none": [plain],
         "unroll": [("unroll",) * count],
         "vec": [(*plain[1:], "vectorize")] if count else [plain],
-        "try_unroll": unrolled(count),
+        "try_unroll": list_unrolled(count),
         "try_vec": [plain, *last[:1]],
-        "try_unroll_vec": [*unrolled(count), *last],
+        "try_unroll_vec": [*list_unrolled(count), *last],
     }[policy]
 
 

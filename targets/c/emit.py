@@ -26,7 +26,7 @@ _NARROW = 2**31
 
 
 @dataclass(frozen=True)
-class Emitted:
+class FunctionText:
     """A program as a function of C.
 
     Attributes:
@@ -49,7 +49,7 @@ class Emitted:
     @property
     def prototype(self) -> str:
         """The function's head."""
-        return wrapped(f"void {self.name}({', '.join(self.arguments)})")
+        return break_line(f"void {self.name}({', '.join(self.arguments)})")
 
     @property
     def text(self) -> str:
@@ -57,7 +57,7 @@ class Emitted:
         return f"{self.comment}\n{self.prototype} {{\n{self.body}\n}}\n"
 
 
-def wrapped(text: str, indent: str = "") -> str:
+def break_line(text: str, indent: str = "") -> str:
     """Breaks a long line at spaces."""
     more, width = indent + "    ", max(COLUMNS, len(indent) + 60)
     return fill(
@@ -65,26 +65,26 @@ def wrapped(text: str, indent: str = "") -> str:
     )
 
 
-def emit_program(program: LoopProgram, name: str, *reserved: str) -> Emitted:
+def emit_program(program: LoopProgram, name: str, *reserved_names: str) -> FunctionText:
     """Writes a concrete program as the function `name`: its parameters in order, then its workspace if it needs one.
 
     Args:
         program: concrete loop program.
         name: name of the function.
-        reserved: other functions' names, which nothing in it has.
+        reserved_names: other functions' names, which nothing in it has.
 
     Raises:
         BuildError: a statement or an expression that has no code in C.
     """
-    return _Function(program, name, *reserved).emitted()
+    return _Function(program, name, *reserved_names).write_function()
 
 
 class _Function(Text[Values]):
     """A writer of one program."""
 
-    def __init__(self, program: LoopProgram, name: str, *reserved: str) -> None:
+    def __init__(self, program: LoopProgram, name: str, *reserved_names: str) -> None:
         self.program, self.name = program, name
-        names = Names(name, f"{name}_workspace", *reserved)
+        names = Names(name, f"{name}_workspace", *reserved_names)
         for buffer in program.params:
             names(buffer.name)
         super().__init__(names, program.buffers, Values, _is_wide(program))
@@ -101,17 +101,17 @@ class _Function(Text[Values]):
             self.automatic += nbytes
         elif buffer.name not in self.members:
             self.members[buffer.name] = buffer
-            self.values.places[buffer.name] = f"workspace->{self.names(buffer.name)}"
+            self.values.buffer_texts[buffer.name] = f"workspace->{self.names(buffer.name)}"
 
-    def emitted(self) -> Emitted:
+    def write_function(self) -> FunctionText:
         """Writes the whole function; parameters that no statement mentions are marked as unused."""
         self.stmt(self.program.body)
         mentioned = {access.buffer for access in all_accesses(self.program.body)}
         unused = [f"  (void){self.names(b.name)};" for b in self.program.params if b.name not in mentioned]
         nbytes = sum(-(-buffer_bytes(b) // 8) * 8 for b in self.members.values())
         body = "\n".join([*unused, *self.lines])
-        helpers = tuple(sorted(self.values.used))
-        return Emitted(self.name, self._arguments(), self._comment(), body, self._workspace(), nbytes, helpers)
+        helpers = tuple(sorted(self.values.used_helpers))
+        return FunctionText(self.name, self._arguments(), self._comment(), body, self._workspace(), nbytes, helpers)
 
     def _workspace(self) -> str:
         if not self.members:
@@ -120,7 +120,7 @@ class _Function(Text[Values]):
         return f"typedef struct {{\n{members}}} {self.name}_workspace;\n"
 
     def declaration(self, buffer: Buffer) -> str:
-        return f"{super().declaration(buffer)} /* {shown(buffer, self.names(buffer.name))} */"
+        return f"{super().declaration(buffer)} /* {describe_buffer(buffer, self.names(buffer.name))} */"
 
     def _arguments(self) -> tuple[str, ...]:
         found = [self.parameter(buffer, buffer.name in self.program.outputs) for buffer in self.program.params]
@@ -130,16 +130,16 @@ class _Function(Text[Values]):
         lines = [f"/* {self.name}: writes {', '.join(self.program.outputs)}."]
         for buffer in self.program.params:
             what = ", written" if buffer.name in self.program.outputs else ", constant" if buffer.constant else ""
-            lines.append(f" *   {shown(buffer, self.names(buffer.name))}{what}")
+            lines.append(f" *   {describe_buffer(buffer, self.names(buffer.name))}{what}")
         return "\n".join([*lines, " */"])
 
     # ------------------------------------------------------------------ statements
     def line(self, text: str) -> None:
-        self.lines.append(wrapped(text, "  " * self.depth))
+        self.lines.append(break_line(text, "  " * self.depth))
 
     def loop(self, loop: For) -> None:
         extent = int(loop.extent.value)
-        if extent == 1 or self._unrolls(loop, self.written(loop.body)):
+        if extent == 1 or self._unrolls(loop, self.count_statements(loop.body)):
             for i in range(extent):
                 self.stmt(_at(loop, i))
         elif extent > 1:
@@ -150,13 +150,13 @@ class _Function(Text[Values]):
     def head(self, loop: For, step: int = 1) -> str:
         return f"{super().head(loop, step)}{'' if loop.kind == 'serial' else f' /* {loop.kind} */'}"
 
-    def written(self, stmt: Stmt) -> int:
+    def count_statements(self, stmt: Stmt) -> int:
         """Counts the statements left after unrolled loops are written out; long ones count more than once."""
         if isinstance(stmt, Store):
             return 1 + len(list(walk(stmt.value))) // _LONG
         if not isinstance(stmt, (Seq, For, Allocate)):
             return 1
-        inner = sum(map(self.written, children(stmt)))
+        inner = sum(map(self.count_statements, children(stmt)))
         return inner * int(stmt.extent.value) if isinstance(stmt, For) and self._unrolls(stmt, inner) else inner
 
     def _unrolls(self, loop: For, inner: int) -> bool:
@@ -188,7 +188,7 @@ class _Function(Text[Values]):
             self.stmt(stmt.body)
             return
         self.open("{")
-        self.values.used.add(LOCAL)
+        self.values.used_helpers.add(LOCAL)
         self.line(f"{LOCAL} {self.declaration(stmt.buffer)}")
         self.stmt(stmt.body)
         if stmt.buffer.name not in self.values.read:  # simplification may leave no read, of which compilers warn
@@ -234,7 +234,7 @@ def _is_wide(program: LoopProgram) -> bool:
     )
 
 
-def shown(buffer: Buffer, name: str) -> str:
+def describe_buffer(buffer: Buffer, name: str) -> str:
     """Formats a buffer's extents and dtype for people, and its name in the program if that is not its name in C."""
     extents = "".join(f"[{extent}]" for extent in constant_shape(buffer))
     apart = f", elements {list(buffer.pitches)} apart" if buffer.pitches is not None else ""

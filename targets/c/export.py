@@ -8,7 +8,7 @@ from targets.base import Module
 from targets.c.source import INCLUDES, Source
 
 
-def guarded(name: str, *parts: str) -> str:
+def wrap_in_guards(name: str, *parts: str) -> str:
     """Writes a header of parts between its guards, for C and C++."""
     guard = f"AUTOTUNE_{name.upper()}_H"
     text = "\n".join(part for part in parts if part)
@@ -22,6 +22,6 @@ def export(module: Module, folder: Path, name: str) -> list[str]:
     """
     source = Source.of(module)
     prototypes = "\n".join(f"{function.comment}\n{function.prototype};\n" for function in source.functions)
-    (folder / f"{name}.h").write_text(guarded(name, source.workspaces, prototypes))
+    (folder / f"{name}.h").write_text(wrap_in_guards(name, source.workspaces, prototypes))
     (folder / f"{name}.c").write_text(f'{INCLUDES}\n#include "{name}.h"\n\n{source.body}')
     return [f"{name}.c", f"{name}.h"]

@@ -170,7 +170,7 @@ _NEEDS = {
 }
 
 
-def helper_text(used: Iterable[str]) -> str:
+def helper_text(names: Iterable[str]) -> str:
     """Writes the functions that are used and those that they call, always in the same order."""
-    wanted = {other for name in used for other in (name, *_NEEDS.get(name, ()))}
+    wanted = {other for name in names for other in (name, *_NEEDS.get(name, ()))}
     return "\n".join(text for name, text in HELPERS.items() if name in wanted)

@@ -8,14 +8,14 @@ import weakref
 
 from targets.base import Module
 from targets.native import NativeKernel
-from targets.network_library import function_at, opened
+from targets.network_library import function_at, open_library
 
 
 class CKernel(NativeKernel):
     """A module's shared library, whose functions run on the thread that calls them."""
 
     def __init__(self, module: Module) -> None:
-        library = opened(module.object_code)
+        library = open_library(module.object_code)
         weakref.finalize(self, _ctypes.dlclose, library._handle)
 
         def find(symbol: str) -> int:

@@ -13,14 +13,14 @@ from search_space.dtypes import numpy_dtype
 from targets.arrays import C_TYPE
 from targets.base import BufferRef, NetworkPlan, Parameter, Step
 from targets.c.compiler import Compiler
-from targets.c.emit import wrapped
-from targets.c.export import guarded
+from targets.c.emit import break_line
+from targets.c.export import wrap_in_guards
 from targets.c.helpers import helper_text
 from targets.c.names import Names
-from targets.c.source import INCLUDES, SHOWN, TIMER, Source
+from targets.c.source import INCLUDES, PREAMBLE, TIMER, Source
 from targets.c.values import HALVES, float_literal
 from targets.cstyle.spelling import identifier
-from targets.network_library import KIND, replaced
+from targets.network_library import KIND, replace_files
 
 MOST_WEIGHTS = 4 << 20
 """Bytes of weights that are written into the text; larger weights are passed to each call."""
@@ -64,7 +64,7 @@ class NetworkText:
             if self.weights_as_argument
             else ""
         )
-        return guarded(
+        return wrap_in_guards(
             plan.name,
             f"#define {upper}_WEIGHTS_BYTES {plan.weights_bytes}\n"
             f"#define {upper}_ARENA_BYTES {plan.arena_bytes} /* of activations; workspaces follow */\n",
@@ -122,7 +122,7 @@ class NetworkText:
         ]
         arguments += [f"&memory->workspace.{function.name}"] * bool(function.workspace)
         title = f"  /* {step.title.replace('*/', '* /')} */\n" if step.title else ""
-        called = wrapped(f"{function.name}({', '.join(arguments)});", "  ")
+        called = break_line(f"{function.name}({', '.join(arguments)});", "  ")
         return f"{title}{called}\n"
 
     def _pointer(self, ref: BufferRef, parameter: Parameter, written: bool) -> str:
@@ -182,12 +182,12 @@ class NetworkText:
         timed = "  ticks[0] = autotune_now();\n" + "".join(
             f"{self._call(step)}  ticks[{number}] = autotune_now();\n" for number, step in enumerate(plan.calls, 1)
         )
-        whole = _shown(name, "", f"{unpacked}  {name}_steps({passed});\n")
-        profile = _shown(f"{name}_profile", ", int64_t *ticks", unpacked + timed)
-        return "\n".join((SHOWN, self.source(self.header()), TIMER, whole, profile))
+        whole = _write_visible(name, "", f"{unpacked}  {name}_steps({passed});\n")
+        profile = _write_visible(f"{name}_profile", ", int64_t *ticks", unpacked + timed)
+        return "\n".join((PREAMBLE, self.source(self.header()), TIMER, whole, profile))
 
 
-def _shown(name: str, more: str, body: str) -> str:
+def _write_visible(name: str, more: str, body: str) -> str:
     return f"AUTOTUNE_SHOWN void {name}(void *const *arguments, int32_t threads, void *workspace{more}) {{\n{body}}}\n"
 
 
@@ -220,6 +220,6 @@ def link(compiler: Compiler, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     return {
         "kind": KIND,
         "machine": compiler.machine,
-        "files": replaced(folder, write),
+        "files": replace_files(folder, write),
         "memory": {"shared_bytes": workspace + 64, "scratch_bytes": 0},
     }

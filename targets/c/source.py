@@ -7,7 +7,7 @@ from typing import Any
 
 from search_space.ir.stmt import LoopProgram
 from targets.base import Module
-from targets.c.emit import Emitted, emit_program
+from targets.c.emit import FunctionText, emit_program
 from targets.c.helpers import helper_text
 
 INCLUDES = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n"
@@ -27,7 +27,7 @@ AUTOTUNE_SHOWN void autotune_time(autotune_kernel *autotune_run, void *const *co
   }
 }
 """
-SHOWN = """#define _POSIX_C_SOURCE 199309L
+PREAMBLE = """#define _POSIX_C_SOURCE 199309L
 #include <stdint.h>
 #include <time.h>
 #define AUTOTUNE_SHOWN __attribute__((visibility("default")))
@@ -39,14 +39,14 @@ typedef void autotune_kernel(void *const *arguments, int32_t threads, void *work
 class Source:
     """A kernel as C: its function, and one for each constant that is packed."""
 
-    functions: tuple[Emitted, ...]
+    functions: tuple[FunctionText, ...]
 
     @staticmethod
     def of(module: Module) -> Source:
         """Restores the text that a module was made from."""
         lists = ("arguments", "helpers")
         found = [{**f, **{key: tuple(f[key]) for key in lists}} for f in module.metadata["functions"]]
-        return Source(tuple(Emitted(**f) for f in found))
+        return Source(tuple(FunctionText(**f) for f in found))
 
     def to_json(self) -> list[dict[str, Any]]:
         """Converts the source to plain data for a module, from which `of` restores it."""
@@ -76,7 +76,7 @@ class Source:
     @property
     def library(self) -> str:
         """The text with functions for `targets.native`: entry points that take arrays from a table, and a timer."""
-        return "\n".join((SHOWN, self.text, *map(_entry, self.functions), TIMER))
+        return "\n".join((PREAMBLE, self.text, *map(_entry, self.functions), TIMER))
 
 
 def make_source(program: LoopProgram, name: str) -> Source:
@@ -89,7 +89,7 @@ def make_source(program: LoopProgram, name: str) -> Source:
     return Source((emit_program(program, name), *packs))
 
 
-def _entry(function: Emitted) -> str:
+def _entry(function: FunctionText) -> str:
     """Writes a function that takes its arrays from a table."""
     kinds = [argument.partition("restrict")[0] for argument in function.arguments]
     arguments = [f"({kind})arguments[{number}]" for number, kind in enumerate(kinds)]

@@ -25,13 +25,13 @@ CALLS = {**FUNCTIONS, "sigmoid": "f32_sigmoid", "rsqrt": "f32_rsqrt"}
 """Math functions of C; `helpers` defines the ones that libm lacks."""
 _HALVES = {dtype: (f"f32_of_{short}", f"{short}_of_f32") for dtype, short in HALVES.items()}
 _EXTREMES = {"min": "f32_min", "max": "f32_max"}
-_CLOSED = re.compile(r"[\w.]+|[\w>-]+\[[^\[\]]*\]|\w+\([^()]*\)")
+_TIGHT_TEXT = re.compile(r"[\w.]+|[\w>-]+\[[^\[\]]*\]|\w+\([^()]*\)")
 _CHEAP = ("const", "var", "load")
 
 
-def grouped(text: str) -> str:
+def parenthesise(text: str) -> str:
     """Puts parentheses around a text, unless it binds tightly without them."""
-    return text if _CLOSED.fullmatch(text) else f"({text})"
+    return text if _TIGHT_TEXT.fullmatch(text) else f"({text})"
 
 
 class Values(values.Values):
@@ -39,8 +39,8 @@ class Values(values.Values):
     built.
 
     Attributes:
-        places: text of a buffer that is not its name alone.
-        used: helpers that the text calls.
+        buffer_texts: text of a buffer that is not its name alone.
+        used_helpers: helpers that the text calls.
         read: names of buffers that the text reads.
     """
 
@@ -58,22 +58,22 @@ class Values(values.Values):
     def __init__(self, names: Names, buffers: Mapping[str, Buffer], simplify: Regrouping, wide: bool) -> None:
         super().__init__(names, buffers, simplify, wide)
         self.fresh = names.fresh
-        self.places: dict[str, str] = {}
-        self.used: set[str] = set()
+        self.buffer_texts: dict[str, str] = {}
+        self.used_helpers: set[str] = set()
         self.read: set[str] = set()
         self._bases: dict[Expr, str] = {}  # what has a name in indices
-        self._named: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
+        self._named_values: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
 
     # ------------------------------------------------------------------ the language
     def operand(self, text: str) -> str:
-        return grouped(text)
+        return parenthesise(text)
 
-    def converted(self, text: str, kind: str) -> str:
-        return f"({kind}){grouped(text)}"
+    def convert(self, text: str, kind: str) -> str:
+        return f"({kind}){parenthesise(text)}"
 
     def helper(self, name: str, *arguments: str) -> str:
         if name in HELPERS:
-            self.used.add(name)
+            self.used_helpers.add(name)
         return super().helper(name, *arguments)
 
     def number(self, value: int) -> str:
@@ -87,13 +87,13 @@ class Values(values.Values):
             raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
         return self.helper(f"{PREFIX[dtype]}_{op}", a, b)
 
-    def indexed(self, text: str, dtype: str) -> str:
-        return text if self.TYPES[dtype] == self.index_type else super().indexed(text, dtype)
+    def convert_to_index(self, text: str, dtype: str) -> str:
+        return text if self.TYPES[dtype] == self.index_type else super().convert_to_index(text, dtype)
 
     def within(self, text: str, low: str, high: str) -> str:
         return self.helper("f32_within", text, low, high)
 
-    def rounded(self, text: str, dtype: str) -> str:
+    def round_result(self, text: str, dtype: str) -> str:
         return self.helper(f"round_{HALVES[dtype]}", text) if dtype in HALVES else text
 
     def literal(self, e: Expr) -> str:
@@ -102,8 +102,8 @@ class Values(values.Values):
         return super().literal(e)
 
     def value(self, e: Expr) -> str:
-        if e.serial in self._named:
-            return self._named[e.serial][1]
+        if e.serial in self._named_values:
+            return self._named_values[e.serial][1]
         if e.op == "cast" and e.dtype == INT:
             return self.index(e)
         if e.op in ("min", "max") and e.dtype in FLOATS and e.args[1].is_const:  # the first is looked at for NaN
@@ -114,7 +114,7 @@ class Values(values.Values):
         self.read.add(e.args[0])
         return super().load(e)
 
-    def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
+    def reduce(self, op: str, old: str, text: str, dtype: str) -> str:
         """Writes an operation of a reduction; a sum or product of floats is rounded only when it is stored."""
         if dtype not in FLOATS:
             return self.integer_operation(op, old, text, dtype)
@@ -129,20 +129,20 @@ class Values(values.Values):
         text = at if at is not None and len(terms) == len(poly(moving)) else self.sum(terms)
         if at is not None and () in terms:
             text = f"{at} {'-' if terms[()] < 0 else '+'} {self.number(abs(terms[()]))}"
-        return f"{self.places.get(buffer.name) or self.names(buffer.name)}[{text}]"
+        return f"{self.buffer_texts.get(buffer.name) or self.names(buffer.name)}[{text}]"
 
     def sum(self, terms: Poly) -> str:
         """Writes a sum: long strides first; subtracted terms and the number last."""
         texts = []
         for monomial, c in terms.items():
-            factors = sorted(grouped(self.index(a)) for a in monomial)
+            factors = sorted(parenthesise(self.index(a)) for a in monomial)
             if abs(c) != 1 or not factors:
                 factors.append(self.number(abs(c)))
             texts.append((c < 0, not monomial, -abs(c), " * ".join(factors)))
         out = ""
         for negative, _, _, text in sorted(texts):
             term = f"({text})" if " " in text and len(texts) > 1 else text
-            out += (" - " if negative else " + ") + term if out else f"-{grouped(term)}" if negative else term
+            out += (" - " if negative else " + ") + term if out else f"-{parenthesise(term)}" if negative else term
         return out or "0"
 
     # ------------------------------------------------------------------ what is used more than once
@@ -161,7 +161,7 @@ class Values(values.Values):
 
         A subexpression that reads memory and that only a branch of a choice uses is not computed before the choice.
         """
-        order = _computed(value)
+        order = _list_nodes(value)
         uses = Counter(operand.serial for node in order for operand in _parts(node))
         certain = _certain(value)
         lines = []
@@ -172,14 +172,14 @@ class Values(values.Values):
                 kind = "float" if node.dtype in FLOATS else self.TYPES[node.dtype]
                 text, name = self.value(node), self.fresh("part")
                 lines.append(f"const {kind} {name} = {text};")
-                self._named[node.serial] = (node, name)
+                self._named_values[node.serial] = (node, name)
         return lines
 
     def forget(self) -> None:
         """Ends the names of `bases` and `shared`, too."""
         super().forget()
         self._bases.clear()
-        self._named.clear()
+        self._named_values.clear()
 
 
 def _without_number(terms: Poly) -> Expr:
@@ -191,7 +191,7 @@ def _parts(node: Expr) -> tuple[Expr, ...]:
     return () if node.op == "load" or node.dtype == INT else node.operands
 
 
-def _computed(e: Expr) -> list[Expr]:
+def _list_nodes(e: Expr) -> list[Expr]:
     """Lists every node of a value once, operands first."""
     order: dict[int, Expr] = {}
 

@@ -34,9 +34,15 @@ def neighbours(
         simplify: knows the ranges of the others.
     """
     together = fragment_columns(storage.dtype)
-    if plan.gather or plan.loaded or len(plan.unrolled) != 1 or lanes not in (4, 8, 16, 32) or lanes % together:
+    if (
+        plan.gather
+        or plan.loaded_terms
+        or len(plan.unrolled_terms) != 1
+        or lanes not in (4, 8, 16, 32)
+        or lanes % together
+    ):
         return False
-    ((variable, step),) = plan.unrolled
+    ((variable, step),) = plan.unrolled_terms
     if step != 1 or variable not in numbers or BITS[storage.dtype] not in WIDTHS or not 0 < storage.row <= plan.lane:
         return False
     after = together - 1 - numbers[variable] % together
@@ -48,16 +54,16 @@ def columns(text: Text, rows: Sequence[Value]) -> list[Value]:
     """Gathers element i of every row in vector i: (lanes, n) -> (n, lanes), where n elements fill 128 bits."""
     # The vectors that are shuffled have in their parts of 128 bits rows that lie n apart, so that nothing crosses.
     count = rows[0].lanes
-    vectors = [_joined(text, rows[first::count]) for first in range(count)]
+    vectors = [_concatenate(text, rows[first::count]) for first in range(count)]
     if count > 4:
-        return _transposed(text, vectors)
+        return _transpose(text, vectors)
     a, b, c, d = vectors
     low, high = (0, 4, 1, 5), (2, 6, 3, 7)  # of two parts, the second one's elements counted from 4
-    ab, cd = [_mixed(text, a, b, p) for p in (low, high)], [_mixed(text, c, d, p) for p in (low, high)]
-    return [_mixed(text, x, y, p) for x, y in zip(ab, cd, strict=True) for p in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    ab, cd = [_shuffle_parts(text, a, b, p) for p in (low, high)], [_shuffle_parts(text, c, d, p) for p in (low, high)]
+    return [_shuffle_parts(text, x, y, p) for x, y in zip(ab, cd, strict=True) for p in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def _transposed(text: Text, vectors: list[Value]) -> list[Value]:
+def _transpose(text: Text, vectors: list[Value]) -> list[Value]:
     """Transposes square matrices, one in each part of the vectors: vector i holds row i of every part.
 
     Each turn interleaves halves of vectors that are half their number apart; there are log2(count) turns.
@@ -66,27 +72,27 @@ def _transposed(text: Text, vectors: list[Value]) -> list[Value]:
     half = count // 2
     turns = [[x for i in range(first, first + half) for x in (i, count + i)] for first in (0, half)]
     for _ in range(half.bit_length()):
-        vectors = [_mixed(text, vectors[i], vectors[i + half], p) for i in range(half) for p in turns]
+        vectors = [_shuffle_parts(text, vectors[i], vectors[i + half], p) for i in range(half) for p in turns]
     return vectors
 
 
-def _joined(text: Text, parts: Sequence[Value]) -> Value:
+def _concatenate(text: Text, parts: Sequence[Value]) -> Value:
     """Concatenates parts, by halves."""
     while len(parts) > 1:
         lanes = 2 * parts[0].lanes
-        parts = [_shuffled(text, x, y, range(lanes)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        parts = [_shuffle(text, x, y, range(lanes)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
 
 
-def _mixed(text: Text, x: Value, y: Value, places: Sequence[int]) -> Value:
+def _shuffle_parts(text: Text, x: Value, y: Value, positions: Sequence[int]) -> Value:
     """Shuffles elements of two vectors within each part of 128 bits; places of the second follow those of the first."""
-    order, size = [], len(places)
+    order, size = [], len(positions)
     for part in range(0, x.lanes, size):
-        order += [part + p if p < size else x.lanes + part + p - size for p in places]
-    return _shuffled(text, x, y, order)
+        order += [part + p if p < size else x.lanes + part + p - size for p in positions]
+    return _shuffle(text, x, y, order)
 
 
-def _shuffled(text: Text, x: Value, y: Value, order: Sequence[int]) -> Value:
+def _shuffle(text: Text, x: Value, y: Value, order: Sequence[int]) -> Value:
     places = ", ".join(f"i32 {place}" for place in order)
     line = f"shufflevector {x.type} {x.text}, {y.type} {y.text}, <{len(order)} x i32> <{places}>"
     return text.value(line, x.dtype, len(order))

@@ -30,18 +30,18 @@ class Plan:
     """An access's offset, sorted by when each part is known (elements).
 
     Attributes:
-        constant, unrolled: known while emitting; lane: the coefficient of the vectorized loop.
+        constant, unrolled_terms: known while emitting; lane: the coefficient of the vectorized loop.
         runtime: known in the loops; mixed: divisions or minima that hold unrolled variables; gather: that hold lanes.
-        loaded: terms that contain elements of other buffers, the same for all lanes.
+        loaded_terms: terms that contain elements of other buffers, the same for all lanes.
     """
 
     constant: int
-    unrolled: tuple[tuple[str, int], ...]
+    unrolled_terms: tuple[tuple[str, int], ...]
     lane: int
     runtime: Terms
-    mixed: Terms
+    mixed_terms: Terms
     gather: Terms
-    loaded: Terms
+    loaded_terms: Terms
 
 
 def holds_load(e: Expr) -> bool:
@@ -101,9 +101,9 @@ class Addresses:
                 gather.append((monomial, c))
             elif any(holds_load(atom) for atom in monomial):
                 loaded.append((monomial, c))
-            elif bare in self.loops.unrolled:
+            elif bare in self.loops.unrolled_variables:
                 unrolled.append((str(bare), c))
-            elif names & self.loops.unrolled:
+            elif names & self.loops.unrolled_variables:
                 mixed.append((monomial, c))
             else:
                 runtime.append((monomial, c))
@@ -111,11 +111,11 @@ class Addresses:
 
     def offset(self, plan: Plan) -> tuple[Terms, int]:
         """Returns the terms that are computed at run time, and the constant, at the current unrolled point."""
-        constant = plan.constant + sum(c * self.env[v] for v, c in plan.unrolled)
-        if not plan.mixed:
+        constant = plan.constant + sum(c * self.env[v] for v, c in plan.unrolled_terms)
+        if not plan.mixed_terms:
             return plan.runtime, constant
         terms = dict(plan.runtime)
-        for monomial, c in plan.mixed:
+        for monomial, c in plan.mixed_terms:
             # Numbers put in, divisions fall away, and what is left may add up with the other terms.
             whole = const(c)
             for atom in monomial:
@@ -160,7 +160,7 @@ class Addresses:
             step_pointer = self.text.lookup(key)
             if step_pointer is None:
                 scope = self.text.scopes[depth]
-                step_pointer = self._carried(scope, element, base, part)
+                step_pointer = self._carry_pointer(scope, element, base, part)
                 if step_pointer is None:
                     step = self.integers.sum(dict(part), scope)
                     line = f"getelementptr {element}, ptr {base}, i64 {step}"
@@ -169,7 +169,7 @@ class Addresses:
             base = step_pointer
         return base
 
-    def _carried(self, scope: Scope, element: str, base: str, part: list[tuple[Monomial, int]]) -> str | None:
+    def _carry_pointer(self, scope: Scope, element: str, base: str, part: list[tuple[Monomial, int]]) -> str | None:
         """Lets a loop increment a pointer, `base` at first; None if the address is no multiple of the loop's index.
 
         A multiple may be one of sizes.

@@ -39,16 +39,16 @@ _QUOTIENT = 2.0**28
 _TABLE = "@autotune.two.over.pi"
 
 
-def definitions(declared: Iterable[str], features: frozenset[str], attributes: str) -> tuple[list[str], list[str]]:
+def definitions(declarations: Iterable[str], features: frozenset[str], attributes: str) -> tuple[list[str], list[str]]:
     """Replaces declarations of functions of this module by definitions; returns the other declarations and the texts.
 
     Args:
-        declared: a line each.
+        declarations: a line each.
         features: instruction sets to use.
         attributes: attributes of every function, as LLVM writes them.
     """
     left, needed = [], []
-    for line in declared:
+    for line in declarations:
         called = re.search(rf"@{re.escape(FUNCTION)}(\w+?)\.(\d+)\(", line)
         if called is None:
             left.append(line)
@@ -58,7 +58,7 @@ def definitions(declared: Iterable[str], features: frozenset[str], attributes: s
     for function, lanes in sorted({*needed, *((function, 0) for function, _ in needed)}):
         writer = _Function(features)
         texts[function, lanes] = writer.one(function) if lanes == 0 else writer.vector(function, lanes)
-        left += [line for line in sorted(writer.math.declared) if line not in left and FUNCTION not in line]
+        left += [line for line in sorted(writer.math.declarations) if line not in left and FUNCTION not in line]
     words = ", ".join(f"i32 {_TWO_OVER_PI >> shift & 0xFFFFFFFF}" for shift in range(192, -1, -32))
     table = [f"{_TABLE} = internal constant [8 x i32] [i32 0, {words}]"]
     turns = any(function != "fmod" for function, _ in texts)
@@ -76,10 +76,10 @@ class _Function:
         """Writes the function of one number, or of two."""
         x = Value("%x", "float32")
         if function == "fmod":
-            return self._written("fmod", 0, 2, self._remainder_by_steps(x, Value("%y", "float32")))
+            return self._write_function("fmod", 0, 2, self._remainder_by_steps(x, Value("%y", "float32")))
         usual, turned = self._usual(x, function)
         with_far = self.math.select(usual, turned, self._turned_far(x, function))
-        return self._written(function, 0, 1, with_far)
+        return self._write_function(function, 0, 1, with_far)
 
     def vector(self, function: str, lanes: int) -> str:
         """Writes the function of a vector; if one lane is of unusual size, the scalar function computes each lane
@@ -110,9 +110,9 @@ class _Function:
         line("  br label %end")
         line("end:")
         out = self._new(f"phi {kind} [{fast.text}, %entry], [{slow.text}, %chosen]")
-        return self._written(function, lanes, len(operands), Value(out, "float32", lanes))
+        return self._write_function(function, lanes, len(operands), Value(out, "float32", lanes))
 
-    def _written(self, function: str, lanes: int, operands: int, result: Value) -> str:
+    def _write_function(self, function: str, lanes: int, operands: int, result: Value) -> str:
         given = ", ".join(f"{result.type} %{name}" for name in "xy"[:operands])
         head = f"define internal {result.type} @{FUNCTION}{function}.{lanes}({given}) #attributes {{\nentry:"
         return "\n".join([head, *self.text.flat(), f"  ret {result.type} {result.text}", "}"])
@@ -132,9 +132,9 @@ class _Function:
         quarter = math.convert("bitcast", shifted, "int32")
         size, limit = math.intrinsic("fabs", x), math.constant(_USUAL, x)
         usual = self.text.value(f"fcmp ule {x.type} {size.text}, {limit}", "bool", x.lanes)
-        return usual, self._turned(rest, quarter, function)
+        return usual, self._apply_quarter_turns(rest, quarter, function)
 
-    def _turned(self, rest: Value, quarter: Value, function: str) -> Value:
+    def _apply_quarter_turns(self, rest: Value, quarter: Value, function: str) -> Value:
         """Computes the function of a number of quarter turns, modulo 4, plus an angle of at most pi/4."""
         math = self.math
         quarter = math.integer("add", quarter, 1) if function == "cos" else quarter
@@ -171,7 +171,7 @@ class _Function:
             at = new(f"add i32 {word}, {number}")
             pointer = new(f"getelementptr [8 x i32], ptr {_TABLE}, i32 0, i32 {at}")
             words.append(new(f"load i32, ptr {pointer}"))
-        self.math.declared.add("declare i32 @llvm.fshl.i32(i32, i32, i32)")
+        self.math.declarations.add("declare i32 @llvm.fshl.i32(i32, i32, i32)")
         total = "0"
         for number, move in ((2, "lshr"), (1, ""), (0, "shl")):
             part = new(f"call i32 @llvm.fshl.i32(i32 {words[number]}, i32 {words[number + 1]}, i32 {by})")
@@ -186,7 +186,7 @@ class _Function:
         exact = new(f"sitofp i64 {behind} to double")
         angle = new(f"fmul double {exact}, {_double(numbers.pi / 2 * 2.0**-62)}")
         rest = self.text.value(f"fptrunc double {angle} to float", "float32")
-        result = self._turned(rest, self.text.value(f"trunc i64 {quarter} to i32", "int32"), function)
+        result = self._apply_quarter_turns(rest, self.text.value(f"trunc i64 {quarter} to i32", "int32"), function)
         if function == "sin":
             sign = new(f"and i32 {bits}, -2147483648")
             turned = new(f"xor i32 {new(f'bitcast float {result.text} to i32')}, {sign}")
@@ -198,11 +198,11 @@ class _Function:
     def _doubles(self, x: Value) -> str:
         """Converts the absolute values of floats to float64."""
         size = self.math.intrinsic("fabs", x)
-        return self._new(f"fpext {x.type} {size.text} to {_doubled(x.lanes)}")
+        return self._new(f"fpext {x.type} {size.text} to {_double_type(x.lanes)}")
 
     def _signed(self, rest: str, x: Value) -> Value:
         """Gives a remainder, which is a float32, the sign of the dividend."""
-        narrow = self.text.value(f"fptrunc {_doubled(x.lanes)} {rest} to {x.type}", "float32", x.lanes)
+        narrow = self.text.value(f"fptrunc {_double_type(x.lanes)} {rest} to {x.type}", "float32", x.lanes)
         return self.math.intrinsic("copysign", narrow, x)
 
     def _less_multiple(self, a: str, b: str, lanes: int) -> str:
@@ -210,9 +210,9 @@ class _Function:
 
         A quotient just below a whole number may be rounded to it: then the rest is negative, by less than b.
         """
-        new, kind, suffix = self._new, _doubled(lanes), f"v{lanes}f64" if lanes else "f64"
+        new, kind, suffix = self._new, _double_type(lanes), f"v{lanes}f64" if lanes else "f64"
         for name, count in (("trunc", 1), ("fma", 3)):
-            self.math.declared.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * count)})")
+            self.math.declarations.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * count)})")
         quotient = new(f"fdiv {kind} {a}, {b}")
         times = new(f"call {kind} @llvm.trunc.{suffix}({kind} {quotient})")
         negated = new(f"fneg {kind} {times}")
@@ -224,7 +224,7 @@ class _Function:
 
     def _remainder(self, x: Value, y: Value) -> tuple[Value, Value]:
         """Finds the quotients below 2^28, or whose remainder is NaN, and computes their remainders."""
-        new, kind, truth = self._new, _doubled(x.lanes), llvm_type("bool", x.lanes)
+        new, kind, truth = self._new, _double_type(x.lanes), llvm_type("bool", x.lanes)
         a, b = self._doubles(x), self._doubles(y)
         rest = self._less_multiple(a, b, x.lanes)
         # Of an infinite divisor, too, which times a quotient of 0 is no number.
@@ -264,7 +264,7 @@ class _Function:
         return self.text.value(f"phi float [{fast.text}, %entry], [{signed.text}, %last]", "float32")
 
 
-def _doubled(lanes: int) -> str:
+def _double_type(lanes: int) -> str:
     return f"<{lanes} x double>" if lanes else "double"
 
 

@@ -11,7 +11,7 @@ HALF, LOWER, QUIET = 16, 0x7FFF, 0x40
 """Bits that are cut off, what is added to them to round, and the bit that makes a NaN of a NaN's upper half."""
 
 
-def widened(text: Text, x: Value) -> Value:
+def widen(text: Text, x: Value) -> Value:
     """Converts bfloat16 to float32, exactly."""
     kind, single = llvm_type("int32", x.lanes), llvm_type("float32", x.lanes)
     bits = text.value(f"zext {x.type} {x.text} to {kind}", "int32", x.lanes)
@@ -28,7 +28,7 @@ def constant(x: Value) -> Value | None:
     return Value(f"splat (float {literal})" if x.lanes else literal, "float32", x.lanes)
 
 
-def rounded(text: Text, x: Value, features: Collection[str]) -> Value:
+def narrow(text: Text, x: Value, features: Collection[str]) -> Value:
     """Rounds float32 to bfloat16, to nearest, ties to even; NaN stays NaN.
 
     Without the instruction LLVM would call a library function that is not linked, so integers are used.

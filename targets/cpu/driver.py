@@ -43,7 +43,7 @@ def driver_text(plan: NetworkPlan, timed: bool) -> str:
 
 class _Driver:
     def __init__(self, plan: NetworkPlan, timed: bool) -> None:
-        self.plan, self.timed = plan, timed
+        self.plan, self.takes_times = plan, timed
         self.lines: list[str] = []
         self.block = "entry"
         self.ticks = 0
@@ -51,13 +51,13 @@ class _Driver:
 
     def text(self) -> str:
         plan = self.plan
-        name, more = (f"{plan.name}_profile", ", ptr %ticks") if self.timed else (plan.name, "")
+        name, more = (f"{plan.name}_profile", ", ptr %ticks") if self.takes_times else (plan.name, "")
         most = max((len(step.arguments) + len(step.sizes) for step in plan.calls), default=1)
         self.lines = [
             f"define void @{name}(ptr %arguments, i32 %threads, ptr %workspace{more}) {{",
             "entry:",
             f"  %table = alloca [{most} x ptr], align 16",
-            *["  %clock = alloca i64, align 8"] * (self.timed and any(isinstance(s, Loop) for s in plan.steps)),
+            *["  %clock = alloca i64, align 8"] * (self.takes_times and any(isinstance(s, Loop) for s in plan.steps)),
             f"  %own = getelementptr i8, ptr %workspace, i64 {plan.arena_bytes}",
         ]
         roots = ["input"] * len(plan.inputs) + ["output"] * len(plan.outputs) + ["weights"]
@@ -68,7 +68,7 @@ class _Driver:
         for number in range(len(plan.sizes)):
             self.lines.append(f"  %size{number}.at = getelementptr i64, ptr %arguments, i64 {len(roots) + number}")
             self.lines.append(f"  %size{number} = load i64, ptr %size{number}.at")
-        if self.timed:
+        if self.takes_times:
             self._tick()
         for number, step in enumerate(plan.steps):
             if isinstance(step, Loop):
@@ -77,13 +77,13 @@ class _Driver:
                 self._choice(step, f"choice{number}")
             else:
                 self._call(step)
-                if self.timed:
+                if self.takes_times:
                     self._tick()
         return "\n".join([*self.lines, "  ret void", "}"])
 
     def _loop(self, loop: Loop, name: str) -> None:
         first = self.ticks
-        if self.timed:
+        if self.takes_times:
             for number in range(len(loop.steps)):
                 self._store("0", first + number, f"{name}.zero{number}")
             self.lines += [
@@ -100,7 +100,7 @@ class _Driver:
         ]
         for number, step in enumerate(loop.steps):
             self._call(step, trip)
-            if self.timed:
+            if self.takes_times:
                 self._lap(first + number, f"{name}.lap{number}")
         self.lines += [
             f"  {trip}.next = add i64 {trip}, 1",
@@ -109,7 +109,7 @@ class _Driver:
             f"{name}.end:",
         ]
         self.block = f"{name}.end"
-        if self.timed:
+        if self.takes_times:
             for number in range(len(loop.steps)):
                 self._after(first + number, f"{name}.sum{number}")
             self.ticks = first + len(loop.steps)
@@ -123,12 +123,12 @@ class _Driver:
             else:
                 self.lines.append(f"  br label %{here}")
             self.lines.append(f"{here}:")
-            self._skipped(first, self.ticks)
+            self._skip_ticks(first, self.ticks)
             for step in case.steps:
                 self._call(step)
-                if self.timed:
+                if self.takes_times:
                     self._tick()
-            self._skipped(self.ticks, first + count)
+            self._skip_ticks(self.ticks, first + count)
             self.lines.append(f"  br label %{name}.end")
             if number + 1 < len(choice.cases):
                 self.lines.append(f"{other}.test:")
@@ -195,9 +195,9 @@ class _Driver:
         self._store(f"%tick{self.ticks}", self.ticks, f"tick{self.ticks}.to")
         self.ticks += 1
 
-    def _skipped(self, begin: int, end: int) -> None:
+    def _skip_ticks(self, begin: int, end: int) -> None:
         """Sets the ticks of calls that did not run to the one before them."""
-        if self.timed and begin < end:
+        if self.takes_times and begin < end:
             self.lines.append(f"  call void @repeat_tick(ptr %ticks, i64 {begin}, i64 {end})")
 
     def _lap(self, number: int, name: str) -> None:

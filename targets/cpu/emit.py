@@ -15,7 +15,7 @@ from targets.cpu.last_uses import LastUses
 from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
 from targets.cpu.own_names import with_own_names
 from targets.cpu.packed_bytes import PackedBytes, Waiting, packable, saturates
-from targets.cpu.rounding import ENDS, bounded
+from targets.cpu.rounding import ENDS, match_byte_form
 from targets.cpu.storage import Storage, collect_loops, free_variables, plan_storage
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
@@ -28,7 +28,7 @@ INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 
 
 @dataclass(frozen=True)
-class Emitted:
+class ProgramText:
     """LLVM text of a program, and the workspace it needs (bytes: shared by all threads, and for each)."""
 
     text: str
@@ -38,7 +38,7 @@ class Emitted:
 
 def emit_program(
     program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset(), cached_bytes: int = NEVER
-) -> Emitted:
+) -> ProgramText:
     """Emits LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
 
     Args:
@@ -56,9 +56,9 @@ def emit_program(
     unit = _Unit(program, name, storage, shared, scratch, features, cached_bytes)
     functions = [unit.kernel()]
     functions += unit.bodies
-    head = sorted(unit.declared)
+    head = sorted(unit.declarations)
     text = "\n".join([*head, "", *functions])
-    return Emitted(text.replace("#attributes", attributes), shared, scratch)
+    return ProgramText(text.replace("#attributes", attributes), shared, scratch)
 
 
 class _Unit:
@@ -75,14 +75,14 @@ class _Unit:
         cached_bytes: int,
     ) -> None:
         self.program, self.name, self.storage, self.loops = program, name, storage, collect_loops(program)
-        self.shared, self.scratch, self.features, self.unrolled = shared, scratch, features, 0
+        self.shared, self.scratch, self.features, self.unrolled_count = shared, scratch, features, 0
         self.bodies: list[str] = []
         self.ahead, self.beside, self.borders = (
             outputs_ahead(program),
             outputs_beside(program, cached_bytes),
             borders(program),
         )
-        self.declared = {
+        self.declarations = {
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
             "declare void @autotune_parallel_for(ptr, ptr, i64, i32)",
@@ -145,15 +145,15 @@ class Function:
         self.last_uses = LastUses(self.text, unit.features)
         pointer = self.values.addresses.pointer
         self.bytes = PackedBytes(self.text, self.values.math, unit.features, pointer, self._alone)
-        self._packed: frozenset[str] = frozenset()
+        self._packed_buffers: frozenset[str] = frozenset()
         self.areas = {"shared": shared, "scratch": scratch}
         self._labels = 0
-        self._written: dict[int, set[str]] = {}
+        self._written_buffers: dict[int, set[str]] = {}
         self._indexing: dict[int, bool] = {}
         self._tiles: dict[int, bool] = {}
 
     def finish(self) -> list[str]:
-        self.unit.declared |= self.values.math.declared | self.last_uses.finish()
+        self.unit.declarations |= self.values.math.declarations | self.last_uses.finish()
         return self.text.flat()
 
     def parameters(self, arguments: str) -> None:
@@ -208,12 +208,12 @@ class Function:
 
     def _loop(self, loop: For) -> None:
         if loop.kind == "vectorize":
-            self.vectorized(loop, int(loop.extent.value))
+            self.vectorize(loop, int(loop.extent.value))
         elif loop.kind == "unroll":
-            reduced = not self._indexes_stores(loop) and self._tiled(loop)
-            outermost = not self._packed
+            reduced = not self._indexes_stores(loop) and self._is_tiled(loop)
+            outermost = not self._packed_buffers
             if outermost:
-                self._packed = packable(loop)
+                self._packed_buffers = packable(loop)
             self.values.integers.run_over(loop.var, loop.extent)
             for i in range(int(loop.extent.value)):
                 self.values.env[loop.var] = i
@@ -223,7 +223,7 @@ class Function:
             del self.values.env[loop.var]
             if outermost:
                 self.bytes.flush()
-                self._packed = frozenset()
+                self._packed_buffers = frozenset()
         # The body of a parallel loop has an area of its own as scratch; loops in it run on its thread.
         elif loop.kind == "parallel" and self.areas["scratch"] == "%workspace" and self.values.lane is None:
             self.unit.parallel(self, loop)
@@ -231,7 +231,7 @@ class Function:
         else:
             self.serial(loop)
 
-    def vectorized(self, loop: For, extent: int) -> None:
+    def vectorize(self, loop: For, extent: int) -> None:
         if self.values.lane is not None:
             raise BuildError(f"vectorized loops must not nest, but got {loop.var} inside {self.values.lane[0]}")
         if any(isinstance(s, Allocate) for s in walk_stmt(loop.body)):
@@ -302,7 +302,7 @@ class Function:
                 self.values.registers[key] = self.text.value(f"phi {value.type} {ends}", value.dtype, value.lanes)
 
     def _writes(self, loop: Stmt) -> set[str]:
-        buffers = self._written.get(id(loop))
+        buffers = self._written_buffers.get(id(loop))
         if buffers is None:
             buffers = set()
             for s in walk_stmt(loop):
@@ -310,7 +310,7 @@ class Function:
                     buffers.add(s.buffer)
                 elif isinstance(s, Intrinsic):
                     buffers.add(s.output.buffer)
-            self._written[id(loop)] = buffers
+            self._written_buffers[id(loop)] = buffers
         return buffers
 
     def _forget_reads(self) -> None:
@@ -330,7 +330,7 @@ class Function:
             indexes = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
         return indexes
 
-    def _tiled(self, loop: For) -> bool:
+    def _is_tiled(self, loop: For) -> bool:
         """Tells whether more than one element, or one vector, is stored in each of the loop's iterations."""
         tiled = self._tiles.get(id(loop))
         if tiled is None:
@@ -343,8 +343,8 @@ class Function:
         for name in self._writes(stmt):
             self.values.versions[name] = self.values.versions.get(name, 0) + 1
 
-    def call_parallel(self, name: str, captured: list[str], extent: str) -> None:
-        count = 2 + len(captured)
+    def call_parallel(self, name: str, captures: list[str], extent: str) -> None:
+        count = 2 + len(captures)
         context = f"%context.{len(self.unit.bodies)}.{self._labels}"
         # In the entry block: in a loop, every iteration would take more of the stack.
         self.entry.append(f"  {context} = alloca [{count} x i64], align 16")
@@ -352,7 +352,7 @@ class Function:
         text.emit(f"  store ptr %arguments, ptr {context}")
         at = text.value(f"getelementptr i64, ptr {context}, i64 1", "ptr").text
         text.emit(f"  store ptr %workspace, ptr {at}")
-        for i, variable in enumerate(captured):
+        for i, variable in enumerate(captures):
             at = text.value(f"getelementptr i64, ptr {context}, i64 {2 + i}", "ptr").text
             value = self.values.integers.scalar(var(variable))
             text.emit(f"  store i64 {value}, ptr {at}")
@@ -360,8 +360,8 @@ class Function:
 
     # ------------------------------------------------------------------ stores
     def store(self, stmt: Store) -> None:
-        self.unit.unrolled += 1
-        if self.unit.unrolled > MAX_UNROLLED_STORES:
+        self.unit.unrolled_count += 1
+        if self.unit.unrolled_count > MAX_UNROLLED_STORES:
             raise BuildError(f"unrolled statements must be at most {MAX_UNROLLED_STORES}, but got more")
         values = self.values
         if stmt.predicate is None:
@@ -386,9 +386,9 @@ class Function:
         text.emit(f"  br i1 {condition.text}, label %{inside}, label %{after}")
         text.start_block(inside)
         text.push()
-        packed, self._packed = self._packed, frozenset()  # none waits for what may not be stored at all
+        packed, self._packed_buffers = self._packed_buffers, frozenset()  # none waits for what may not be stored at all
         self._store(stmt, None)
-        self._packed = packed
+        self._packed_buffers = packed
         text.pop()
         text.emit(f"  br label %{after}")
         text.start_block(after)
@@ -398,13 +398,13 @@ class Function:
         storage, plan = values.storage[stmt.buffer], values.addresses.plan(stmt.buffer, stmt.indices)
         over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
         lanes = values.lane[1] if over_lanes and values.lane else 0
-        if stmt.buffer in self._packed and mask is None and lanes and plan.lane == 1 and not plan.gather:
+        if stmt.buffer in self._packed_buffers and mask is None and lanes and plan.lane == 1 and not plan.gather:
             place = (stmt.buffer, *values.addresses.offset(plan))
             if storage.kind != "register" and self._waits(stmt, place, lanes):
                 return
         across = values.lane is not None and not over_lanes and stmt.reducer is not None
         # A product is left to `_updated`, which makes one instruction of it and the sum so far.
-        value = None if self._is_product(stmt) and not across else self._stored(stmt)
+        value = None if self._is_product(stmt) and not across else self._emit_stored_value(stmt)
         if across and values.lane and value:
             value = values.ops.vector(value, values.lane[1])
         terms, constant = values.addresses.offset(plan)
@@ -438,27 +438,27 @@ class Function:
     def _waits(self, stmt: Store, target: tuple[str, Terms, int], lanes: int) -> bool:
         """Leaves a vector of bytes made of floats to `PackedBytes`, if it is one."""
         values, dtype = self.values, self.values.storage[stmt.buffer].dtype
-        form = bounded(stmt.value) if stmt.value.op == "cast" and stmt.value.dtype == dtype else None
+        form = match_byte_form(stmt.value) if stmt.value.op == "cast" and stmt.value.dtype == dtype else None
         if form is None or not self.bytes.takes(lanes) or not saturates(form, dtype):
             return False
         number, added = values.ops.vector(values.value(form.number), lanes), None
-        if form.added is not None:
-            added = values.ops.vector(values.ops.cast(values.value(form.added), "int32"), lanes)
+        if form.addend is not None:
+            added = values.ops.vector(values.ops.cast(values.value(form.addend), "int32"), lanes)
         self.bytes.add(Waiting(target, number, added, form.high, dtype))
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
         return True
 
     def _alone(self, store: Waiting) -> None:
-        value = self.values.ops.byte(store.number, store.added, (ENDS[store.dtype][0], store.high), store.dtype)
+        value = self.values.ops.byte(store.number, store.addend, (ENDS[store.dtype][0], store.high), store.dtype)
         self.values.memory.store(value, self.values.addresses.pointer(*store.target))
 
     def _is_product(self, stmt: Store) -> bool:
         return stmt.reducer == "sum" and stmt.value.op == "mul" and stmt.value.dtype == "float32"
 
-    def _stored(self, stmt: Store) -> Value:
+    def _emit_stored_value(self, stmt: Store) -> Value:
         return self.values.ops.cast(self.values.value(stmt.value), self.values.storage[stmt.buffer].dtype)
 
-    def _updated(self, stmt: Store, old: Value, value: Value | None) -> Value:
+    def _combine(self, stmt: Store, old: Value, value: Value | None) -> Value:
         """Combines `old` with the stored value; a product is fused into one operation."""
         values = self.values
         if value is None:
@@ -481,7 +481,7 @@ class Function:
         if stmt.reducer is not None:
             if old is None:
                 raise BuildError(f"a register must be initialised before it is updated, but got {stmt.buffer}")
-            value = self._updated(stmt, old, value)
+            value = self._combine(stmt, old, value)
         assert value is not None
         if over_lanes and values.lane:
             value = values.ops.vector(value, values.lane[1])
@@ -493,7 +493,7 @@ class Function:
     def _to_memory(self, stmt: Store, pointer: str, value: Value | None, mask: Value | None, lanes: int) -> None:
         memory, dtype = self.values.memory, self.values.storage[stmt.buffer].dtype
         if stmt.reducer is not None:
-            value = self._updated(stmt, memory.load(pointer, dtype, lanes, mask), value)
+            value = self._combine(stmt, memory.load(pointer, dtype, lanes, mask), value)
         assert value is not None
         memory.store(self.values.ops.vector(value, lanes), pointer, mask)
 
@@ -501,6 +501,6 @@ class Function:
         """Stores lanes that are apart in memory."""
         memory, dtype = self.values.memory, self.values.storage[stmt.buffer].dtype
         if stmt.reducer is not None:
-            value = self._updated(stmt, memory.gather(pointers, dtype, lanes, mask), value)
+            value = self._combine(stmt, memory.gather(pointers, dtype, lanes, mask), value)
         assert value is not None
         memory.scatter(self.values.ops.vector(value, lanes), pointers, mask)

@@ -37,10 +37,12 @@ def export(target: Compiles, module: Module, folder: Path, name: str) -> list[st
     for file, code in objects.items():
         (folder / file).write_bytes(code)
     (folder / f"{name}.h").write_text(header(module, name))
-    return [*objects, f"{name}.h", *linked(target, [module], objects, folder, name)]
+    return [*objects, f"{name}.h", *link_shared_object(target, [module], objects, folder, name)]
 
 
-def linked(target: Compiles, modules: Iterable[Module], objects: Iterable[str], folder: Path, name: str) -> list[str]:
+def link_shared_object(
+    target: Compiles, modules: Iterable[Module], objects: Iterable[str], folder: Path, name: str
+) -> list[str]:
     """Links objects of a folder to `name`.so; its name, or none where the host has no C compiler or is another machine.
 
     Raises:

@@ -25,7 +25,7 @@ from typing import Any
 from search_space.files import replace_file
 from search_space.folders import cache_folder
 from targets.cpu.caches import host_caches
-from targets.cpu.probe import Probed
+from targets.cpu.probe import ProbeFigures
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def processor_identity() -> dict[str, str]:
     return {name: facts[name] for name in (*_IDENTITY, *_ARM) if name in facts}
 
 
-def probed(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
+def load_or_probe(lanes: int, registers: int, cores: Sequence[int]) -> ProbeFigures:
     """Returns the figures of this host, and measures them if they are not known yet.
 
     Args:
@@ -69,12 +69,12 @@ def probed(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
     figures = _read_saved(path)
     if figures is not None:
         return figures
-    with _locked(path):
+    with _lock(path):
         figures = _read_saved(path)  # another process may have been faster
         return figures or probe_again(lanes, registers, cores)
 
 
-def probe_again(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
+def probe_again(lanes: int, registers: int, cores: Sequence[int]) -> ProbeFigures:
     """Measures the figures, and keeps them.
 
     Raises:
@@ -91,7 +91,7 @@ def probe_again(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
     return found
 
 
-def save(figures: Probed, path: Path) -> None:
+def save(figures: ProbeFigures, path: Path) -> None:
     """Writes figures whole or not at all, for this user alone; a folder that cannot be written costs the next probe."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -100,7 +100,7 @@ def save(figures: Probed, path: Path) -> None:
         log.warning("the processor's figures cannot be kept in %s: %s", path, error.strerror)
 
 
-def load(path: Path) -> Probed:
+def load(path: Path) -> ProbeFigures:
     """Reads the figures of a file.
 
     Raises:
@@ -120,18 +120,18 @@ def load(path: Path) -> Probed:
         raise FiguresError(f"{path}: {error}") from None
 
 
-def to_json(figures: Probed) -> dict[str, Any]:
+def to_json(figures: ProbeFigures) -> dict[str, Any]:
     """Converts figures to the form that `load` reads, with the identity of their processor."""
     return {"version": VERSION, "processor": processor_identity(), "figures": asdict(figures)}
 
 
-def from_json(data: object) -> Probed:
+def from_json(data: object) -> ProbeFigures:
     """Makes figures from their fields.
 
     Raises:
         ValueError: a field that is missing, unknown or no positive number.
     """
-    names = [field.name for field in fields(Probed)]
+    names = [field.name for field in fields(ProbeFigures)]
     if not isinstance(data, Mapping) or set(data) != set(names):
         raise ValueError(f"figures must be {', '.join(names)}, but got {data!r:.200}")
     values: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def from_json(data: object) -> Probed:
             values[name] = tuple(_positive(name, part) for part in value)
         else:
             values[name] = _positive(name, value)
-    return Probed(**values)
+    return ProbeFigures(**values)
 
 
 def _positive(name: str, value: object) -> float:
@@ -168,7 +168,7 @@ def physical_cores(cores: Sequence[int], system: Path = Path("/sys/devices/syste
     return len(siblings)
 
 
-def _read_saved(path: Path) -> Probed | None:
+def _read_saved(path: Path) -> ProbeFigures | None:
     """Reads the figures of a file that only this user can write; None if there is no such file."""
     try:
         status = path.stat()
@@ -184,7 +184,7 @@ def _read_saved(path: Path) -> Probed | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Lets one process probe at a time, as far as the folder can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

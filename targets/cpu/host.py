@@ -8,8 +8,8 @@ from search_space.hardware import CpuRates, Hardware
 from targets.blas import blas_library
 from targets.cpu.caches import host_caches
 from targets.cpu.descriptions import BANDWIDTH, CLOCK_HZ, get_description
-from targets.cpu.figures import probed
-from targets.cpu.probe import Probed
+from targets.cpu.figures import load_or_probe
+from targets.cpu.probe import ProbeFigures
 from targets.cpu.processors import probed_features, read_features
 from targets.threads import allowed_cores, host_cores
 
@@ -90,12 +90,12 @@ def make_hardware(name: str, limits: Limits) -> Hardware:
     )
 
 
-def probe_host(limits: Limits) -> Probed:
+def probe_host(limits: Limits) -> ProbeFigures:
     """Returns the figures of this host, and measures them if they are not known yet."""
-    return probed(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
+    return load_or_probe(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
 
 
-def cycle_rates(figures: Probed) -> CpuRates:
+def cycle_rates(figures: ProbeFigures) -> CpuRates:
     """Converts figures by the second to figures by the cycle."""
 
     def a_cycle(rates: tuple[float, float, float]) -> tuple[float, float, float]:

@@ -32,6 +32,6 @@ class CpuKernel(NativeKernel):
         packed = sum(bool(p.packed_from) for p in module.parameters)
         symbols = [module.name, *(f"{module.name}_pack{i}" for i in range(packed))]
         given = {**blas_symbols(), "autotune_parallel_for": shared.address("autotune_parallel_for")}
-        self._linked = LinkedObjects([module.object_code], symbols, given)
+        self._linked_objects = LinkedObjects([module.object_code], symbols, given)
         cold = shared.address("autotune_time_cold") if cold_timer_text() is not None else 0
-        super().__init__(module, self._linked.address, cores, shared.address("autotune_time"), cold)
+        super().__init__(module, self._linked_objects.address, cores, shared.address("autotune_time"), cold)

@@ -11,7 +11,7 @@ from targets.base import BuildError
 from targets.cpu.addresses import LANE, Terms
 from targets.cpu.text import Value
 from targets.cpu.values import Values
-from targets.cpu.windows import Window, shuffled, window
+from targets.cpu.windows import Window, shuffle, window
 
 LANES = 16
 
@@ -39,12 +39,12 @@ def lane_words(values: Values, operand: Operand, depth: int) -> tuple[Value, boo
     if words.size == 1:
         return _everywhere(values, operand.buffer, pointer), True
     block = _block(values, operand.buffer, pointer, words, depth)
-    if words.places == tuple(range(words.size)) and words.size == LANES:
+    if words.positions == tuple(range(words.size)) and words.size == LANES:
         return block, False
-    order = ("lanes", block.text, words.places)
+    order = ("lanes", block.text, words.positions)
     known: Value | None = values.text.lookup(order)
     if known is None:
-        known = values.text.remember(order, shuffled(values.math, block, words.places))
+        known = values.text.remember(order, shuffle(values.math, block, words.positions))
     return known, False
 
 

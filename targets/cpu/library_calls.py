@@ -38,7 +38,7 @@ def emit_sgemm(function: Function, call: Intrinsic) -> None:
     m, n, k = get_intrinsic(call.name).extents
     strides = [_rows(function, call.output, "#0", "#1"), _rows(function, a, "#0", "#2"), _rows(function, b, "#2", "#1")]
     kinds = "i32, i32, i32, i64, i64, i64, float, ptr, i64, ptr, i64, float, ptr, i64"
-    values.math.declared |= {
+    values.math.declarations |= {
         f"declare void @{SGEMM_SYMBOL}({kinds})",
         f"declare void @{BLAS_THREADS_SYMBOL}(i32)",
     }

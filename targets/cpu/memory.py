@@ -10,10 +10,10 @@ _SUFFIX = {"float": "f32", "half": "f16"}
 
 
 class Memory:
-    """An emitter of memory operations; `declared` collects the intrinsics they need."""
+    """An emitter of memory operations; `declarations` collects the intrinsics they need."""
 
-    def __init__(self, text: Text, declared: set[str]) -> None:
-        self.text, self.declared = text, declared
+    def __init__(self, text: Text, declarations: set[str]) -> None:
+        self.text, self.declarations = text, declarations
 
     def type(self, dtype: str, lanes: int) -> str:
         """Returns the LLVM type of a value of `dtype` in memory."""
@@ -26,7 +26,7 @@ class Memory:
         # One condition for all lanes takes no masked load: an address of zeros is chosen where it fails.
         if mask is not None and lanes and (mask.lanes or lanes * align > ZEROS_BYTES):
             name = f"llvm.masked.load.{self._suffix(dtype, lanes)}.p0"
-            self.declared.add(f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})")
+            self.declarations.add(f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})")
             bits = self.bits(mask, lanes)
             line = f"call {kind} @{name}(ptr align {align} {pointer}, {bits}, {kind} zeroinitializer)"
         else:
@@ -36,20 +36,20 @@ class Memory:
 
     def prefetch(self, pointer: str, distance: int) -> None:
         """Asks for the cache line `distance` bytes after `pointer`; there need not be anything there."""
-        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         ahead = self.text.value(f"getelementptr i8, ptr {pointer}, i64 {distance}", "ptr").text
         self.text.emit(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
     def prefetch_to_write(self, pointer: str) -> None:
         """Asks for the cache line at `pointer`, which will be written; there need not be anything there."""
-        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.text.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
 
     def gather(self, pointers: str, dtype: str, lanes: int, mask: Value | None) -> Value:
         """Loads the elements at a vector of pointers, zero where the mask is off."""
         kind = self.type(dtype, lanes)
         name = f"llvm.masked.gather.{self._suffix(dtype, lanes)}.v{lanes}p0"
-        self.declared.add(f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})")
+        self.declarations.add(f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})")
         where = f"<{lanes} x ptr> align {dtype_bytes(dtype)} {pointers}, {self.bits(mask, lanes)}"
         return self._to_register(f"call {kind} @{name}({where}, {kind} zeroinitializer)", dtype, lanes)
 
@@ -61,7 +61,7 @@ class Memory:
             self.text.emit(f"  store {kind} {stored}, ptr {pointer}, align {align}")
             return
         name = f"llvm.masked.store.{self._suffix(value.dtype, value.lanes)}.p0"
-        self.declared.add(f"declare void @{name}({kind}, ptr, <{value.lanes} x i1>)")
+        self.declarations.add(f"declare void @{name}({kind}, ptr, <{value.lanes} x i1>)")
         where = f"ptr align {align} {pointer}, {self.bits(mask, value.lanes)}"
         self.text.emit(f"  call void @{name}({kind} {stored}, {where})")
 
@@ -69,7 +69,7 @@ class Memory:
         """Writes the lanes of a vector to single addresses."""
         kind = self.type(value.dtype, value.lanes)
         name = f"llvm.masked.scatter.{self._suffix(value.dtype, value.lanes)}.v{value.lanes}p0"
-        self.declared.add(f"declare void @{name}({kind}, <{value.lanes} x ptr>, <{value.lanes} x i1>)")
+        self.declarations.add(f"declare void @{name}({kind}, <{value.lanes} x ptr>, <{value.lanes} x i1>)")
         stored = self._from_register(value, kind)
         where = f"<{value.lanes} x ptr> align {dtype_bytes(value.dtype)} {pointers}"
         self.text.emit(f"  call void @{name}({kind} {stored}, {where}, {self.bits(mask, value.lanes)})")
@@ -85,7 +85,7 @@ class Memory:
         condition = mask.text
         if mask.lanes:
             name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
-            self.declared.add(f"declare i1 @{name}(<{mask.lanes} x i1>)")
+            self.declarations.add(f"declare i1 @{name}(<{mask.lanes} x i1>)")
             condition = self.text.value(f"call i1 @{name}({mask.type} {condition})", "bool").text
         return self.text.value(f"select i1 {condition}, ptr {pointer}, ptr @zeros", "ptr").text
 

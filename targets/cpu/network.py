@@ -11,11 +11,11 @@ from search_space.dtypes import NARROW
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan
 from targets.cpu.driver import REPEAT_TICK, driver_text
-from targets.cpu.export import linked
+from targets.cpu.export import link_shared_object
 from targets.cpu.runtime import TIMER, Compiles, library_text
 from targets.cstyle.spelling import Identifiers, identifier
 from targets.extents import extent_text
-from targets.network_library import KIND, replaced
+from targets.network_library import KIND, replace_files
 
 _CONTEXT_TEXT = """
 network arguments workspace pthread_mutex_lock pthread_mutex_unlock pthread_mutex_t aligned_alloc free size_t linux unix
@@ -60,12 +60,12 @@ def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     return {
         "kind": KIND,
         "cpu": target.cpu,
-        "files": replaced(folder, lambda place: _built(target, plan, place)),
+        "files": replace_files(folder, lambda place: _write_objects(target, plan, place)),
         "memory": {"shared_bytes": shared_bytes(plan), "scratch_bytes": scratch_bytes(plan)},
     }
 
 
-def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
+def _write_objects(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
     """Writes the header, and the shared object or, if it cannot be linked, the objects; returns the files' names."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
     runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + library_text(target.machine.triple)))
@@ -74,7 +74,7 @@ def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
     for file, code in objects.items():
         (folder / file).write_bytes(code)
     (folder / f"{plan.name}.h").write_text(header(plan))
-    library = linked(target, plan.modules, objects, folder, plan.name)
+    library = link_shared_object(target, plan.modules, objects, folder, plan.name)
     return [f"{plan.name}.h", *library] if library else [*objects, f"{plan.name}.h"]
 
 
@@ -103,7 +103,7 @@ def header(plan: NetworkPlan) -> str:
 #include <stdio.h>
 #include <stdlib.h>
 
-#define {upper}_WEIGHTS_BYTES {_rounded(plan.weights_bytes)}
+#define {upper}_WEIGHTS_BYTES {_round_up(plan.weights_bytes)}
 #define {upper}_WORKSPACE_BYTES(threads) \\
   ((({plan.arena_bytes + shared_bytes(plan)} + (size_t)(threads) * {scratch_bytes(plan)} + 64) + 63) / 64 * 64)
 
@@ -173,7 +173,7 @@ static inline int {name}_infer({name}_network *network, {", ".join(arguments)}) 
 """
 
 
-def _rounded(nbytes: int) -> int:
+def _round_up(nbytes: int) -> int:
     return max(64, -(-nbytes // 64) * 64)
 
 

@@ -60,10 +60,10 @@ class Operations:
         to = llvm_type(dtype, x.lanes)
         from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
         if x.dtype == "bfloat16":
-            single = bfloat16.constant(x) or bfloat16.widened(self.text, x)
+            single = bfloat16.constant(x) or bfloat16.widen(self.text, x)
             return self.cast(single, dtype)
         if dtype == "bfloat16":
-            return bfloat16.rounded(self.text, self.cast(x, "float32"), self.math.features)
+            return bfloat16.narrow(self.text, self.cast(x, "float32"), self.math.features)
         if from_float and to_float:
             name = "fptrunc" if BITS[dtype] < BITS[x.dtype] else "fpext"
         elif from_float:
@@ -83,40 +83,40 @@ class Operations:
                 return Value(x.text, dtype, x.lanes)
         return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
 
-    def byte(self, x: Value, added: Value | None, limits: tuple[float, float], dtype: str) -> Value:
+    def byte(self, x: Value, addend: Value | None, limits: tuple[float, float], dtype: str) -> Value:
         """Rounds a float to a whole number, adds another one, limits the sum to (low, high), and converts it to a byte.
 
         Adding 1.5 * 2^23 to a float of less than 2^22 rounds it to a whole number, ties to even. The sum's lowest byte
         is that number's. Larger values stay beyond the limits; NaN becomes the lower limit.
         """
         x = self.math.op("fadd", x, ROUNDING_SHIFT)
-        if added is not None:  # whole numbers as large are added exactly
-            x, added = self.same_lanes(x, self.cast(added, "float32"))
-            x = self.math.op("fadd", x, added)
-        x = self.limited(x, (ROUNDING_SHIFT + limits[0], ROUNDING_SHIFT + limits[1]))
+        if addend is not None:  # whole numbers as large are added exactly
+            x, addend = self.same_lanes(x, self.cast(addend, "float32"))
+            x = self.math.op("fadd", x, addend)
+        x = self.clamp(x, (ROUNDING_SHIFT + limits[0], ROUNDING_SHIFT + limits[1]))
         bits = self.text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
         return self.cast(bits, dtype)
 
-    def limited(self, x: Value, limits: tuple[float, float]) -> Value:
+    def clamp(self, x: Value, limits: tuple[float, float]) -> Value:
         """Limits a float to (low, high); NaN becomes the lower limit."""
         for op, limit in zip(("max", "min"), limits, strict=True):
             x = by_comparison(self.text, op, x, self.math.number(limit, x))
         return x
 
-    def float_of_byte(self, x: Value, added: Value | None, limits: tuple[float, float], subtracted: Value) -> Value:
+    def float_of_byte(self, x: Value, addend: Value | None, limits: tuple[float, float], subtrahend: Value) -> Value:
         """Computes `byte` less another byte, as a float: whole numbers this small are floats, and need not become
         integers.
 
         The added number shifts the limits instead, which are the same for all vectors.
         """
-        x, subtracted = self.same_lanes(self.math.op("fadd", x, ROUNDING_SHIFT), self.cast(subtracted, "float32"))
-        if added is not None:
-            x, added = self.same_lanes(x, self.cast(added, "float32"))
-        rest = self.math.op("fadd", self.vector(subtracted, x.lanes), ROUNDING_SHIFT)
-        rest = rest if added is None else self.math.op("fsub", rest, added)
+        x, subtrahend = self.same_lanes(self.math.op("fadd", x, ROUNDING_SHIFT), self.cast(subtrahend, "float32"))
+        if addend is not None:
+            x, addend = self.same_lanes(x, self.cast(addend, "float32"))
+        rest = self.math.op("fadd", self.vector(subtrahend, x.lanes), ROUNDING_SHIFT)
+        rest = rest if addend is None else self.math.op("fsub", rest, addend)
         for op, limit in zip(("max", "min"), limits, strict=True):
             end = self.math.number(ROUNDING_SHIFT + limit, x)
-            x = by_comparison(self.text, op, x, end if added is None else self.math.op("fsub", end, added))
+            x = by_comparison(self.text, op, x, end if addend is None else self.math.op("fsub", end, addend))
         return self.math.op("fsub", x, rest)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -132,7 +132,7 @@ class Operations:
             wide = self.combine(op, self.cast(a, "float32"), self.cast(b, "float32"), "float32")
             return self.cast(wide, "bfloat16") if wide.dtype == "float32" else wide
         if op == "fmod":
-            wide = self.math.called("fmod", self.cast(a, "float32"), self.cast(b, "float32"))
+            wide = self.math.call_function("fmod", self.cast(a, "float32"), self.cast(b, "float32"))
             return self.cast(wide, a.dtype)
         floating = dtype in FLOATS
         if op in ("lt", "le", "eq", "ne"):
@@ -147,7 +147,7 @@ class Operations:
         if op in ("min", "max"):
             return self.minmax(op, a, b)
         if op in ("floordiv", "mod") and not floating:
-            return self._divided(op, a, b, dtype)
+            return self._divide(op, a, b, dtype)
         names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
         if not floating:
             names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "bitand": "and"}
@@ -158,7 +158,7 @@ class Operations:
             raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
         return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
 
-    def _divided(self, op: str, a: Value, b: Value, dtype: str) -> Value:
+    def _divide(self, op: str, a: Value, b: Value, dtype: str) -> Value:
         """Computes a quotient rounded down, or the remainder; by 0 both are 0, as in NumPy, and nothing traps."""
         kind = a.type
         known = parse_number(b)

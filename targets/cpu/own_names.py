@@ -40,7 +40,7 @@ def with_own_names(program: LoopProgram) -> LoopProgram:
         if buffer.name in met:
             name = next(n for i in range(1, len(names) + 1) if (n := f"{buffer.name}.{i}") not in taken)
             taken.add(name)
-            body = renamed(body, {buffer.name: name})
+            body = rename_buffers(body, {buffer.name: name})
             buffer = replace(buffer, name=name)
         met.add(stmt.buffer.name)
         return Allocate(buffer, go(body))
@@ -48,7 +48,7 @@ def with_own_names(program: LoopProgram) -> LoopProgram:
     return replace(program, body=go(program.body))
 
 
-def renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+def rename_buffers(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
     """Returns the statement with other names for the buffers that it reads and writes."""
     memo: dict[int, Expr] = {}
 
@@ -60,11 +60,11 @@ def renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
     def operand(o: Operand) -> Operand:
         return replace(o, buffer=names.get(o.buffer, o.buffer))
 
-    def written(s: Stmt) -> Stmt:
+    def rewrite(s: Stmt) -> Stmt:
         if isinstance(s, Store):
             return replace(s, buffer=names.get(s.buffer, s.buffer))
         if isinstance(s, Intrinsic):
             return replace(s, output=operand(s.output), inputs=tuple(map(operand, s.inputs)))
-        return map_children(s, written)
+        return map_children(s, rewrite)
 
-    return written(map_exprs(stmt, lambda e: transform(e, read, memo)))
+    return rewrite(map_exprs(stmt, lambda e: transform(e, read, memo)))

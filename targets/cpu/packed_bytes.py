@@ -15,7 +15,7 @@ from search_space.ir.expr import walk
 from search_space.ir.stmt import For, Seq, Stmt, Store, walk_stmt
 from targets.cpu.addresses import Terms
 from targets.cpu.reductions import by_comparison
-from targets.cpu.rounding import ENDS, Bounded
+from targets.cpu.rounding import ENDS, ByteForm
 from targets.cpu.text import Text, Value
 from targets.cpu.vector_math import VectorMath
 
@@ -55,11 +55,11 @@ MACHINES = {
 """Instructions by the lanes of a register."""
 
 
-def saturates(form: Bounded, dtype: str) -> bool:
+def saturates(form: ByteForm, dtype: str) -> bool:
     """Tells whether a byte's limits are those of narrowing, but for an upper limit that is applied to the float."""
     low, high = ENDS[dtype]
-    if form.added is not None:  # which must not bring the least int32 back to the other end
-        return (form.low, form.high) == (low, high) and form.added.dtype == "uint8"
+    if form.addend is not None:  # which must not bring the least int32 back to the other end
+        return (form.low, form.high) == (low, high) and form.addend.dtype == "uint8"
     return form.low == low
 
 
@@ -89,13 +89,13 @@ class Waiting:
     Attributes:
         target: buffer, and the terms and the constant of the first element there.
         number: float32, not rounded.
-        added: int32, which is added to the rounded number; None where nothing is.
+        addend: int32, which is added to the rounded number; None where nothing is.
         high: upper limit.
     """
 
     target: tuple[str, Terms, int]
     number: Value
-    added: Value | None
+    addend: Value | None
     high: float
     dtype: str
 
@@ -159,53 +159,53 @@ class PackedBytes:
         machine = self._machines[lanes]
         whole = [self._clamped_number(store, machine) for store in stores]
         pairs = [(whole[i], whole[min(i + 1, len(whole) - 1)]) for i in range(0, len(whole), 2)]
-        words = [self._narrowed(machine, "packssdw", pair, 2 * lanes, 16) for pair in pairs]
+        words = [self._narrow(machine, "packssdw", pair, 2 * lanes, 16) for pair in pairs]
         name = "packuswb" if dtype == "uint8" else "packsswb"
-        found = self._narrowed(machine, name, (words[0], words[-1]), 4 * lanes, 8)
+        found = self._narrow(machine, name, (words[0], words[-1]), 4 * lanes, 8)
         # Each lane of 128 bits holds four bytes of every vector: they change places as words of 32 bits.
         parts = lanes // TOGETHER
         words32 = self.text.value(f"bitcast <{4 * lanes} x i8> {found} to <{lanes} x i32>", "int32", lanes)
         order = [part * TOGETHER + vector for vector in range(TOGETHER) for part in range(parts)]
-        ordered = self._chosen(words32, order)
+        ordered = self._permute(words32, order)
         start = 0
         while start < len(stores):
             count = _run(stores[start:], start)
             piece = ordered
             if count < TOGETHER:
-                piece = self._chosen(ordered, range(start * parts, (start + count) * parts))
+                piece = self._permute(ordered, range(start * parts, (start + count) * parts))
             pointer = self.pointer(*stores[start].target)
             self.text.emit(f"  store {piece.type} {piece.text}, ptr {pointer}, align 1")
             start += count
 
     def _clamped_number(self, store: Waiting, machine: _Machine) -> str:
         """Converts the number, limited from above, to int32."""
-        limit = self.math.number(store.high if store.added is None else FAR, store.number)
+        limit = self.math.number(store.high if store.addend is None else FAR, store.number)
         # NaN goes through as the second operand, and is the least int32 then, as are those below all.
         number = by_comparison(self.text, "min", limit, store.number)
         operands = [(number.type, number.text), *machine.rest]
         result = f"<{number.lanes} x i32>"
-        self.math.declared.add(f"declare {result} @{machine.rounds}({', '.join(kind for kind, _ in operands)})")
+        self.math.declarations.add(f"declare {result} @{machine.rounds}({', '.join(kind for kind, _ in operands)})")
         given = ", ".join(f"{kind} {value}" for kind, value in operands)
         found = self.text.value(f"call {result} @{machine.rounds}({given})", "int32", number.lanes)
-        if store.added is not None:
-            found = self.text.value(f"add {found.type} {found.text}, {store.added.text}", "int32", found.lanes)
+        if store.addend is not None:
+            found = self.text.value(f"add {found.type} {found.text}, {store.addend.text}", "int32", found.lanes)
         return found.text
 
-    def _narrowed(self, machine: _Machine, which: str, pair: tuple[str, str], lanes: int, bits: int) -> str:
+    def _narrow(self, machine: _Machine, which: str, pair: tuple[str, str], lanes: int, bits: int) -> str:
         """Narrows two registers to one of twice as many elements, `lanes`, of half as many bits, `bits`."""
         name = machine.narrows.format(which)
         source, result = f"<{lanes // 2} x i{2 * bits}>", f"<{lanes} x i{bits}>"
-        self.math.declared.add(f"declare {result} @{name}({source}, {source})")
+        self.math.declarations.add(f"declare {result} @{name}({source}, {source})")
         self.text.emit(
             f"  {(found := self.text.name())} = call {result} @{name}({source} {pair[0]}, {source} {pair[1]})"
         )
         return found
 
-    def _chosen(self, x: Value, places: Sequence[int]) -> Value:
+    def _permute(self, x: Value, positions: Sequence[int]) -> Value:
         """Permutes the elements of a register to these places."""
-        indices = ", ".join(f"i32 {place}" for place in places)
-        line = f"shufflevector {x.type} {x.text}, {x.type} poison, <{len(places)} x i32> <{indices}>"
-        return self.text.value(line, x.dtype, len(places))
+        indices = ", ".join(f"i32 {place}" for place in positions)
+        line = f"shufflevector {x.type} {x.text}, {x.type} poison, <{len(positions)} x i32> <{indices}>"
+        return self.text.value(line, x.dtype, len(positions))
 
 
 def _run(stores: Sequence[Waiting], index: int) -> int:

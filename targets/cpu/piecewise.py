@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-PLACES = 16
+INTERVALS = 16
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Table:
     @cached_property
     def coefficients(self) -> tuple[tuple[float, ...], ...]:
         """Coefficients by power, highest first; for each power those of the 16 polynomials."""
-        places = [self._polynomial(place) for place in range(PLACES)]
+        places = [self._polynomial(place) for place in range(INTERVALS)]
         return tuple(zip(*places, strict=True))
 
     def _polynomial(self, position: int) -> list[float]:
@@ -44,13 +44,13 @@ class Table:
 
         if position:
             # The end of the last interval is its place, and what lies beyond has its value: that is the function's.
-            last = position == PLACES - 1
+            last = position == INTERVALS - 1
             fixed = [0.0] if last else []
             nodes = chebyshev(-0.5, 0.0 if last else 0.5, self.degree + 1 - len(fixed)) + fixed
-            found = interpolated(nodes, [at(d) for d in nodes])
+            found = interpolate(nodes, [at(d) for d in nodes])
             return [*found[:-1], at(0.0)] if last else found
         nodes = chebyshev(0.0, 0.5, self.degree)
-        return [*interpolated(nodes, [at(d) / d for d in nodes]), 0.0]
+        return [*interpolate(nodes, [at(d) / d for d in nodes]), 0.0]
 
 
 def chebyshev(low: float, high: float, count: int) -> list[float]:
@@ -59,7 +59,7 @@ def chebyshev(low: float, high: float, count: int) -> list[float]:
     return [middle + half * math.cos(math.pi * (i + 0.5) / count) for i in range(count)]
 
 
-def interpolated(nodes: list[float], values: list[float]) -> list[float]:
+def interpolate(nodes: list[float], values: list[float]) -> list[float]:
     """Computes the polynomial through some points, highest power first (Newton's divided differences)."""
     differences = list(values)
     for order in range(1, len(nodes)):

@@ -28,15 +28,18 @@ import re
 MAX_THREADS = 128  # each has 128 bytes of @pool
 
 # Words of @pool, each group in cache lines of its own: who writes one does not disturb who reads another.
-_ANNOUNCED, _SLEEPERS, _BUSY, _CREATED, _OWNER = 0, 16, 32, 33, 34
+_ANNOUNCED_OFFSET, _SLEEPERS, _BUSY, _CREATED_OFFSET, _OWNER = 0, 16, 32, 33, 34
 _BODY, _CONTEXT, _EXTENT, _CHUNKS = 48, 49, 50, 51
-_DONE, _CLOSED, _MUTEX, _CONDITION, _RANGES = 64, 72, 80, 96, 112
+_DONE_OFFSET, _CLOSED_OFFSET, _MUTEX, _CONDITION, _RANGES = 64, 72, 80, 96, 112
 _WORDS = _RANGES + 16 * MAX_THREADS
 
 _SPINS = 2000  # of a pool thread before it sleeps, of a caller before it offers its core to whoever is behind
 _YIELDS = 1 << 21  # of whoever closes the pool while a loop runs
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
-_DECLARED = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
+_PAUSE_DECLARATIONS = {
+    "x86_64": "declare void @llvm.x86.sse2.pause()",
+    "aarch64": "declare void @llvm.aarch64.hint(i32)",
+}
 
 _TEXT = """
 @pool = internal global [WORDS x i64] zeroinitializer, align 128
@@ -382,17 +385,17 @@ def pool_text(architecture: str) -> str:
     """Returns the LLVM text of the pool for a processor family (the first part of a target triple)."""
     words = {
         "MAX_THREADS": MAX_THREADS,
-        "ANNOUNCED": _ANNOUNCED,
+        "ANNOUNCED": _ANNOUNCED_OFFSET,
         "SLEEPERS": _SLEEPERS,
         "BUSY": _BUSY,
-        "MADE": _CREATED,
+        "MADE": _CREATED_OFFSET,
         "OWNER": _OWNER,
         "BODY": _BODY,
         "CONTEXT": _CONTEXT,
         "EXTENT": _EXTENT,
         "CHUNKS": _CHUNKS,
-        "DONE": _DONE,
-        "CLOSED": _CLOSED,
+        "DONE": _DONE_OFFSET,
+        "CLOSED": _CLOSED_OFFSET,
         "MUTEX": _MUTEX,
         "CONDITION": _CONDITION,
         "RANGES": _RANGES,
@@ -400,7 +403,7 @@ def pool_text(architecture: str) -> str:
         "YIELDS": _YIELDS,
         "WORDS": _WORDS,
     }
-    text = _TEXT.replace("DECLARE_PAUSE", _DECLARED.get(architecture, ""))
+    text = _TEXT.replace("DECLARE_PAUSE", _PAUSE_DECLARATIONS.get(architecture, ""))
     text = text.replace("  PAUSE\n", f"  {_PAUSES[architecture]}\n" if architecture in _PAUSES else "")
     for name, value in words.items():
         text = re.sub(rf"\b{name}\b", str(value), text)

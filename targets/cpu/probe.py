@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.hardware import CpuRates
-from targets.arrays import aligned
-from targets.cpu.probe_text import ROW, UNROLLED, probe_text
+from targets.arrays import allocate_aligned
+from targets.cpu.probe_text import ROW, UNROLL, probe_text
 from targets.cpu.runtime import initialise
 from targets.jit import LinkedObjects
 
@@ -57,7 +57,7 @@ FASTEST = 1.5e11
 Runs are sized by it: long enough that the start of the threads hardly counts, and not too long.
 """
 
-UNDISTURBED = 0.8
+UNDISTURBED_SHARE = 0.8
 """Share of the cores' time that a probe must get for its figures of all cores to hold."""
 
 SLEEP_SECONDS, SLEEPS = 2e-3, 15
@@ -65,7 +65,7 @@ SLEEP_SECONDS, SLEEPS = 2e-3, 15
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeFigures:
     """Figures that were measured on a processor.
 
     Attributes:
@@ -106,7 +106,7 @@ class Probed:
     disturbed: bool = False
 
 
-def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequence[int]) -> Probed:
+def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequence[int]) -> ProbeFigures:
     """Measures all figures, in this process.
 
     Args:
@@ -117,7 +117,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         caches: bytes of the three levels, of which the first two are a core's own.
     """
     code = _Code(lanes, 24 if registers >= 32 else 12)
-    near = aligned((UNROLLED * lanes * 4,), "uint8")
+    near = allocate_aligned((UNROLL * lanes * 4,), "uint8")
     buffer_address = near.ctypes.data
     alone: dict[str, Callable[[int], Any]] = {
         "chain": lambda n: code.chain(n, 3, 5),
@@ -130,9 +130,9 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         "loads": lambda n: code.loads(n, buffer_address),
         "elements": lambda n: code.elements(n, buffer_address),
         "stores": lambda n: code.stores(n, buffer_address),
-        "mixed": lambda n: code.mixed(n, buffer_address, 0.0, 3, 5),
+        "mixed": lambda n: code.run_mix(n, buffer_address, 0.0, 3, 5),
     }
-    memory = aligned((min(MOST_FAR, max(LEAST_FAR, 4 * caches[-1])),), "uint8")
+    memory = allocate_aligned((min(MOST_FAR, max(LEAST_FAR, 4 * caches[-1])),), "uint8")
     memory[::4096] = 1  # pages that were never written are all the same one
     best = dict.fromkeys(alone, 0.0)
     together, one, each, start, shares = 0.0, _SLOW, _SLOW, float("inf"), []
@@ -146,13 +146,13 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         each = _faster(each, _bandwidths(code, memory, cores, caches))
         start = min(start, _start(code, cores))
     each, wake = _slower(one, each), _wake(code, cores)
-    if disturbed := max(shares) < UNDISTURBED:
+    if disturbed := max(shares) < UNDISTURBED_SHARE:
         together = max(together, best["products"] * physical)
         each = one
         start, wake = min(start, CpuRates.start_seconds), min(wake, CpuRates.wake_seconds)
     clock = best["chain"]
     fma = _halves(best["products"] / clock)
-    return Probed(
+    return ProbeFigures(
         clock_hz=digits(together / (cores * fma)),
         peak_flops=digits(together * lanes * 2, 3),
         fma=fma,
@@ -160,8 +160,8 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         stores=_halves(best["stores"] / clock),
         fma_latency=max(1.0, float(round(clock / best["latency"]))),
         issue=_halves(best["mixed"] / clock),
-        one=_rounded(one),
-        each=_rounded(each),
+        one=_round_levels(one),
+        each=_round_levels(each),
         start_seconds=digits(start),
         wake_seconds=digits(wake),
         elements=_halves(best["elements"] / clock),
@@ -189,7 +189,7 @@ FUNCTIONS = (
     "all_stream",
     "together",
 )
-_LOADED: list[object] = []
+_LIVE_OBJECTS: list[object] = []
 
 
 class _Code:
@@ -207,8 +207,8 @@ class _Code:
         features = llvm.get_host_cpu_features()
         pairs, in_bytes = (lanes == 16 and bool(features.get(name)) for name in ("avx512bf16", "avx512vnni"))
         module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains, pairs, in_bytes))
-        self._linked = LinkedObjects([machine.emit_object(module)], FUNCTIONS)
-        _LOADED.append(self._linked)  # the threads of its pool run in it
+        self._linked_objects = LinkedObjects([machine.emit_object(module)], FUNCTIONS)
+        _LIVE_OBJECTS.append(self._linked_objects)  # the threads of its pool run in it
         number, floating, pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
         self.chain = self._function("chain", number, number, number, gives=number)
         self.latency = self._function("latency", number, floating, gives=floating)
@@ -220,22 +220,22 @@ class _Code:
         self.loads = self._function("loads", number, pointer)
         self.elements = self._function("elements", number, pointer)
         self.stores = self._function("stores", number, pointer)
-        self.mixed = self._function("mixed", number, pointer, floating, number, number)
+        self.run_mix = self._function("mixed", number, pointer, floating, number, number)
         self.all_products = self._function("all_products", pointer, number)
         self.all_stream = self._function("all_stream", pointer, number)
         self.together = self._function("together", pointer, number, number, gives=number)
 
     def _function(self, name: str, *takes: Any, gives: Any = None) -> Callable[..., Any]:
-        return ctypes.CFUNCTYPE(gives, *takes)(self._linked.address(name))
+        return ctypes.CFUNCTYPE(gives, *takes)(self._linked_objects.address(name))
 
 
 def _rate(run: Callable[[int], Any]) -> float:
-    """Steps a second: of the fastest run of a loop that does `UNROLLED` of them `n` times."""
+    """Steps a second: of the fastest run of a loop that does `UNROLL` of them `n` times."""
     count = 64
     while (took := min(_seconds(run, count) for _ in range(4))) < RUN_SECONDS / 2:
         count *= 2
     count = max(1, round(count * RUN_SECONDS / took))
-    return count * UNROLLED / _best(run, count)
+    return count * UNROLL / _best(run, count)
 
 
 def _best(run: Callable[..., Any], *arguments: Any) -> float:
@@ -269,7 +269,7 @@ def _slower(left: Levels, right: Levels) -> Levels:
     return min(left[0], right[0]), min(left[1], right[1]), min(left[2], right[2])
 
 
-def _rounded(rates: Levels) -> Levels:
+def _round_levels(rates: Levels) -> Levels:
     return digits(rates[0]), digits(rates[1]), digits(rates[2])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from targets.cpu.runtime import runtime_text
 
-UNROLLED = 48
+UNROLL = 48
 """Steps of the chain, products, loads, stores or other instructions in a pass of a loop."""
 
 
@@ -44,7 +44,7 @@ def probe_text(triple: str, lanes: int, chains: int, pairs: bool = False, in_byt
     Args:
         triple: LLVM's, of this host.
         lanes: float32 elements of a vector register.
-        chains: sums that `products` adds up side by side; a divisor of `UNROLLED`.
+        chains: sums that `products` adds up side by side; a divisor of `UNROLL`.
         pairs: whether the processor adds up pairs of products of bfloat16; without, `dots` and `dot_latency` are those
             of multiply-adds.
         in_bytes: the same of four products of bytes, `byte_dots` and `byte_dot_latency`.
@@ -64,7 +64,7 @@ def probe_text(triple: str, lanes: int, chains: int, pairs: bool = False, in_byt
         _accesses("loads", f"%v = load volatile {kind}, ptr %p, align 64", lanes * 4),
         _accesses("elements", "%v = load volatile float, ptr %p, align 4", 4),
         _accesses("stores", f"store volatile {kind} zeroinitializer, ptr %p, align 64", lanes * 4),
-        _mixed(),
+        _write_mix(),
         _stream(kind, lanes * 4),
         _TOGETHER,
         f"attributes #0 = {{ nounwind {wide} }}",
@@ -93,7 +93,7 @@ d:
 def _chain() -> str:
     """Writes integer instructions of one cycle each, every one of which waits for the one before."""
     steps, last = [], "%x"
-    for step in range(UNROLLED):
+    for step in range(UNROLL):
         operation, operand = ("xor", "%z") if step % 2 else ("add", "%y")
         steps.append(f"  %x{step} = {operation} i64 {last}, {operand}")
         last = f"%x{step}"
@@ -102,7 +102,7 @@ def _chain() -> str:
 
 
 def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None = None) -> str:
-    """Writes `UNROLLED` vector multiply-adds into `chains` sums, or instructions that add several products to each."""
+    """Writes `UNROLL` vector multiply-adds into `chains` sums, or instructions that add several products to each."""
     sums, function, operands = kind, f"llvm.fma.v{lanes}f32", f"{kind} %m, {kind} %m, "
     body = [
         f"  %m0 = insertelement {kind} poison, float %z, i32 0",
@@ -113,7 +113,7 @@ def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None =
         body.append(f"  %w = bitcast {kind} %m to {dots.factors}")
     integral = "i32" in sums
     last = [f"%a{chain}" for chain in range(chains)]
-    for step in range(UNROLLED):
+    for step in range(UNROLL):
         chain = step % chains
         sum_ = f"{sums} {last[chain]}"
         given = f"{operands}{sum_}" if dots is None else f"{sum_}, {dots.factors} %w, {dots.factors} %w"
@@ -132,22 +132,22 @@ def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None =
 
 
 def _accesses(name: str, access: str, step: int) -> str:
-    """Writes `UNROLLED` accesses to neighbouring vectors."""
+    """Writes `UNROLL` accesses to neighbouring vectors."""
     body = []
-    for number in range(UNROLLED):
+    for number in range(UNROLL):
         body.append(f"  %p{number} = getelementptr i8, ptr %b, i64 {number * step}")
         body.append("  " + access.replace("%v", f"%v{number}").replace("%p", f"%p{number}"))
     return _loop(f"define void @{name}(i64 %n, ptr %b) #0", "", "\n".join(body), "  ret void")
 
 
-def _mixed() -> str:
+def _write_mix() -> str:
     """Writes groups of two products, two loads and four integer instructions, more than any processor starts at a time.
 
     Each group is a block of its own, so that they stay side by side.
     """
     products, integers = [f"%f{chain}" for chain in range(12)], [f"%i{chain}" for chain in range(4)]
     body = []
-    for step in range(0, UNROLLED, 8):
+    for step in range(0, UNROLL, 8):
         body += [f"  br label %g{step}", f"g{step}:"]
         for number in range(2):
             chain = (step // 4 + number) % len(products)
@@ -159,7 +159,7 @@ def _mixed() -> str:
             operation, operand = ("xor", "%x") if step // 8 % 2 else ("add", "%y")
             body.append(f"  %q{step + chain} = {operation} i64 {integers[chain]}, {operand}")
             integers[chain] = f"%q{step + chain}"
-    end = f"g{UNROLLED - 8}"
+    end = f"g{UNROLL - 8}"
     phis = [f"  %f{c} = phi float [ {c}.0, %e ], [ {last}, %{end} ]" for c, last in enumerate(products)]
     phis += [f"  %i{c} = phi i64 [ {c}, %e ], [ {last}, %{end} ]" for c, last in enumerate(integers)]
     kept = [f"  store volatile float {value}, ptr %b" for value in products]

@@ -38,13 +38,13 @@ def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
     return math.text.value(line, a.dtype, a.lanes)
 
 
-def _put_right(math: VectorMath, chosen: Value, a: Value) -> Value:
-    """Returns `chosen`, and `a` where that is NaN, by one instruction of AVX-512."""
+def _put_right(math: VectorMath, choice: Value, a: Value) -> Value:
+    """Returns `choice`, and `a` where that is NaN, by one instruction of AVX-512."""
     kind, name = a.type, "llvm.x86.avx512.mask.fixupimm.ps.512"
-    math.declared.add(f"declare {kind} @{name}({kind}, {kind}, <16 x i32>, i32, i16, i32)")
+    math.declarations.add(f"declare {kind} @{name}({kind}, {kind}, <16 x i32>, i32, i16, i32)")
     # Four bits of the table for each class of the second operand: 1, for both classes of NaN, takes it, 0 does not.
     line = (
-        f"call {kind} @{name}({kind} {chosen.text}, {kind} {a.text}, <16 x i32> splat (i32 17), i32 0, i16 -1, i32 4)"
+        f"call {kind} @{name}({kind} {choice.text}, {kind} {a.text}, <16 x i32> splat (i32 17), i32 0, i16 -1, i32 4)"
     )
     return math.text.value(line, a.dtype, a.lanes)
 
@@ -81,18 +81,18 @@ def horizontal(math: VectorMath, reducer: str, x: Value) -> Value:
     if x.dtype in FLOATS and reducer in ("sum", "prod"):
         # -0, as 0 would change a sum of -0; `reassoc`, as LLVM otherwise adds lane by lane, in order.
         name, start = ("fadd", -0.0) if reducer == "sum" else ("fmul", 1.0)
-        math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")
+        math.declarations.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")
         operands = f"{scalar} {float_literal(start, x.dtype)}, {kind} {x.text}"
         return math.text.value(f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({operands})", x.dtype)
     if x.dtype in FLOATS:
-        return halved(math, reducer, x)
+        return reduce_by_halves(math, reducer, x)
     sign = "u" if x.dtype in ("uint8", "bool") else "s"
     name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
-    math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
+    math.declarations.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
     return math.text.value(f"call {scalar} @llvm.vector.reduce.{name}.{suffix}({kind} {x.text})", x.dtype)
 
 
-def halved(math: VectorMath, reducer: str, x: Value) -> Value:
+def reduce_by_halves(math: VectorMath, reducer: str, x: Value) -> Value:
     """Reduces a vector to its least or greatest lane: combines halves until one lane is left.
 
     LLVM's own reduction of floats with defined results for NaN goes lane by lane.
@@ -110,4 +110,4 @@ def halved(math: VectorMath, reducer: str, x: Value) -> Value:
         )
         for lanes in (range(half), [half + lane % rest for lane in range(half)])
     )
-    return halved(math, reducer, minmax(math, reducer, first, second))
+    return reduce_by_halves(math, reducer, minmax(math, reducer, first, second))

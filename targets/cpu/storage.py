@@ -45,7 +45,7 @@ class Storage:
 class Loops:
     """Unrolled and vectorized loop variables of a program."""
 
-    unrolled: frozenset[str]
+    unrolled_variables: frozenset[str]
     lanes: dict[str, int]
 
 
@@ -173,7 +173,7 @@ def _register_lanes(
         if by_instruction:
             # Which register it is must be known while code is emitted: only unrolled loops may choose.
             free = {v for v in variables(flat) if not v.startswith("#")}
-            if free - loops.unrolled:
+            if free - loops.unrolled_variables:
                 return None
             tiled = {v for v in variables(flat) if v.startswith("#")}
             if "#0" in tiled and len(tiled) > 1:
@@ -190,7 +190,7 @@ def _register_lanes(
                 width = loops.lanes[monomial[0].args[0]]
                 if width == SEVERAL:
                     return None
-            elif names - loops.unrolled:
+            elif names - loops.unrolled_variables:
                 return None
         widths.add(width)
         if width and any(c % width for m, c in poly(flat).items() if not (m and m[0].args[0] in loops.lanes)):

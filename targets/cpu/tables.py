@@ -13,7 +13,7 @@ from targets.cpu.vector_math import VectorMath
 
 ENTRIES = 16
 LANES = 16
-NEEDED = "avx512f"
+REQUIRED_FEATURE = "avx512f"
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def _entry(e: Expr, part: Expr, number: int) -> float:
 
 def looked_up(math: VectorMath, word: Value, entries: tuple[float, ...]) -> Value | None:
     """Looks up the entry for each lane; None if the machine has no such permutation."""
-    if word.lanes != LANES or NEEDED not in math.features:
+    if word.lanes != LANES or REQUIRED_FEATURE not in math.features:
         return None
     name, kind = "llvm.x86.avx512.permvar.sf.512", f"<{LANES} x float>"
-    math.declared.add(f"declare {kind} @{name}({kind}, <{LANES} x i32>)")
+    math.declarations.add(f"declare {kind} @{name}({kind}, <{LANES} x i32>)")
     table = ", ".join(f"float {float_literal(entry, 'float32')}" for entry in entries)
     return math.text.value(f"call {kind} @{name}({kind} <{table}>, {word.type} {word.text})", "float32", LANES)

@@ -14,8 +14,8 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
-from search_space.lower.borders import trimmed
-from search_space.lower.peeling import peeled
+from search_space.lower.borders import trim_borders
+from search_space.lower.peeling import peel_last_iterations
 from search_space.lower.unseen import without_unseen
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.argument_reduction import definitions
@@ -111,10 +111,14 @@ class CpuTarget(Target):
         """Emits the module's LLVM text; also returns the shared and per-thread bytes of workspace."""
         features = frozenset(self.limits.features)
         held = self.limits.caches[2] // 2  # beside what the output is made of
-        main = emit_program(peeled(without_unseen(trimmed(program))), name, self.attributes(), features, held)
+        main = emit_program(
+            peel_last_iterations(without_unseen(trim_borders(program))), name, self.attributes(), features, held
+        )
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
-            parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)
+            parts.append(
+                emit_program(peel_last_iterations(prologue), f"{name}_pack{i}", self.attributes(), features).text
+            )
         lines = list(dict.fromkeys(line for part in parts for line in part.splitlines() if line.startswith("declare")))
         rest = ["\n".join(x for x in part.splitlines() if not x.startswith("declare")) for part in parts]
         lines, functions = definitions(lines, features, self.attributes())

@@ -50,18 +50,18 @@ def _pointer(function: Function, operand: Operand) -> str:
     return values.addresses.pointer(operand.buffer, terms, constant)
 
 
-def _contiguous(function: Function, operand: Operand, wanted: dict[str, int]) -> None:
+def _contiguous(function: Function, operand: Operand, expected_strides: dict[str, int]) -> None:
     """Checks that the tile lies in memory as the instruction reads it (elements between neighbours along #0, #1)."""
     # The instruction takes neighbours in memory in its own order: of another layout it would read other elements.
     strides = function.values.storage[operand.buffer].strides
     flat = flat_index(operand.elements, strides)
-    for name, stride in wanted.items():
+    for name, stride in expected_strides.items():
         found = stride_along(flat, name)
         if not found.is_const or found.value != stride:
             raise BuildError(f"an operand's stride along {name} must be {stride}, but got {found} in {operand.buffer}")
 
 
-def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) -> str:
+def _load_tile(function: Function, operand: Operand, kind: str, broadcast: bool) -> str:
     """Loads the operand's tile as one register: `kind` loaded whole, or its first 32 bits in every lane."""
     text, values = function.text, function.values
     pointer = _pointer(function, operand)
@@ -82,9 +82,9 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
     return str(tile)
 
 
-def _reused(function: Function, call: Intrinsic) -> bool:
+def _reuses_vector(function: Function, call: Intrinsic) -> bool:
     """Tells whether several rows of a tile of registers read the same vector."""
-    rows = {v for index in call.output.indices for v in variables(index)} & function.values.loops.unrolled
+    rows = {v for index in call.output.indices for v in variables(index)} & function.values.loops.unrolled_variables
     return not rows <= {v for index in call.inputs[1].indices for v in variables(index)}
 
 
@@ -101,11 +101,11 @@ def _shared(function: Function, call: Intrinsic, dot: Dot) -> None:
         return
     _contiguous(function, call.inputs[0], {"#0": 0, "#1": 1})
     _contiguous(function, call.inputs[1], {"#0": dot.depth, "#1": 1})
-    a = _loaded(function, call.inputs[0], dot.factors, True)
-    b = _loaded(function, call.inputs[1], dot.factors, False)
+    a = _load_tile(function, call.inputs[0], dot.factors, True)
+    b = _load_tile(function, call.inputs[1], dot.factors, False)
     # only the last operand may be memory: of two of one type the one that no other element of the tile reads
-    left, right = (b, a) if dot.commutes and _reused(function, call) else (a, b)
-    _accumulated(function, call, dot, left, right)
+    left, right = (b, a) if dot.commutes and _reuses_vector(function, call) else (a, b)
+    _accumulate(function, call, dot, left, right)
 
 
 def _apart(function: Function, call: Intrinsic, dot: Dot) -> None:
@@ -117,15 +117,15 @@ def _apart(function: Function, call: Intrinsic, dot: Dot) -> None:
         registers.append((one, function.text.value(line, "int8", 64).text))
     if dot.commutes:  # what is one word for all lanes may be memory
         registers.sort(key=lambda of: of[0])
-    _accumulated(function, call, dot, registers[0][1], registers[1][1])
+    _accumulate(function, call, dot, registers[0][1], registers[1][1])
 
 
-def _accumulated(function: Function, call: Intrinsic, dot: Dot, left: str, right: str) -> None:
+def _accumulate(function: Function, call: Intrinsic, dot: Dot, left: str, right: str) -> None:
     """Emits the instruction that adds products of two registers to the one of the sums."""
     values = function.values
     key = _key(function, call.output)
     old = Value("zeroinitializer", dot.dtype, LANES) if call.reset else values.registers[key]
-    values.math.declared.add(f"declare {old.type} @{dot.name}({old.type}, {dot.factors}, {dot.factors})")
+    values.math.declarations.add(f"declare {old.type} @{dot.name}({old.type}, {dot.factors}, {dot.factors})")
     line = f"call {old.type} @{dot.name}({old.type} {old.text}, {dot.factors} {left}, {dot.factors} {right})"
     values.registers[key] = function.text.value(line, dot.dtype, LANES)
     values.versions[call.output.buffer] = values.versions.get(call.output.buffer, 0) + 1

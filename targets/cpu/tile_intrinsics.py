@@ -64,24 +64,24 @@ def emit_tiles(function: Function, call: Intrinsic) -> None:
         pointer = values.addresses.pointer(operand.buffer, terms, constant)
         return pointer, _stride(function, operand, dtype, rows, within)
 
-    def loaded(pointer: str, stride: int) -> str:
-        values.math.declared.add("declare x86_amx @llvm.x86.tileloadd64.internal(i16, i16, ptr, i64)")
+    def load(pointer: str, stride: int) -> str:
+        values.math.declarations.add("declare x86_amx @llvm.x86.tileloadd64.internal(i16, i16, ptr, i64)")
         shape = f"i16 {ROWS}, i16 {ROW_BYTES}"
         line = f"call x86_amx @llvm.x86.tileloadd64.internal({shape}, ptr {pointer}, i64 {stride})"
         return function.text.value(line, "int32").text
 
     left, right = (source.dtype for source in intrinsic.op.inputs)
     output = tile(call.output, intrinsic.op.dtype, "#0", {"#1": 1})
-    a = loaded(*tile(call.inputs[0], left, "#0", {"#2": pairs, "#3": 1}))
-    b = loaded(*tile(call.inputs[1], right, "#2", {"#1": pairs, "#3": 1}))
+    a = load(*tile(call.inputs[0], left, "#0", {"#2": pairs, "#3": 1}))
+    b = load(*tile(call.inputs[1], right, "#2", {"#1": pairs, "#3": 1}))
     if call.reset:
-        values.math.declared.add("declare x86_amx @llvm.x86.tilezero.internal(i16, i16)")
+        values.math.declarations.add("declare x86_amx @llvm.x86.tilezero.internal(i16, i16)")
         line = f"call x86_amx @llvm.x86.tilezero.internal(i16 {ROWS}, i16 {ROW_BYTES})"
         old = function.text.value(line, "int32").text
     else:
-        old = loaded(*output)
+        old = load(*output)
     name = f"llvm.x86.{_INSTRUCTIONS[call.name]}.internal"
-    values.math.declared |= {
+    values.math.declarations |= {
         f"declare x86_amx @{name}(i16, i16, i16, x86_amx, x86_amx, x86_amx)",
         "declare void @llvm.x86.tilestored64.internal(i16, i16, ptr, i64, x86_amx)",
     }

@@ -7,7 +7,7 @@ from typing import Any
 from search_space.hardware import fragment_columns
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
-from search_space.ir.rounding import limited
+from search_space.ir.rounding import match_clamp
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
 from targets.cpu import byte_dots, tables, wide_math
@@ -16,11 +16,11 @@ from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
 from targets.cpu.operations import Operations
-from targets.cpu.rounding import bounded, float_of_byte
+from targets.cpu.rounding import float_of_byte, match_byte_form
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, make_mask, merged, runs, shuffled, window
+from targets.cpu.windows import Window, apart, make_mask, merge_blocks, runs, shuffle, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -36,7 +36,7 @@ class Values:
         self.integers = Integers(text)
         self.math = VectorMath(text, features)
         self.ops = Operations(text, self.math)
-        self.memory = Memory(text, self.math.declared)
+        self.memory = Memory(text, self.math.declarations)
         self.env: dict[str, int] = {}
         self.addresses = Addresses(self.integers, loops, storage, self.env, self.fixed)
         self.lane: tuple[str, int] | None = None
@@ -58,7 +58,7 @@ class Values:
         facts = self._facts.get(e)
         if facts is None:
             names = variables(e)
-            unrolled = tuple(sorted(names & self.loops.unrolled))
+            unrolled = tuple(sorted(names & self.loops.unrolled_variables))
             buffers = tuple(sorted({n.args[0] for n in walk(e) if n.op == "load"}))
             facts = (unrolled, buffers, bool(names & self.loops.lanes.keys()))
             self._facts[e] = facts
@@ -112,19 +112,19 @@ class Values:
                     return entry
             if (difference := float_of_byte(e)) is not None:
                 form, taken = difference
-                added = None if form.added is None else self.value(form.added)
+                added = None if form.addend is None else self.value(form.addend)
                 limits = form.low, form.high
                 return self.ops.float_of_byte(self.value(form.number), added, limits, self.value(taken))
-            byte_form = bounded(e)
-            if byte_form is None and (within := limited(e)) is not None:
+            byte_form = match_byte_form(e)
+            if byte_form is None and (within := match_clamp(e)) is not None:
                 limits = within.low, within.high
-                return self.ops.cast(self.ops.limited(self.value(within.number), limits), e.dtype)
+                return self.ops.cast(self.ops.clamp(self.value(within.number), limits), e.dtype)
             if byte_form is None:
                 inner = e.args[0]
                 value = self.short(inner) if e.dtype == "bfloat16" else None
                 return self.ops.cast(value or self.value(inner), e.dtype)
             number = self.value(byte_form.number)
-            added = None if byte_form.added is None else self.value(byte_form.added)
+            added = None if byte_form.addend is None else self.value(byte_form.addend)
             return self.ops.byte(number, added, (byte_form.low, byte_form.high), e.dtype)
         if (made := self.function_form(e)) is not None:
             return made
@@ -191,7 +191,7 @@ class Values:
         assert self.lane is not None
         width = self.lane[1]
         if not self.facts(e)[2]:
-            return self._resized(Value(self.integers.scalar(self.fixed(e)), "int64"), width, dtype)
+            return self._broadcast_index(Value(self.integers.scalar(self.fixed(e)), "int64"), width, dtype)
         if e.op == "var":
             return Value("<" + ", ".join(f"{LLVM_TYPE[dtype]} {i}" for i in range(width)) + ">", dtype, width)
         a, b = (self._lane_index(x, dtype) for x in (e.args[1:] if e.op == "select" else e.args))
@@ -220,14 +220,14 @@ class Values:
         less = self.text.value(f"sext {negative.type} {negative.text} to {a.type}", dtype, width)
         return self.text.value(f"add {a.type} {quotient.text}, {less.text}", dtype, width)
 
-    def _resized(self, x: Value, lanes: int, dtype: str) -> Value:
+    def _broadcast_index(self, x: Value, lanes: int, dtype: str) -> Value:
         """Broadcasts an index to every lane, as integers of another width."""
         if x.dtype != dtype:
             x = self.ops.cast(x, dtype) if x.text.startswith("%") else Value(x.text, dtype, x.lanes)
         return self.ops.vector(x, lanes)
 
     def _narrow(self, x: Value, lanes: int) -> Value:
-        return self._resized(x, lanes, "int32")
+        return self._broadcast_index(x, lanes, "int32")
 
     def load(self, e: Expr) -> Value:
         name = e.args[0]
@@ -246,29 +246,29 @@ class Values:
             if lanes_at is not None and (self.mask is None or not self.mask.lanes):
                 close = window(*lanes_at, storage.grain)
                 if close is not None:
-                    return self._permuted(name, close)
+                    return self._load_window(name, close)
             if (across := self._across(name, e.args[-1], plan, terms, constant)) is not None:
                 return across
             parts = None if lanes_at is None else runs(*lanes_at)
             if parts is not None:
-                return self._merged(name, parts)
+                return self._load_windows(name, parts)
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
-        pointer = self._moved(name, plan, self.addresses.pointer(name, terms, constant))
+        pointer = self._add_loaded_terms(name, plan, self.addresses.pointer(name, terms, constant))
         if lanes and self.mask is None:
             self.prefetch(name, pointer)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
 
     def even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
         """Returns terms and constant of the first lane's element, and the lanes' distances from it; None if unknown."""
-        if plan.loaded or self.lane is None:
+        if plan.loaded_terms or self.lane is None:
             return None
         if any(holds_load(atom) for monomial, _ in plan.gather for atom in monomial):
             return None
         names = {v for monomial, _ in plan.gather for atom in monomial for v in variables(atom)}
         # Distances between lanes follow from the ranges of loops, so that a new range of any loop asks for them again.
-        numbers = tuple((v, self.env[v]) for v in sorted(names & self.loops.unrolled))
+        numbers = tuple((v, self.env[v]) for v in sorted(names & self.loops.unrolled_variables))
         key = (plan.gather, self.lane, numbers, self.integers.extents)
         if key not in self._apart:
             self._apart[key] = apart(plan.gather, self.lane, lambda e: self.integers.simplify(self.fixed(e)))
@@ -280,7 +280,7 @@ class Values:
         constant += whole.pop((), 0)
         return tuple(whole.items()), constant, tuple(o + plan.lane * i for i, o in enumerate(offsets))
 
-    def _merged(self, name: str, parts: tuple[Window, ...]) -> Value:
+    def _load_windows(self, name: str, parts: tuple[Window, ...]) -> Value:
         """Loads the lanes' elements of several runs, zero where the mask is off; elements that no lane takes are not
         read.
         """
@@ -288,7 +288,7 @@ class Values:
         for part in parts:
             pointer, mask = self.addresses.pointer(name, part.terms, part.constant), self._mask_over(part)
             blocks.append(self.memory.load(pointer, self.storage[name].dtype, part.size if part.size > 1 else 0, mask))
-        return merged(self.math, blocks, parts)
+        return merge_blocks(self.math, blocks, parts)
 
     def _mask_over(self, part: Window) -> Value | None:
         """Returns the mask of a block's load: the condition of its elements, if evenly distant lanes take them."""
@@ -302,7 +302,7 @@ class Values:
         self.lane, self.mask = outer
         return found
 
-    def _permuted(self, name: str, close: Window) -> Value:
+    def _load_window(self, name: str, close: Window) -> Value:
         """Loads a block at once and permutes it into the lanes' elements."""
         storage = self.storage[name]
         pointer = self.addresses.pointer(name, close.terms, close.constant)
@@ -321,10 +321,10 @@ class Values:
                 inside = Value(f"<{bits}>", "bool", close.size)
                 mask = inside if mask is None else self.ops.both(mask, inside)
             block = self.text.remember(key, self.memory.load(pointer, storage.dtype, close.size, mask))
-        places = close.places
+        places = close.positions
         order = ("lanes", block.text, places)
         known: Value | None = self.text.lookup(order)
-        return known if known is not None else self.text.remember(order, shuffled(self.math, block, places))
+        return known if known is not None else self.text.remember(order, shuffle(self.math, block, places))
 
     def _across(self, name: str, index: Expr, plan: Plan, terms: Terms, constant: int) -> Value | None:
         """Loads the lanes' elements with their neighbours, for several vectors at once; None if these are not all
@@ -336,7 +336,7 @@ class Values:
             return None
         # All of the vectors are made when the first is asked for; the other copies of the unrolled loop find theirs.
         together = fragment_columns(storage.dtype)
-        column = numbers[plan.unrolled[0][0]] % together
+        column = numbers[plan.unrolled_terms[0][0]] % together
         where = (name, terms, constant - column, plan.lane, width)
         key = ("across", where, self.versions.get(name, 0), self.epoch)
         vectors: list[Value] | None = self.text.lookup(key)
@@ -346,9 +346,9 @@ class Values:
             vectors = self.text.remember(key, columns(self.text, rows))
         return vectors[column]
 
-    def _moved(self, name: str, plan: Plan, pointer: str) -> str:
+    def _add_loaded_terms(self, name: str, plan: Plan, pointer: str) -> str:
         """Adds terms that depend on elements of other buffers to the pointer; the elements are read under the mask."""
-        for monomial, c in plan.loaded:
+        for monomial, c in plan.loaded_terms:
             offset = Value(str(c), "int64")
             for atom in monomial:
                 factor = self.ops.cast(self.value(atom), "int64")
@@ -370,7 +370,7 @@ class Values:
         """Emits pointers of the single lanes, as a vector."""
         assert self.lane is not None
         width = self.lane[1]
-        base = self._moved(name, plan, self.addresses.pointer(name, terms, constant))
+        base = self._add_loaded_terms(name, plan, self.addresses.pointer(name, terms, constant))
         offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)
@@ -434,25 +434,25 @@ class Values:
     def binary(self, e: Expr) -> Value:
         op = e.op
         if op in ("add", "sub") and e.dtype == "float32":
-            fused = self.fused(e)
+            fused = self.emit_fma(e)
             if fused is not None:
                 return fused
         if op == "bytedot":
-            return byte_dots.added(self.math, None, *map(self.value, e.args))
+            return byte_dots.add_products(self.math, None, *map(self.value, e.args))
         if op == "add" and (dot := next((x for x in reversed(e.args) if x.op == "bytedot"), None)) is not None:
             other = e.args[0] if dot is e.args[1] else e.args[1]
-            return byte_dots.added(self.math, self.value(other), *map(self.value, dot.args))
+            return byte_dots.add_products(self.math, self.value(other), *map(self.value, dot.args))
         a, b = self.condition_or_value(e.args[0]), self.condition_or_value(e.args[1])
         if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes may be kept in 32 bits
             narrow = all(self.is_index(x) and self._fits(x) for x in e.args)
-            a, b = (self._resized(x, a.lanes or b.lanes, "int32" if narrow else "int64") for x in (a, b))
+            a, b = (self._broadcast_index(x, a.lanes or b.lanes, "int32" if narrow else "int64") for x in (a, b))
         a, b = self.ops.same_lanes(a, b)
         return self.ops.combine(op, a, b, e.args[0].dtype)
 
     def condition_or_value(self, e: Expr) -> Value:
         return self.condition(e) if e.dtype == "bool" else self.value(e)
 
-    def fused(self, e: Expr) -> Value | None:
+    def emit_fma(self, e: Expr) -> Value | None:
         """Emits a * b + c as one operation; None for another expression."""
         left, right = e.args
         if e.op == "add" and right.op == "mul" and left.op != "mul":

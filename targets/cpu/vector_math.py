@@ -42,7 +42,7 @@ class VectorMath:
 
     def __init__(self, text: Text, features: frozenset[str] = frozenset()) -> None:
         self.text, self.features = text, features
-        self.declared: set[str] = set()
+        self.declarations: set[str] = set()
 
     def apply(self, function: str, x: Value) -> Value:
         """Emits `function(x)` for a float32 value.
@@ -61,7 +61,7 @@ class VectorMath:
         suffix = f"v{x.lanes}f32" if x.lanes else "f32"
         kind = llvm_type("float32", x.lanes)
         arguments = ", ".join(f"{kind} {o.text}" for o in operands)
-        self.declared.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * len(operands))})")
+        self.declarations.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * len(operands))})")
         return self.text.value(f"call {kind} @llvm.{name}.{suffix}({arguments})", "float32", x.lanes)
 
     def op(self, name: str, a: Value, b: Value | float) -> Value:
@@ -71,7 +71,7 @@ class VectorMath:
     def number(self, number: float, like: Value) -> Value:
         return Value(self.constant(number, like), "float32", like.lanes)
 
-    def negated(self, x: Value) -> Value:
+    def negate(self, x: Value) -> Value:
         return self.text.value(f"fneg {x.type} {x.text}", x.dtype, x.lanes)
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
@@ -109,7 +109,7 @@ class VectorMath:
         r = self.fma(n, 2.12194440e-4, r)
         p = self.polynomial(r, _EXP)
         p = self.fma(p, self.op("fmul", r, r), self.op("fadd", r, 1.0))
-        return self._scaled(p, n, x)
+        return self._scale_by_power(p, n, x)
 
     def exp2(self, x: Value) -> Value:
         """Computes 2^n * e^r with r in [-ln2/2, ln2/2], which is ln2 times an exact difference."""
@@ -117,9 +117,9 @@ class VectorMath:
         n = self.intrinsic("rint", clamped)
         r = self.op("fmul", self.op("fsub", clamped, n), 0.693147180559945309)
         p = self.fma(self.polynomial(r, _EXP), self.op("fmul", r, r), self.op("fadd", r, 1.0))
-        return self._scaled(p, n, x)
+        return self._scale_by_power(p, n, x)
 
-    def _scaled(self, p: Value, n: Value, x: Value) -> Value:
+    def _scale_by_power(self, p: Value, n: Value, x: Value) -> Value:
         """Computes p 2^n; returns `x` where that is NaN."""
         # 2^n in two factors, so that both ends of the range are reached without leaving the exponent's bits
         half = self.integer("ashr", self.convert("fptosi", n, "int32"), 1)
@@ -142,9 +142,9 @@ class VectorMath:
         range_, scale, look = (
             f"llvm.x86.avx512.{name}.512" for name in ("mask.range.ps", "mask.scalef.ps", "permvar.sf")
         )
-        self.declared.add(f"declare {kind} @{range_}({kind}, {kind}, i32, {kind}, i16, i32)")
-        self.declared.add(f"declare {kind} @{scale}({kind}, {kind}, {kind}, i16, i32)")
-        self.declared.add(f"declare {kind} @{look}({kind}, <16 x i32>)")
+        self.declarations.add(f"declare {kind} @{range_}({kind}, {kind}, i32, {kind}, i16, i32)")
+        self.declarations.add(f"declare {kind} @{scale}({kind}, {kind}, {kind}, i16, i32)")
+        self.declarations.add(f"declare {kind} @{look}({kind}, <16 x i32>)")
         shifted = self.fma(x, 1.44269504088896341, _SIXTEENTHS)
         n = self.op("fsub", shifted, _SIXTEENTHS)
         r = self.fma(n, -_LN2_REST, self.fma(n, -_LN2, x))
@@ -158,7 +158,7 @@ class VectorMath:
         line = f"call {kind} @{scale}({kind} {p.text}, {kind} {n.text}, {kind} zeroinitializer, i16 -1, i32 4)"
         return self.text.value(line, "float32", x.lanes)
 
-    def ordered(self, code: str, limit: Value, x: Value) -> Value:
+    def limit_ordered(self, code: str, limit: Value, x: Value) -> Value:
         """Returns the limit where it compares so with `x`, otherwise `x`; NaN stays NaN."""
         return self.select(self.text.value(f"fcmp {code} {x.type} {limit.text}, {x.text}", "bool", x.lanes), limit, x)
 
@@ -241,11 +241,11 @@ class VectorMath:
         )
         return self.select(tiny, x, y)
 
-    def called(self, function: str, *operands: Value) -> Value:
+    def call_function(self, function: str, *operands: Value) -> Value:
         """Calls a function of the module, see `argument_reduction.py`."""
         kind, lanes = operands[0].type, operands[0].lanes
         name = f"@{FUNCTION}{function}.{lanes}"
-        self.declared.add(f"declare {kind} {name}({', '.join([kind] * len(operands))})")
+        self.declarations.add(f"declare {kind} {name}({', '.join([kind] * len(operands))})")
         given = ", ".join(f"{kind} {o.text}" for o in operands)
         return self.text.value(f"call {kind} {name}({given})", "float32", lanes)
 
@@ -310,8 +310,8 @@ _EMIT: dict[str, Callable[[VectorMath, Value], Value]] = {
     "log": VectorMath.log,
     "expm1": VectorMath.expm1,
     "log1p": VectorMath.log1p,
-    "sin": lambda m, x: m.called("sin", x),
-    "cos": lambda m, x: m.called("cos", x),
+    "sin": lambda m, x: m.call_function("sin", x),
+    "cos": lambda m, x: m.call_function("cos", x),
     "sigmoid": VectorMath.sigmoid,
     "tanh": VectorMath.tanh,
     "erf": VectorMath.erf,

@@ -35,7 +35,7 @@ from targets.cpu.text import Value, float_literal
 from targets.cpu.vector_math import ROUNDING_SHIFT, VectorMath
 
 LANES = 16
-NEEDED = "avx512f"
+REQUIRED_FEATURE = "avx512f"
 ROUNDS = "avx512bf16"
 """Processors that round to bfloat16 have `vreduceps`, too, which is of AVX512-DQ."""
 DIFFERENCES = "avx512dq"
@@ -74,8 +74,8 @@ def match_form(e: Expr) -> Form | None:
     for x, other in (e.args, e.args[::-1]):
         if other.op == "call" and other.args[0] == "sigmoid" and other.args[1] is x:
             return Form("silu", x)
-        if (inner := _scaled(x, 0.5)) is not None and (of := _one_plus_erf(other)) is not None:
-            if _scaled(of, math.sqrt(0.5)) is inner:
+        if (inner := _find_scaled_operand(x, 0.5)) is not None and (of := _one_plus_erf(other)) is not None:
+            if _find_scaled_operand(of, math.sqrt(0.5)) is inner:
                 return Form("gelu", inner)
     return None
 
@@ -87,7 +87,7 @@ def match_short_form(e: Expr) -> Form | None:
     return match_form(e)
 
 
-def _scaled(e: Expr, factor: float) -> Expr | None:
+def _find_scaled_operand(e: Expr, factor: float) -> Expr | None:
     """Returns the operand that is multiplied by a constant factor."""
     x: Expr
     other: Expr
@@ -111,7 +111,7 @@ def _one_plus_erf(e: Expr) -> Expr | None:
 
 def has(math: VectorMath, lanes: int) -> bool:
     """Tells whether functions of so many lanes are available."""
-    return lanes == LANES and NEEDED in math.features
+    return lanes == LANES and REQUIRED_FEATURE in math.features
 
 
 def apply(math: VectorMath, function: str, x: Value, short: bool = False) -> Value:
@@ -133,25 +133,25 @@ def apply(math: VectorMath, function: str, x: Value, short: bool = False) -> Val
 
 def looked_up(math: VectorMath, table: Table, x: Value) -> Value:
     """Computes the table's function of numbers that are not negative, or NaN."""
-    limited = math.ordered("olt", math.number((piecewise.PLACES - 1) / table.scale, x), x)
+    limited = math.limit_ordered("olt", math.number((piecewise.INTERVALS - 1) / table.scale, x), x)
     shifted = math.fma(limited, table.scale, ROUNDING_SHIFT)
     place = math.op("fsub", shifted, ROUNDING_SHIFT)
-    distance = math.fma(limited, table.scale, math.negated(place))
+    distance = math.fma(limited, table.scale, math.negate(place))
     index = math.convert("bitcast", shifted, "int32")
-    highest, *others = (_permuted(math, numbers, index) for numbers in table.coefficients)
+    highest, *others = (_look_up(math, numbers, index) for numbers in table.coefficients)
     found = highest
     for coefficient in others:
         found = math.fma(found, distance, coefficient)
     return found
 
 
-def _permuted(math: VectorMath, numbers: tuple[float, ...], index: Value) -> Value:
+def _look_up(math: VectorMath, numbers: tuple[float, ...], index: Value) -> Value:
     """Looks up, in each lane, the number that the lowest four bits of its index name."""
     kind, index_type = f"<{LANES} x float>", f"<{LANES} x i32>"
     if not any(numbers):
         return math.number(0.0, index)
     name = "llvm.x86.avx512.permvar.sf.512"
-    math.declared.add(f"declare {kind} @{name}({kind}, {index_type})")
+    math.declarations.add(f"declare {kind} @{name}({kind}, {index_type})")
     held = ", ".join(f"float {float_literal(number, 'float32')}" for number in numbers)
     return math.text.value(f"call {kind} @{name}({kind} <{held}>, {index_type} {index.text})", "float32", LANES)
 
@@ -163,13 +163,13 @@ def _odd(math: VectorMath, x: Value, table: Table) -> Value:
 def _gelu(math: VectorMath, x: Value, table: Table) -> Value:
     """Computes GELU: max(x, 0) less the excess of that, which is the same for x and -x."""
     zero = math.number(0.0, x)
-    positive = math.ordered("ogt", zero, x)
+    positive = math.limit_ordered("ogt", zero, x)
     return math.op("fsub", positive, looked_up(math, table, math.intrinsic("fabs", x)))
 
 
 def silu(math: VectorMath, x: Value) -> Value:
     """Computes x / (1 + exp(-x))."""
-    return math.op("fdiv", x, math.op("fadd", math.exp(math.negated(x)), 1.0))
+    return math.op("fdiv", x, math.op("fadd", math.exp(math.negate(x)), 1.0))
 
 
 def exp_difference(math: VectorMath, x: Value) -> Value:
@@ -195,8 +195,8 @@ def _power(math: VectorMath, x: Value, coefficients: Sequence[float] = _POWER) -
     """Computes 2^x: 2^r on [0, 1) as a polynomial of the fractional part of x, scaled by the power of its floor."""
     kind = x.type
     reduce, scale = "llvm.x86.avx512.mask.reduce.ps.512", "llvm.x86.avx512.mask.scalef.ps.512"
-    math.declared.add(f"declare {kind} @{reduce}({kind}, i32, {kind}, i16, i32)")
-    math.declared.add(f"declare {kind} @{scale}({kind}, {kind}, {kind}, i16, i32)")
+    math.declarations.add(f"declare {kind} @{reduce}({kind}, i32, {kind}, i16, i32)")
+    math.declarations.add(f"declare {kind} @{scale}({kind}, {kind}, {kind}, i16, i32)")
     # The immediate 1 rounds down, as `vscalefps` does with its exponent; 4 leaves the rounding of results as it is.
     line = f"call {kind} @{reduce}({kind} {x.text}, i32 1, {kind} zeroinitializer, i16 -1, i32 4)"
     rest = math.text.value(line, "float32", LANES)
@@ -208,7 +208,7 @@ def _power(math: VectorMath, x: Value, coefficients: Sequence[float] = _POWER) -
 def _reciprocal(math: VectorMath, x: Value) -> Value:
     """Computes 1 / x, relatively within 2^-14."""
     kind, name = x.type, "llvm.x86.avx512.rcp14.ps.512"
-    math.declared.add(f"declare {kind} @{name}({kind}, {kind}, i16)")
+    math.declarations.add(f"declare {kind} @{name}({kind}, {kind}, i16)")
     line = f"call {kind} @{name}({kind} {x.text}, {kind} zeroinitializer, i16 -1)"
     return math.text.value(line, "float32", LANES)
 

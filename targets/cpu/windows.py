@@ -26,23 +26,23 @@ class Window:
         terms, constant: offset of the block's first element, see `Addresses.offset`.
         size: elements of the block, a power of two.
         there: number of elements certainly within the array; those behind must not be read.
-        places: position of each lane's element in the block.
+        positions: position of each lane's element in the block.
     """
 
     terms: Terms
     constant: int
     size: int
     there: int
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
     def spacing(self) -> tuple[int, int] | None:
         """Returns the lane of the first element, and the distance between lanes of consecutive elements.
 
         None if elements are taken by lanes in another order, by several, or by none.
         """
-        if sorted(place for place in self.places if place >= 0) != list(range(self.size)) or self.size < 2:
+        if sorted(place for place in self.positions if place >= 0) != list(range(self.size)) or self.size < 2:
             return None
-        taken = [self.places.index(place) for place in range(self.size)]
+        taken = [self.positions.index(place) for place in range(self.size)]
         step = taken[1] - taken[0]
         return (taken[0], step) if all(b - a == step for a, b in pairwise(taken)) else None
 
@@ -137,7 +137,7 @@ BYTES = frozenset({"uint8", "int8"})
 
 def make_mask(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
     """Permutes the lanes' mask to the elements of a block; it is off for elements that no lane takes."""
-    lanes = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
+    lanes = [part.positions.index(place) if place in part.positions else -1 for place in range(part.size)]
     by_lane = mask is not None and bool(mask.lanes)
     if (part.size == 1 and not by_lane) or (-1 not in lanes and not by_lane):
         return mask
@@ -154,18 +154,20 @@ def make_mask(math: VectorMath, mask: Value | None, part: Window) -> Value | Non
     return math.text.value(f"and {every.type} {every.text}, {bits.text}", "bool", part.size)
 
 
-def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
+def merge_blocks(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
     """Gathers the lanes' elements from several blocks."""
-    width = len(windows[0].places)
+    width = len(windows[0].positions)
     if width == REGISTER and {block.dtype for block in blocks} <= BYTES and sum(w.size for w in windows) == width:
         return _side_by_side(math, blocks, windows)
-    wide = [_widened(math, block, width) for block in blocks]
+    wide = [_widen(math, block, width) for block in blocks]
     value, *more = wide
-    placements = windows[0].places
+    placements = windows[0].positions
     if not more:
-        return shuffled(math, value, placements)
+        return shuffle(math, value, placements)
     for other, found in zip(more, windows[1:], strict=True):
-        chosen = [width + there if there >= 0 else here for here, there in zip(placements, found.places, strict=True)]
+        chosen = [
+            width + there if there >= 0 else here for here, there in zip(placements, found.positions, strict=True)
+        ]
         order = ", ".join(f"i32 {place}" if place >= 0 else "i32 poison" for place in chosen)
         line = f"shufflevector {value.type} {value.text}, {other.type} {other.text}, <{width} x i32> <{order}>"
         value = math.text.value(line, value.dtype, width)
@@ -179,37 +181,37 @@ def _side_by_side(math: VectorMath, blocks: list[Value], windows: tuple[Window, 
     Permuting two registers of bytes takes Intel's processors three steps, one register takes one. If words of four
     bytes suffice, they are moved to the right part of 128 bits first: LLVM fuses both steps if it can.
     """
-    width, begins = len(windows[0].places), [sum(w.size for w in windows[:i]) for i in range(len(windows))]
+    width, begins = len(windows[0].positions), [sum(w.size for w in windows[:i]) for i in range(len(windows))]
     while len(blocks) > 1:
-        blocks = [_joined(math, *blocks[i : i + 2]) for i in range(0, len(blocks), 2)]
+        blocks = [_concatenate(math, *blocks[i : i + 2]) for i in range(0, len(blocks), 2)]
     order = [
-        next(begin + w.places[lane] for begin, w in zip(begins, windows, strict=True) if w.places[lane] >= 0)
+        next(begin + w.positions[lane] for begin, w in zip(begins, windows, strict=True) if w.positions[lane] >= 0)
         for lane in range(width)
     ]
     (block,) = blocks
     words = _words_first(tuple(order))
     if words is None:
-        return shuffled(math, block, tuple(order))
+        return shuffle(math, block, tuple(order))
     whole, within = words
     line = f"bitcast {block.type} {block.text} to <{width // 4} x i32>"
-    moved = shuffled(math, math.text.value(line, "int32", width // 4), whole)
+    moved = shuffle(math, math.text.value(line, "int32", width // 4), whole)
     line = f"bitcast {moved.type} {moved.text} to {block.type}"
-    return shuffled(math, math.text.value(line, block.dtype, width), within)
+    return shuffle(math, math.text.value(line, block.dtype, width), within)
 
 
-def _words_first(places: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _words_first(positions: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Splits places into a permutation of words and one of bytes within parts of 16; None if more words are needed."""
     across, within = [], []
-    for part in range(0, len(places), PART):
-        words = sorted({byte // 4 for byte in places[part : part + PART]})
+    for part in range(0, len(positions), PART):
+        words = sorted({byte // 4 for byte in positions[part : part + PART]})
         if len(words) > PART // 4:
             return None
         across += words + words[:1] * (PART // 4 - len(words))
-        within += [part + words.index(byte // 4) * 4 + byte % 4 for byte in places[part : part + PART]]
+        within += [part + words.index(byte // 4) * 4 + byte % 4 for byte in positions[part : part + PART]]
     return tuple(across), tuple(within)
 
 
-def _joined(math: VectorMath, first: Value, second: Value) -> Value:
+def _concatenate(math: VectorMath, first: Value, second: Value) -> Value:
     """Concatenates two registers."""
     lanes = first.lanes + second.lanes
     order = ", ".join(f"i32 {i}" for i in range(lanes))
@@ -217,7 +219,7 @@ def _joined(math: VectorMath, first: Value, second: Value) -> Value:
     return math.text.value(line, first.dtype, lanes)
 
 
-def _widened(math: VectorMath, block: Value, width: int) -> Value:
+def _widen(math: VectorMath, block: Value, width: int) -> Value:
     if block.lanes == width:
         return block
     if not block.lanes:
@@ -229,25 +231,26 @@ def _widened(math: VectorMath, block: Value, width: int) -> Value:
     return math.text.value(line, block.dtype, width)
 
 
-def crosses(places: tuple[int, ...], part: int = 4) -> bool:
+def crosses(positions: tuple[int, ...], part: int = 4) -> bool:
     """Tells whether lanes take elements of other parts of a vector, or parts are permuted differently."""
     return any(
-        place // part != lane // part or place % part != places[lane % part] % part for lane, place in enumerate(places)
+        place // part != lane // part or place % part != positions[lane % part] % part
+        for lane, place in enumerate(positions)
     )
 
 
-def shuffled(math: VectorMath, block: Value, places: tuple[int, ...]) -> Value:
+def shuffle(math: VectorMath, block: Value, positions: tuple[int, ...]) -> Value:
     """Permutes a block into lanes.
 
     If the permutation crosses parts of 128 bits, one instruction can do it with a register of places. On processors
     that LLVM believes to be slow at that instruction, LLVM picks two with constants. The
     intrinsic forces the single instruction, as no processor is slow at it.
     """
-    width = len(places)
-    order = ", ".join(f"i32 {place}" for place in places)
-    if width == 16 and block.dtype == "float32" and "avx512f" in math.features and crosses(places):
+    width = len(positions)
+    order = ", ".join(f"i32 {place}" for place in positions)
+    if width == 16 and block.dtype == "float32" and "avx512f" in math.features and crosses(positions):
         name, kind = "llvm.x86.avx512.permvar.sf.512", llvm_type("float32", 16)
-        math.declared.add(f"declare {kind} @{name}({kind}, <16 x i32>)")
+        math.declarations.add(f"declare {kind} @{name}({kind}, <16 x i32>)")
         if block.lanes < 16:
             wide = ", ".join(f"i32 {i}" if i < block.lanes else "i32 poison" for i in range(16))
             line = f"shufflevector {block.type} {block.text}, {block.type} poison, <16 x i32> <{wide}>"

@@ -52,7 +52,7 @@ strchr strcmp strcoll strcpy strcspn strerror strftime strlen strncat strncmp st
 strtok strxfrm time y0 y1 yn
 """
 _MATH_NAMES = (f"{name}{kind}" for name in _MATH.split() for kind in ("", "f", "l"))
-RESERVED = frozenset({*KEYWORDS.split(), *_OTHERS.split(), *_MATH_NAMES})
+RESERVED_NAMES = frozenset({*KEYWORDS.split(), *_OTHERS.split(), *_MATH_NAMES})
 """Names that no function of a text may have: keywords, and the declarations of `math.h`, `string.h` and `time.h`."""
 
 
@@ -67,35 +67,35 @@ class Identifiers:
     """A map from the names of a program to identifiers, the same in every run.
 
     Args:
-        reserved: identifiers that are in use elsewhere, besides `RESERVED`.
+        more_reserved: identifiers that are in use elsewhere, besides `RESERVED_NAMES`.
 
     Attributes:
-        RESERVED: names that are no identifiers in the language.
+        RESERVED_NAMES: names that are no identifiers in the language.
         SECOND: suffix of the second name that maps to an identifier.
     """
 
-    RESERVED: ClassVar[frozenset[str]] = RESERVED
+    RESERVED_NAMES: ClassVar[frozenset[str]] = RESERVED_NAMES
     SECOND: ClassVar[int] = 2
 
-    def __init__(self, *reserved: str) -> None:
+    def __init__(self, *more_reserved: str) -> None:
         self._identifiers: dict[str, str] = {}
-        self._reserved = {*self.RESERVED, *reserved}
+        self._reserved_names = {*self.RESERVED_NAMES, *more_reserved}
 
     def __call__(self, name: str) -> str:
         if name not in self._identifiers:
-            self._identifiers[name] = self.fresh(self.spelled(name))
+            self._identifiers[name] = self.fresh(self.spell(name))
         return self._identifiers[name]
 
     def __len__(self) -> int:
         return len(self._identifiers)
 
-    def spelled(self, name: str) -> str:
+    def spell(self, name: str) -> str:
         """Returns the identifier that suits a name best."""
         return identifier(name)
 
-    def fresh(self, wanted: str) -> str:
-        """Returns an unused identifier like `wanted`."""
-        candidates = chain([wanted], (f"{wanted}_{number}" for number in count(self.SECOND)))
-        found = next(one for one in candidates if one not in self._reserved)
-        self._reserved.add(found)
+    def fresh(self, base: str) -> str:
+        """Returns an unused identifier like `base`."""
+        candidates = chain([base], (f"{base}_{number}" for number in count(self.SECOND)))
+        found = next(one for one in candidates if one not in self._reserved_names)
+        self._reserved_names.add(found)
         return found

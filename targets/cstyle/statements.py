@@ -119,13 +119,13 @@ class Text(Generic[V]):
         counted = f"++{name}" if step == 1 else f"{name} += {step}"
         return f"for ({kind} {name} = 0; {name} < {loop.extent.value}; {counted}) {{"
 
-    def decided(self, condition: Expr) -> Expr:
+    def simplify_condition(self, condition: Expr) -> Expr:
         """Returns a condition in the form in which it is written."""
         return self.simplify(condition)
 
     def store(self, store: Store) -> None:
         """Writes a store, under its condition if it has one."""
-        test = None if store.predicate is None else self.decided(store.predicate)
+        test = None if store.predicate is None else self.simplify_condition(store.predicate)
         if test is None or (test.is_const and test.value):
             self.assign(store)
         else:
@@ -140,12 +140,12 @@ class Text(Generic[V]):
     def assignment(self, store: Store) -> str:
         """Returns the statement of a store."""
         target = self.values.element(self.buffers[store.buffer], store.indices)
-        return f"{target} = {self.assigned(store, target)};"
+        return f"{target} = {self.format_stored_value(store, target)};"
 
-    def assigned(self, store: Store, target: str) -> str:
+    def format_stored_value(self, store: Store, target: str) -> str:
         """Returns the stored value in its form in memory; a reducing store combines it with the earlier value."""
         values, dtype = self.values, self.buffers[store.buffer].dtype
         text = values.value(store.value)
         if store.reducer is not None:
-            text = values.reduced(COMBINE[store.reducer], values.widened(target, dtype), text, dtype)
-        return values.stored(text, dtype)
+            text = values.reduce(COMBINE[store.reducer], values.widen(target, dtype), text, dtype)
+        return values.convert_to_stored(text, dtype)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from search_space.ir.expr import BOOL, FLOATS, INT, Expr, const, total
 from search_space.ir.polynomial import Poly, poly
-from search_space.ir.regroup import Regrouping, pulled_apart, recombined
-from search_space.ir.rounding import limited
+from search_space.ir.regroup import Regrouping, pulled_apart, recombine
+from search_space.ir.rounding import match_clamp
 from search_space.ir.stmt import Buffer
 from targets.arrays import C_TYPE
 from targets.base import BuildError
@@ -75,7 +75,7 @@ class Values(ABC):
         """Returns the text of a value as an operand of an operation."""
         return text
 
-    def converted(self, text: str, kind: str) -> str:
+    def convert(self, text: str, kind: str) -> str:
         """Writes a conversion to another type."""
         return f"({kind})({text})"
 
@@ -107,11 +107,11 @@ class Values(ABC):
             BuildError: the dtype has no such operation.
         """
 
-    def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
+    def join_conditions(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
         """Joins texts of conditions by `&&` or `||`."""
         return self.OPERATION.format(f" {symbol} ".join(map(self.operand, texts)))
 
-    def indexed(self, text: str, dtype: str) -> str:
+    def convert_to_index(self, text: str, dtype: str) -> str:
         """Converts an integer that was read from an array to an index."""
         return f"({self.index_type}){self.operand(text)}"
 
@@ -125,7 +125,7 @@ class Values(ABC):
         key = (buffer.name, *indices)
         if key not in self._offsets:
             place = self.simplify(total(i * s for i, s in zip(indices, buffer.strides, strict=True)))
-            self._offsets[key] = pulled_apart(recombined(place, self.simplify), self.simplify)
+            self._offsets[key] = pulled_apart(recombine(place, self.simplify), self.simplify)
         return self._offsets[key]
 
     def index(self, e: Expr) -> str:
@@ -147,7 +147,7 @@ class Values(ABC):
         if e.op == "select":
             return self.choice(e, self.index)
         if e.op == "load":
-            return self.indexed(self.load(e), e.dtype)
+            return self.convert_to_index(self.load(e), e.dtype)
         if e.op == "cast":
             return f"({self.index_type}){self.operand(self.value(e.args[0]))}"
         raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
@@ -173,7 +173,7 @@ class Values(ABC):
         if e.op == "const":
             return self.TRUTHS[bool(e.value)]
         if e.op in ("and", "or"):
-            return self.joined([self.condition(a) for a in e.args], SYMBOLS[e.op], e)
+            return self.join_conditions([self.condition(a) for a in e.args], SYMBOLS[e.op], e)
         if e.op in ("lt", "le", "eq", "ne"):
             return self.infix(SYMBOLS[e.op], *map(self.value, e.args))
         return self.TRUTH.format(self.operand(self.value(e)))
@@ -191,7 +191,7 @@ class Values(ABC):
         if e.op == "cast":
             return self.cast(self._within(e) or self.value(e.args[0]), e.args[0].dtype, e.dtype)
         if e.op == "call":
-            return self.rounded(self.helper(self.CALLS[e.args[0]], self.value(e.args[1])), e.dtype)
+            return self.round_result(self.helper(self.CALLS[e.args[0]], self.value(e.args[1])), e.dtype)
         if e.dtype == BOOL and e.op not in ("min", "max"):
             return self.OF_TRUTH.format(self.condition(e))
         return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
@@ -207,7 +207,7 @@ class Values(ABC):
 
     def _within(self, e: Expr) -> str | None:
         """Writes the operand of a cast if it is a float between limits; None otherwise."""
-        limits = limited(e)
+        limits = match_clamp(e)
         if limits is None:
             return None
         low, high = (self.literal(const(end, "float32")) for end in (limits.low, limits.high))
@@ -220,19 +220,19 @@ class Values(ABC):
     def load(self, e: Expr) -> str:
         """Reads an element in the type that it is computed in."""
         buffer = self.buffers[e.args[0]]
-        return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
+        return self.widen(self.element(buffer, e.args[1:]), buffer.dtype)
 
-    def widened(self, text: str, dtype: str) -> str:
+    def widen(self, text: str, dtype: str) -> str:
         """Converts a value in memory to the type that it is computed in."""
         return self.helper(self.HALVES[dtype][0], text) if dtype in self.HALVES else text
 
-    def stored(self, text: str, dtype: str) -> str:
+    def convert_to_stored(self, text: str, dtype: str) -> str:
         """Converts a computed value to its type in memory."""
         return self.helper(self.HALVES[dtype][1], text) if dtype in self.HALVES else text
 
-    def rounded(self, text: str, dtype: str) -> str:
+    def round_result(self, text: str, dtype: str) -> str:
         """Rounds the result of an operation to its dtype."""
-        return self.widened(self.stored(text, dtype), dtype)
+        return self.widen(self.convert_to_stored(text, dtype), dtype)
 
     def literal(self, e: Expr) -> str:
         """Writes a constant."""
@@ -249,12 +249,12 @@ class Values(ABC):
     def cast(self, text: str, source: str, dtype: str) -> str:
         """Converts a value of the dtype `source` to another dtype."""
         if dtype in FLOATS:
-            return self.rounded(text if source in FLOATS else self.converted(text, "float"), dtype)
+            return self.round_result(text if source in FLOATS else self.convert(text, "float"), dtype)
         if dtype == BOOL:
             return self.OF_TRUTH.format(self.infix("!=", text, self.ZERO if source in FLOATS else "0"))
         if source in FLOATS and dtype in ("int8", "uint8"):
-            return f"({self.TYPES[dtype]}){self.converted(text, self.TYPES['int32'])}"
-        return self.converted(text, self.index_type if dtype == INT else self.TYPES[dtype])
+            return f"({self.TYPES[dtype]}){self.convert(text, self.TYPES['int32'])}"
+        return self.convert(text, self.index_type if dtype == INT else self.TYPES[dtype])
 
     def combine(self, op: str, a: str, b: str, dtype: str) -> str:
         """Writes an operation on two values of one dtype.
@@ -270,8 +270,8 @@ class Values(ABC):
             return self.helper("fmodf", a, b)
         if op not in ARITHMETIC:
             raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
-        return self.rounded(self.infix(SYMBOLS[op], a, b), dtype)
+        return self.round_result(self.infix(SYMBOLS[op], a, b), dtype)
 
-    def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
+    def reduce(self, op: str, old: str, text: str, dtype: str) -> str:
         """Writes an operation of a reduction on the value in memory and one more value."""
         return self.combine(op, old, text, dtype)

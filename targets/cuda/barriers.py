@@ -44,7 +44,7 @@ class _Pending:
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _SeparateStmt:
     """A statement with its barriers: accesses before the first and after the last one, and whether it has one."""
 
     stmt: Stmt
@@ -54,7 +54,7 @@ class _Placed:
 
 
 @dataclass(frozen=True)
-class _Carried:
+class _LoopStep:
     """A step from one iteration of the loop `variable` to the one `step` later."""
 
     variable: str
@@ -76,7 +76,7 @@ class _Insertion:
         self.shared = shared
         self.threads = {f"threadIdx.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
 
-    def insert(self, stmt: Stmt, loops: tuple[_Loop, ...]) -> _Placed:
+    def insert(self, stmt: Stmt, loops: tuple[_Loop, ...]) -> _SeparateStmt:
         if isinstance(stmt, Seq):
             return self.sequence([self.insert(s, loops) for s in stmt.body])
         if isinstance(stmt, Allocate):
@@ -85,11 +85,11 @@ class _Insertion:
         if isinstance(stmt, For):
             return self.loop(stmt, loops)
         if isinstance(stmt, Barrier):
-            return _Placed(stmt, (), (), True)
+            return _SeparateStmt(stmt, (), (), True)
         found = tuple(_Pending(a, stmt, loops) for a in dict.fromkeys(accesses(stmt)) if a.buffer in self.shared)
-        return _Placed(stmt, found, found, False)
+        return _SeparateStmt(stmt, found, found, False)
 
-    def sequence(self, parts: Sequence[_Placed]) -> _Placed:
+    def sequence(self, parts: Sequence[_SeparateStmt]) -> _SeparateStmt:
         out: list[Stmt] = []
         first: tuple[_Pending, ...] = ()
         pending: tuple[_Pending, ...] = ()
@@ -104,27 +104,27 @@ class _Insertion:
                 first += part.first
             pending = part.last if part.separates else pending + part.last
             separated = separated or part.separates
-        return _Placed(seq(*out), first, pending, separated)
+        return _SeparateStmt(seq(*out), first, pending, separated)
 
-    def loop(self, loop: For, loops: tuple[_Loop, ...]) -> _Placed:
+    def loop(self, loop: For, loops: tuple[_Loop, ...]) -> _SeparateStmt:
         extent = int(loop.extent.value)
         inner = self.insert(loop.body, (*loops, _Loop(loop.var, extent, loop.kind)))
         body, last, separates = inner.stmt, inner.last, inner.separates
         if loop.kind not in THREAD_TAGS:
             # without a barrier inside, threads may be any number of iterations apart
             steps = range(1, min(2, extent) if separates else extent)
-            if any(self.clash(last, inner.first, _Carried(loop.var, step)) for step in steps):
+            if any(self.clash(last, inner.first, _LoopStep(loop.var, step)) for step in steps):
                 body, last, separates = seq(body, Barrier()), (), True
-        return _Placed(replace(loop, body=body), inner.first, last, separates)
+        return _SeparateStmt(replace(loop, body=body), inner.first, last, separates)
 
-    def clash(self, before: Sequence[_Pending], after: Sequence[_Pending], carried: _Carried | None = None) -> bool:
+    def clash(self, before: Sequence[_Pending], after: Sequence[_Pending], loop_step: _LoopStep | None = None) -> bool:
         """Tells whether two threads may be at one element, one of them writing."""
         # The tests that look at every point come last.
         return any(
             a.access.buffer == b.access.buffer
             and (a.access.write or b.access.write)
             and not _same_plain_store(a, b)
-            and not _apart(a, b, carried)
+            and not _apart(a, b, loop_step)
             and not _own(a, b, self.threads)
             for a in before
             for b in after
@@ -136,27 +136,27 @@ def _same_plain_store(a: _Pending, b: _Pending) -> bool:
     return both_write and a.stmt is b.stmt and isinstance(a.stmt, Store) and a.stmt.reducer is None
 
 
-def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
+def _apart(a: _Pending, b: _Pending, loop_step: _LoopStep | None) -> bool:
     """Tells whether the first indices differ in every iteration of the loops around both."""
     # Two threads are at the same iteration of loops around both, but never of loops over threads.
     common = [x for x, y in zip(a.loops, b.loops, strict=False) if x == y and x.kind not in THREAD_TAGS]
-    if carried is not None:
-        common = common[: [loop.variable for loop in common].index(carried.variable) + 1]
+    if loop_step is not None:
+        common = common[: [loop.variable for loop in common].index(loop_step.variable) + 1]
     left, right = a.access.indices[0], b.access.indices[0]
     used = variables(left) | variables(right)
     # An index that another loop moves may be anywhere.
     if used - {loop.variable for loop in common}:
         return False
     ranges = [
-        (loop.variable, loop.extent - (carried.step if carried and loop.variable == carried.variable else 0))
+        (loop.variable, loop.extent - (loop_step.step if loop_step and loop.variable == loop_step.variable else 0))
         for loop in common
-        if loop.variable in used or (carried is not None and loop.variable == carried.variable)
+        if loop.variable in used or (loop_step is not None and loop.variable == loop_step.variable)
     ]
     if np.prod([float(n) for _, n in ranges]) > _MOST_ELEMENTS:
         return False
     grids = np.indices([n for _, n in ranges], sparse=True) if ranges else ()
     now = dict(zip((name for name, _ in ranges), grids, strict=True))
-    then = now if carried is None else {**now, carried.variable: now[carried.variable] + carried.step}
+    then = now if loop_step is None else {**now, loop_step.variable: now[loop_step.variable] + loop_step.step}
     try:
         return bool(np.all(evaluate_grid(left, now) != evaluate_grid(right, then)))
     except KeyError:
@@ -174,13 +174,13 @@ def _own(a: _Pending, b: _Pending, threads: Mapping[str, int]) -> bool:
     return _belong_to_one(a, used, threads)
 
 
-def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]) -> bool:
+def _belong_to_one(a: _Pending, index_variables: frozenset[str], threads: Mapping[str, int]) -> bool:
     """Tells whether no two threads are at one element, over all iterations of the loops around."""
     axes = [
         *threads.items(),
-        *((x.variable, x.extent) for x in a.loops if x.variable in used and x.kind not in threads),
+        *((x.variable, x.extent) for x in a.loops if x.variable in index_variables and x.kind not in threads),
     ]
-    blocks = [x for x in a.loops if x.kind.startswith("blockIdx") and x.variable in used]
+    blocks = [x for x in a.loops if x.kind.startswith("blockIdx") and x.variable in index_variables]
     axes = [(name, n) for name, n in axes if name not in {x.variable for x in blocks}]
     if np.prod([float(n) for _, n in axes]) > _MOST_ELEMENTS:
         return False
@@ -188,7 +188,7 @@ def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]
     values = {
         x.variable: grids[x.kind] if x.kind in threads else grids[x.variable]
         for x in a.loops
-        if x.variable in used and x not in blocks
+        if x.variable in index_variables and x not in blocks
     }
     values |= {x.variable: np.asarray(x.extent - 1, np.int64) for x in blocks}  # what holds in one block holds in each
     try:

@@ -44,7 +44,7 @@ def bind_threads(nest: Stmt, buffers: Mapping[str, Buffer]) -> Stmt:
     memo: dict[int, Expr] = {}
     body = map_exprs(inner, lambda e: substitute(e, values, memo))
     if total % threads:
-        body = _guarded(body, position < total)
+        body = _guard(body, position < total)
     blocks = -(-total // threads)
     return For(block, const(blocks), "blockIdx.x", For(thread, const(threads), "threadIdx.x", body))
 
@@ -101,10 +101,10 @@ def _reads_own_writes(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     return False
 
 
-def _guarded(stmt: Stmt, condition: Expr) -> Stmt:
+def _guard(stmt: Stmt, condition: Expr) -> Stmt:
     """Guards every store of the statement by a condition."""
     if isinstance(stmt, (Seq, For, Allocate)):
-        return map_children(stmt, lambda child: _guarded(child, condition))
+        return map_children(stmt, lambda child: _guard(child, condition))
     assert isinstance(stmt, Store), stmt
     predicate = condition if stmt.predicate is None else logical_and(condition, stmt.predicate)
     return replace(stmt, predicate=predicate)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from search_space.ir.access import conjuncts
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
 from search_space.ir.polynomial import canon
-from search_space.ir.regroup import Regrouping, recombined
+from search_space.ir.regroup import Regrouping, recombine
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
 from search_space.lower.blocks import BULK
 from targets.accesses import all_accesses
@@ -53,7 +53,7 @@ def is_copy(stmt: Stmt) -> bool:
     return isinstance(stmt, Intrinsic) and stmt.name == COPY
 
 
-def unasked(stmt: Stmt) -> bool:
+def is_unawaited_copy(stmt: Stmt) -> bool:
     """Tells whether a statement is a copy that no mbarrier awaits yet."""
     return isinstance(stmt, Intrinsic) and stmt.name == COPY and len(stmt.inputs) == 1
 
@@ -199,7 +199,7 @@ class _Boxes:
         row, scale = const(0), 1
         for index, extent in zip(reversed(indices[:-1]), reversed(source.shape[:-1]), strict=True):
             row, scale = row + index * scale, scale * int(extent.value)
-        return recombined(self.simplify(row), self.simplify), indices[-1]
+        return recombine(self.simplify(row), self.simplify), indices[-1]
 
     def begin(
         self, target: Sequence[Expr], indices: Sequence[Expr], inner: Mapping[str, int]
@@ -314,17 +314,17 @@ class Ring:
         indices = (step % stages, step // stages % 2)
         return Operand(self.buffer.name, indices, indices)
 
-    def begun(self) -> list[Stmt]:
+    def begin(self) -> list[Stmt]:
         return [Intrinsic(name, self.slot(const(0)), ()) for name in (BEGIN, *FENCES)]
 
-    def started(self, copies: Sequence[Intrinsic], step: Expr) -> list[Stmt]:
+    def start_copies(self, copies: Sequence[Intrinsic], step: Expr) -> list[Stmt]:
         """Starts the copies of a step's tiles; their bytes are announced before."""
         slot = self.slot(step)
         awaited = Intrinsic(f"{EXPECT}:{self.nbytes}", slot, (), predicate=copies[0].predicate)
         return [awaited, *(replace(c, inputs=(*c.inputs, slot)) for c in copies)]
 
-    def arrived(self, step: Expr) -> list[Stmt]:
+    def await_copies(self, step: Expr) -> list[Stmt]:
         return [Intrinsic(name, self.slot(step), ()) for name in (ARRIVE, CONVERGE)]
 
 
-__all__ = ["Ring", "TensorMap", "bulk_copies", "is_bulk", "is_copy", "tensor_maps", "unasked"]
+__all__ = ["Ring", "TensorMap", "bulk_copies", "is_bulk", "is_copy", "tensor_maps", "is_unawaited_copy"]

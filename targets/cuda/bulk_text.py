@@ -59,7 +59,7 @@ def _by_one(text: KernelText, call: Intrinsic, lines: list[str]) -> None:
     """Writes lines that one thread of the block runs."""
     tests = ["one_thread()"]
     if call.predicate is not None:
-        tests.append(text.values.condition(text.decided(call.predicate)))
+        tests.append(text.values.condition(text.simplify_condition(call.predicate)))
     text.open(f"if ({' && '.join(tests)}) {{")
     for line in lines:
         text.line(line)

@@ -22,7 +22,7 @@ from targets.cuda.warps import WARP_INTRINSICS
 WARP = 32
 WARP_REDUCE = "warp_reduce"
 """Family of instructions `warp_reduce:REDUCER:LANES`: values of neighbouring lanes reduced, the result in each."""
-SHUFFLED = ("float32", "int32")
+SHUFFLE_TYPES = ("float32", "int32")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Crossing:
         inside = [loop for loop in _loops_to_reduction(stmt) if loop.extent.value > 1]
         loops = [loop for loop in (*around.loops, *inside) if loop.kind == "threadIdx.x"]
         crossed = bool(loops) and loops[-1] in inside and not any(loop.var in used for loop in loops)
-        return crossed and dtype in SHUFFLED and self.block[0] & (self.block[0] - 1) == 0
+        return crossed and dtype in SHUFFLE_TYPES and self.block[0] & (self.block[0] - 1) == 0
 
     def store(self, store: Store, around: _Around) -> Stmt:
         buffer, depth = next((b, d) for b, d in reversed(around.buffers) if b.name == store.buffer)
@@ -106,9 +106,9 @@ class _Crossing:
                 f"a reduction across threads must run over all of a block's {self.block[0]} along threadIdx.x, but "
                 f"loop {crossed[0].var} has {threads}"
             )
-        return self.lowered(store, buffer, threads)
+        return self.lower_store(store, buffer, threads)
 
-    def lowered(self, store: Store, buffer: Buffer, threads: int) -> Stmt:
+    def lower_store(self, store: Store, buffer: Buffer, threads: int) -> Stmt:
         self.count += 1
         name = f"{store.buffer}.across{self.count}"
         y, z = self.block[1:]
@@ -121,8 +121,8 @@ class _Crossing:
         first = eq(tx, const(0))
         alone = first if store.predicate is None else logical_and(first, store.predicate)
         power = threads & (threads - 1) == 0
-        if power and buffer.dtype in SHUFFLED:
-            body = self._shuffled(store, buffer, name, threads, value, (tx, row), alone)
+        if power and buffer.dtype in SHUFFLE_TYPES:
+            body = self._reduce_by_shuffles(store, buffer, name, threads, value, (tx, row), alone)
         else:
             shared = Buffer(f"{name}.parts", (const(y * z), const(threads)), buffer.dtype, "shared")
             each = var(f"{name}.i")
@@ -136,7 +136,7 @@ class _Crossing:
             body = For(f"{name}.{axis}", const(extent), f"threadIdx.{axis}", body)
         return body
 
-    def _shuffled(
+    def _reduce_by_shuffles(
         self,
         store: Store,
         buffer: Buffer,
@@ -216,4 +216,4 @@ def synchronises(stmt: Stmt) -> bool:
     return together or stmt.name.startswith(f"{WARP_REDUCE}:")
 
 
-__all__ = ["SHUFFLED", "WARP", "WARP_REDUCE", "reduce_across_threads", "synchronises", "warp_reduce"]
+__all__ = ["SHUFFLE_TYPES", "WARP", "WARP_REDUCE", "reduce_across_threads", "synchronises", "warp_reduce"]

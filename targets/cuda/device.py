@@ -83,7 +83,7 @@ class Device(Protocol):
             facts: `dtype`, `shape`, `strides` (bytes, the last dimension's left out), `box` and `swizzle` (bytes).
         """
 
-    def prepared(
+    def prepare_launch(
         self,
         kernel: Any,
         grid: Sequence[int],
@@ -123,7 +123,7 @@ class Device(Protocol):
         """Reads clock, temperature, power and reasons of slowing down, as far as the driver reports them."""
 
 
-def encoded(device: Device, maps: Sequence[Mapping[str, Any]], arguments: Sequence[Any]) -> list[Any]:
+def encode_maps(device: Device, maps: Sequence[Mapping[str, Any]], arguments: Sequence[Any]) -> list[Any]:
     """Encodes the tensor maps of a launch whose arrays are `arguments`."""
     return [device.tensor_map(arguments[facts["argument"]], facts) for facts in maps]
 
@@ -176,13 +176,13 @@ class CudaDevice:
         _check_dense(array)
         address, source, stream = int(memory.handle), array.ctypes.data, self._stream.handle
         # in the stream: it does not wait for copies outside of it, which may go on when their call has returned
-        self._checked(self._driver.cuMemcpyHtoDAsync(address, source, array.nbytes, stream))
+        self._check(self._driver.cuMemcpyHtoDAsync(address, source, array.nbytes, stream))
         self.sync()  # the array may be gone or changed from here on
 
     def download(self, memory: Any, array: NDArray[Any]) -> None:
         _check_dense(array)
         self.sync()
-        self._checked(self._driver.cuMemcpyDtoH(array.ctypes.data, int(memory.handle), array.nbytes))
+        self._check(self._driver.cuMemcpyDtoH(array.ctypes.data, int(memory.handle), array.nbytes))
 
     def fill(self, memory: Any, value: int) -> None:
         try:
@@ -201,15 +201,13 @@ class CudaDevice:
             raise RunError(f"a module must be for {self.arch}, but the driver says: {error}") from error
         if dynamic_shared_bytes:
             attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._checked(
-                self._driver.cuKernelSetAttribute(attribute, dynamic_shared_bytes, kernel.handle, self.number)
-            )
+            self._check(self._driver.cuKernelSetAttribute(attribute, dynamic_shared_bytes, kernel.handle, self.number))
         return kernel
 
     def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Map:
         return encode(library(), _address(memory), facts)
 
-    def prepared(
+    def prepare_launch(
         self,
         kernel: Any,
         grid: Sequence[int],
@@ -265,14 +263,14 @@ class CudaDevice:
 
     def _value(self, answer: tuple[Any, ...]) -> Any:
         """Returns the value of a successful driver call."""
-        self._checked(answer)
+        self._check(answer)
         return answer[1]
 
     def queue(self, arguments: tuple[Any, ...]) -> None:
         """Queues a launch as `cuLaunchKernel` takes it."""
-        self._checked(self._driver.cuLaunchKernel(*arguments))
+        self._check(self._driver.cuLaunchKernel(*arguments))
 
-    def _checked(self, answer: tuple[Any, ...]) -> None:
+    def _check(self, answer: tuple[Any, ...]) -> None:
         """Raises RunError where the driver refused a call; DeviceLost where it tells that a kernel failed."""
         status = answer[0]
         if status != self._driver.CUresult.CUDA_SUCCESS:
@@ -306,7 +304,7 @@ def first_device() -> Device:
     return CudaDevice()
 
 
-__all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "encoded", "first_device"]
+__all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "encode_maps", "first_device"]
 
 
 def _check_dense(array: NDArray[Any]) -> None:

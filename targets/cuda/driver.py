@@ -53,7 +53,7 @@ def missing_device() -> str:
 def driver_version() -> str:
     """Returns the version of CUDA that the driver, which exists (`missing_device`), is made for, such as 13.0."""
     version = ctypes.c_int(0)
-    _checked(library().cuDriverGetVersion(ctypes.byref(version)))
+    _check(library().cuDriverGetVersion(ctypes.byref(version)))
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
@@ -75,26 +75,26 @@ class Device:
 def devices() -> list[Device]:
     """Lists the GPUs of this machine, which has some (`missing_device`), in the driver's order."""
     driver, count = library(), ctypes.c_int(0)
-    _checked(driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)))
+    _check(driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)))
     return [_device(driver, number) for number in range(count.value)]
 
 
 def _device(driver: ctypes.CDLL, number: int) -> Device:
     device, name, memory = ctypes.c_int(0), ctypes.create_string_buffer(256), ctypes.c_size_t(0)
-    _checked(driver.cuDeviceGet(ctypes.byref(device), number))
-    _checked(driver.cuDeviceGetName(name, len(name), device))
-    _checked(driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device))
+    _check(driver.cuDeviceGet(ctypes.byref(device), number))
+    _check(driver.cuDeviceGetName(name, len(name), device))
+    _check(driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device))
     return Device(f"cuda:{_read_architecture(driver, device)}", name.value.decode(errors="replace"), memory.value)
 
 
 def _read_architecture(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
     numbers = [ctypes.c_int(0), ctypes.c_int(0)]
     for number, attribute in zip(numbers, (_MAJOR, _MINOR), strict=True):
-        _checked(driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device))
+        _check(driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device))
     return f"sm_{numbers[0].value}{numbers[1].value}"
 
 
-def _checked(status: int) -> None:
+def _check(status: int) -> None:
     if status:
         from targets.base import RunError  # what else is here must say what is missing where no package is installed
 
@@ -108,16 +108,17 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 def device_arch() -> str:
     """Returns the architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
     driver, device = library(), ctypes.c_int(0)
-    _checked(driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0))
+    _check(driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0))
     return _read_architecture(driver, device)
 
 
-def runs_on(built: str, arch: str) -> bool:
-    """Tells whether machine code for `built` runs on a GPU of `arch`: of the same major version, and not an older one.
+def runs_on(code_arch: str, arch: str) -> bool:
+    """Tells whether machine code for `code_arch` runs on a GPU of `arch`: of the same major version, and not an older
+    one.
 
     Code for an architecture with a suffix, such as sm_90a, runs on that one alone.
     """
-    (major, minor, suffix), (theirs, newest, _) = (_version(name) for name in (built, arch))
+    (major, minor, suffix), (theirs, newest, _) = (_version(name) for name in (code_arch, arch))
     return major == theirs and (minor == newest if suffix else minor <= newest)
 
 

@@ -29,7 +29,7 @@ MOST_UNROLLED = 32
 """Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
 MOST_OF_TILES = 256
 """Statements of an unrolled loop that loads fragments from shared memory, whose latency a warp itself must hide."""
-COPIED = (4, 8, 16)
+COPY_BYTES = (4, 8, 16)
 """Bytes that an asynchronous copy may move."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
@@ -123,9 +123,9 @@ class KernelText(Text[Values]):
         if pragma:
             self.line(pragma)
         if pragma == "#pragma unroll":
-            self.values.unrolled.add(loop.var)
+            self.values.unrolled_variables.add(loop.var)
         super().loop(loop)
-        self.values.unrolled.discard(loop.var)
+        self.values.unrolled_variables.discard(loop.var)
 
     def _unrolling(self, loop: For) -> str:
         """Registers have no addresses: a loop whose variable chooses one is written out."""
@@ -144,27 +144,27 @@ class KernelText(Text[Values]):
 
     # ------------------------------------------------------------------ stores
     def store(self, store: Store) -> None:
-        if not self.copied(store, None):
+        if not self.try_copy(store, None):
             super().store(store)
 
-    def decided(self, condition: Expr) -> Expr:
-        return pulled_apart(super().decided(condition), self.simplify)
+    def simplify_condition(self, condition: Expr) -> Expr:
+        return pulled_apart(super().simplify_condition(condition), self.simplify)
 
     # ------------------------------------------------------------------ vectors
     def vector(self, loop: For, store: Store) -> None:
         """Writes a vectorized loop around one store, with wide accesses if neighbours are neighbours in memory."""
-        if self.copied(store, loop):
+        if self.try_copy(store, loop):
             return
         lanes = int(loop.extent.value)
         target = self.buffers[store.buffer]
-        predicate = None if store.predicate is None else self.decided(store.predicate)
+        predicate = None if store.predicate is None else self.simplify_condition(store.predicate)
         uniform = predicate is None or loop.var not in variables(predicate)
         if predicate is not None and uniform:
             self.open(f"if ({self.values.condition(predicate)}) {{")
         else:
             self.open("{")
         wide = self.width(store.buffer, store.indices, loop) if uniform and store.reducer is None else 1
-        loads = self._wide_loads(store.value, loop) if uniform and not self._scattered(store) else {}
+        loads = self._wide_loads(store.value, loop) if uniform and not self._copies_by_lane(store) else {}
         texts = {
             serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()
         }
@@ -178,34 +178,36 @@ class KernelText(Text[Values]):
                     store, loop, lane, uniform, {s: (loads[s][0], text(lane)) for s, text in texts.items()}
                 )
                 if wide > 1:
-                    self.line(f"{part}.x[{lane - start}] = {self.assigned(one, '')};")
+                    self.line(f"{part}.x[{lane - start}] = {self.format_stored_value(one, '')};")
                 else:
                     self.store(one)
-                self.values.replaced.clear()
+                self.values.replacements.clear()
                 self.values.lane = None
             if wide > 1:
                 place = tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
                 self.line(f"*({kind}*)({self.values.pointer(target, place)}) = {part};")
         self.close()
 
-    def _lane(self, store: Store, loop: For, lane: int, uniform: bool, loaded: dict[int, tuple[Expr, str]]) -> Store:
-        """Returns the store of one lane, which reads `loaded` values in place of loads.
+    def _lane(
+        self, store: Store, loop: For, lane: int, uniform: bool, wide_loads: dict[int, tuple[Expr, str]]
+    ) -> Store:
+        """Returns the store of one lane, which reads `wide_loads` values in place of loads.
 
         If the loop's variable does nothing but move accesses along, their offsets need not be simplified again.
         """
         if uniform and self._only_moves(store, loop.var):
             self.values.lane = (loop.var, lane)
-            self.values.replaced.update(loaded)
+            self.values.replacements.update(wide_loads)
             return replace(store, predicate=None)
         at = {loop.var: const(lane)}
-        copies = [(substitute(load, at), text) for load, text in loaded.values()]
-        self.values.replaced.update({copy.serial: (copy, text) for copy, text in copies})
+        copies = [(substitute(load, at), text) for load, text in wide_loads.values()]
+        self.values.replacements.update({copy.serial: (copy, text) for copy, text in copies})
         return Store(
             store.buffer,
             tuple(substitute(i, at) for i in store.indices),
             substitute(store.value, at),
             store.reducer,
-            None if uniform or store.predicate is None else substitute(self.decided(store.predicate), at),
+            None if uniform or store.predicate is None else substitute(self.simplify_condition(store.predicate), at),
         )
 
     def _only_moves(self, store: Store, name: str) -> bool:
@@ -229,25 +231,25 @@ class KernelText(Text[Values]):
             return None
         value, tests = store.value, []
         while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
-            tests.append(self.decided(value.args[0]))
+            tests.append(self.simplify_condition(value.args[0]))
             value = value.args[1]
         if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
             return None
         return value, tests
 
-    def _scattered(self, store: Store) -> bool:
+    def _copies_by_lane(self, store: Store) -> bool:
         """Tells whether each lane of a vector that is not copied as a whole is a copy."""
         source = self._source(store)
-        return source is not None and dtype_bytes(source[0].dtype) in COPIED
+        return source is not None and dtype_bytes(source[0].dtype) in COPY_BYTES
 
-    def copied(self, store: Store, loop: For | None) -> bool:
+    def try_copy(self, store: Store, loop: For | None) -> bool:
         """Writes a store, or a vector of them, as an asynchronous copy into shared memory, if it can be one."""
         found = self._source(store)
         if found is None:
             return False
         value, tests = found
         source, target = self.buffers[value.args[0]], self.buffers[store.buffer]
-        conditions = [*tests, *(() if store.predicate is None else (self.decided(store.predicate),))]
+        conditions = [*tests, *(() if store.predicate is None else (self.simplify_condition(store.predicate),))]
         lanes = 1
         if loop is not None:
             lanes = int(loop.extent.value)
@@ -255,7 +257,7 @@ class KernelText(Text[Values]):
             if set(widths) != {lanes} or any(loop.var in variables(c) for c in conditions):
                 return False
         size = lanes * dtype_bytes(source.dtype)
-        if size not in COPIED:
+        if size not in COPY_BYTES:
             return False
         at = {} if loop is None else {loop.var: const(0)}
         addresses = []
@@ -311,7 +313,7 @@ class KernelText(Text[Values]):
                 occurrences[e.serial] = (e, width, conditions)
             return
         if e.op == "select":
-            test = self.decided(e.args[0])
+            test = self.simplify_condition(e.args[0])
             uniform = conditions is not None and loop.var not in variables(test)
             self._collect(e.args[0], loop, conditions, occurrences)
             self._collect(e.args[1], loop, (*(conditions or ()), test) if uniform else None, occurrences)
@@ -335,7 +337,7 @@ class KernelText(Text[Values]):
             if tests:
                 self.line(f"if ({tests}) {access}")
             parts.append(part)
-        return lambda lane: self.values.widened(f"{parts[lane // width]}.x[{lane % width}]", buffer.dtype)
+        return lambda lane: self.values.widen(f"{parts[lane // width]}.x[{lane % width}]", buffer.dtype)
 
 
 def unrolling(loop: For) -> str:

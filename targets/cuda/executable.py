@@ -17,7 +17,7 @@ from targets.cuda.device import Device, first_device
 from targets.cuda.driver import runs_on
 from targets.cuda.network_runner import NetworkRunner
 from targets.executable import Executable, check_iterations
-from targets.manifest import HASHED, SHAPE, SIZE, TEXT, ExecutableError, Format, Rule, contents, tensor_bytes
+from targets.manifest import HASHED_FILE, SHAPE, SIZE, TEXT, ExecutableError, Format, Rule, contents, tensor_bytes
 
 _SPACES = ("input", "output", "weights", "packed", "arena", "workspace")
 _REF_RULE = Rule(
@@ -68,7 +68,7 @@ FORMAT = Format(
     "cuda",
     {
         "arch": TEXT,
-        "modules": [HASHED],
+        "modules": [HASHED_FILE],
         "packing": [_LAUNCH],
         "launches": [[_LAUNCH]],
         "memory": {"arena_bytes": SIZE, "packed_bytes": SIZE, "workspace_bytes": SIZE},

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter
-from targets.cuda.device import Device, encoded, first_device
+from targets.cuda.device import Device, encode_maps, first_device
 from targets.cuda.stopwatch import Stopwatch
 
 _FENCE = 4096
 """Bytes behind a fenced array."""
-_UNTOUCHED = 0xFF
+_FENCE_BYTE = 0xFF
 """Value of the bytes behind a fenced array: NaN in every type that has it."""
 
 
@@ -32,10 +32,10 @@ class CudaKernel(Kernel):
         self.device: Device = first_device() if device is None else device
         self._code = self.device.load(module.object_code)
         facts = module.metadata
-        self.launches = self._prepared(facts["launches"])
-        self.prologues = [self._prepared(p) for p in facts["prologues"]]
+        self.launches = self._load_kernels(facts["launches"])
+        self.prologues = [self._load_kernels(p) for p in facts["prologues"]]
 
-    def _prepared(self, program: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
+    def _load_kernels(self, program: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
         """Returns the kernels of a program with the facts of their launches."""
         return [
             (self.device.kernel(self._code, launch["name"], launch["dynamic_shared_bytes"]), launch)
@@ -49,9 +49,9 @@ class CudaKernel(Kernel):
         out = []
         for kernel, facts in launches:
             arguments = [memory[name] for name in facts["arguments"]]
-            arguments += encoded(self.device, facts["tensor_maps"], arguments)
+            arguments += encode_maps(self.device, facts["tensor_maps"], arguments)
             shape = (facts["grid"], facts["block"], facts["dynamic_shared_bytes"])
-            out.append(self.device.prepared(kernel, *shape, arguments))
+            out.append(self.device.prepare_launch(kernel, *shape, arguments))
         return out
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> CudaBound:
@@ -89,7 +89,7 @@ class CudaBound(Bound):
         self.memory |= self._between
         self._upload(self._inputs, by_source)
         for name, output in zip(module.outputs, self.outputs, strict=True):
-            self._host[name][output.nbytes :] = _UNTOUCHED
+            self._host[name][output.nbytes :] = _FENCE_BYTE
         self._upload_outputs()
         self._pack(by_source)
         self._launches = kernel.ready(kernel.launches, self.memory)
@@ -116,7 +116,7 @@ class CudaBound(Bound):
         for parameter in parameters:
             array = np.ascontiguousarray(arrays[parameter.name])
             if self._fence:
-                fence = np.full(self._fence, _UNTOUCHED, np.uint8)
+                fence = np.full(self._fence, _FENCE_BYTE, np.uint8)
                 array = np.concatenate([array.reshape(-1).view(np.uint8), fence])
             self.device.upload(self.memory[parameter.name], array)
 
@@ -147,7 +147,7 @@ class CudaBound(Bound):
 
     def damage(self) -> str:
         for name, output in zip(self.kernel.module.outputs, self.outputs, strict=True):
-            changed = int(np.count_nonzero(self._host[name][output.nbytes :] != _UNTOUCHED))
+            changed = int(np.count_nonzero(self._host[name][output.nbytes :] != _FENCE_BYTE))
             if changed:
                 return f"a kernel must write to its output alone, but it changed {changed} bytes behind `{name}`"
         return ""

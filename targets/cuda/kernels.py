@@ -30,8 +30,8 @@ from targets.cuda.binding import bind_threads
 from targets.cuda.bulk import bulk_copies, is_bulk, tensor_maps
 from targets.cuda.crossing import reduce_across_threads, synchronises
 from targets.cuda.lanes import in_squares
-from targets.cuda.pipeline import pipelined
-from targets.cuda.program import DeviceKernel, DeviceProgram, Dim, alignment, allocated
+from targets.cuda.pipeline import rewrite_pipelines
+from targets.cuda.program import DeviceKernel, DeviceProgram, Dim, alignment, list_allocations
 from targets.cuda.vthreads import inject_vthreads
 from targets.cuda.warpgroups import lower_warpgroups, uses_warpgroups, with_proxies
 from targets.cuda.warps import lower_warps
@@ -52,7 +52,7 @@ def device_program(program: LoopProgram, limits: GpuLimits, name: str = "kernel"
         VerifyError: the program breaks the grammar of loop programs.
     """
     verify(program)
-    body = _pruned(program.body)
+    body = _prune(program.body)
     workspace: list[Buffer] = []
     nests: list[Stmt] = []
     _cut(body, workspace, nests)
@@ -66,9 +66,9 @@ def _identifier(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def _pruned(stmt: Stmt) -> Stmt:
+def _prune(stmt: Stmt) -> Stmt:
     """Removes loops that never run."""
-    return Seq(()) if isinstance(stmt, For) and not stmt.extent.value else map_children(stmt, _pruned)
+    return Seq(()) if isinstance(stmt, For) and not stmt.extent.value else map_children(stmt, _prune)
 
 
 def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
@@ -92,14 +92,14 @@ def _kernel(nest: Stmt, name: str, buffers: dict[str, Buffer], limits: GpuLimits
         nest = bind_threads(nest, buffers)
     # Each rewriting on what the one before has left: the TMA unit's boxes are found by the products that read them, so
     # before these are lowered; virtual threads come together before loops are pipelined, so that they share a tile.
-    body = inject_vthreads(_scoped(lower_warpgroups(bulk_copies(lower_warps(nest), buffers))))
+    body = inject_vthreads(_make_private(lower_warpgroups(bulk_copies(lower_warps(nest), buffers))))
     grid, block = _dims(body)
     body = in_squares(body, block)
     body = reduce_across_threads(body, tuple(buffers.values()), block)
-    body = pipelined(body)
+    body = rewrite_pipelines(body)
     touched = list(all_accesses(body))
     used, written = {a.buffer for a in touched}, {a.buffer for a in touched if a.write}
-    shared = _placed(allocated(body, "shared"))
+    shared = _place_buffers(list_allocations(body, "shared"))
     swizzled = {buffer.name for buffer, _ in shared if buffer.swizzled}
     # Last, when every access to shared memory stands where it will be.
     if block != (1, 1, 1):
@@ -133,7 +133,7 @@ def _dims(body: Stmt) -> tuple[Dim, Dim]:
     return (grid[0], grid[1], grid[2]), (block[0], block[1], block[2])
 
 
-def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
+def _place_buffers(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
     """Places buffers in shared memory one after another."""
     out: list[tuple[Buffer, int]] = []
     start = 0
@@ -144,14 +144,14 @@ def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
     return tuple(out)
 
 
-def _scoped(stmt: Stmt) -> Stmt:
+def _make_private(stmt: Stmt) -> Stmt:
     """Makes buffers that are not shared private to a thread.
 
     Raises:
         BuildError: such a buffer that several threads write.
     """
     if not isinstance(stmt, Allocate):
-        return map_children(stmt, _scoped)
+        return map_children(stmt, _make_private)
     buffer = stmt.buffer
     if buffer.scope not in ("shared", PRIVATE):
         buffer = replace(buffer, scope=PRIVATE)
@@ -161,7 +161,7 @@ def _scoped(stmt: Stmt) -> Stmt:
                 f"a buffer that several threads fill must be of scope shared, but {buffer.name} is "
                 f"{stmt.buffer.scope} and filled by threads of {kind}"
             )
-    return Allocate(buffer, _scoped(stmt.body))
+    return Allocate(buffer, _make_private(stmt.body))
 
 
 def _writer_tags(stmt: Stmt, name: str, tags: tuple[str, ...] = ()) -> Iterator[str]:

@@ -24,7 +24,7 @@ def in_squares(stmt: Stmt, block: tuple[int, int, int]) -> Stmt:
     if pair is None:
         return map_children(stmt, lambda child: in_squares(child, block))
     outer, inner = pair
-    values = _places(var(outer.var), var(inner.var), block[0])
+    values = _tile_position(var(outer.var), var(inner.var), block[0])
     memo: dict[int, Expr] = {}
     body = map_exprs(inner.body, lambda e: substitute(e, dict(zip((outer.var, inner.var), values, strict=True)), memo))
     return replace(outer, body=replace(inner, body=body))
@@ -46,7 +46,7 @@ def _pair(stmt: Stmt, block: tuple[int, int, int]) -> tuple[For, For] | None:
     return (outer, inner) if tiles and not any(isinstance(n, Intrinsic) for n in nodes) else None
 
 
-def _places(y: Expr, x: Expr, width: int) -> tuple[Expr, Expr]:
+def _tile_position(y: Expr, x: Expr, width: int) -> tuple[Expr, Expr]:
     """Returns the position in the tile, along y and x, of the thread (y, x) of `width` in a row."""
     return x // 2 % 2 + y // 2 * 2, x % 2 + (y % 2 * (width // 4) + x // 4) * 2
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from targets.cstyle.spelling import Identifiers
-from targets.cuda.prelude import RESERVED
+from targets.cuda.prelude import RESERVED_NAMES
 
 
 class Names(Identifiers):
     """Identifiers of a kernel; they differ from the functions that its text calls."""
 
-    RESERVED = RESERVED
+    RESERVED_NAMES = RESERVED_NAMES
     SECOND = 1
 
-    def spelled(self, name: str) -> str:
+    def spell(self, name: str) -> str:
         return re.sub(r"^(?=\d)|\W", "_", name)

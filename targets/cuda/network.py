@@ -53,10 +53,11 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
 
 
 def _launches(
-    number: int, program: Mapping[str, Any], places: Mapping[str, BufferRef], target: Target
+    number: int, program: Mapping[str, Any], buffer_refs: Mapping[str, BufferRef], target: Target
 ) -> Iterator[dict[str, Any]]:
-    """Lists the launches of a program whose buffers are at `places`; all programs in turn use the same workspace."""
-    known = {**places, **_workspace(program, target)}
+    """Lists the launches of a program whose buffers are at `buffer_refs`; all programs in turn use the same
+    workspace."""
+    known = {**buffer_refs, **_workspace(program, target)}
     for launch in program["kernels"]:
         arguments = [known[name] for name in launch["arguments"]]
         for argument in arguments:
@@ -82,13 +83,13 @@ def _workspace(program: Mapping[str, Any], target: Target) -> dict[str, BufferRe
     workspace, start = {}, 0
     for name, nbytes in program["workspace"]:
         workspace[name] = BufferRef("workspace", start)
-        start += _spaced(nbytes, target)
+        start += _round_to_spacing(nbytes, target)
     return workspace
 
 
 def _workspace_bytes(program: Mapping[str, Any], target: Target) -> int:
-    return sum(_spaced(nbytes, target) for _, nbytes in program["workspace"])
+    return sum(_round_to_spacing(nbytes, target) for _, nbytes in program["workspace"])
 
 
-def _spaced(nbytes: int, target: Target) -> int:
+def _round_to_spacing(nbytes: int, target: Target) -> int:
     return -(-nbytes // target.spacing) * target.spacing

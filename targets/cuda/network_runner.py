@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
-from targets.cuda.device import Device, encoded
+from targets.cuda.device import Device, encode_maps
 from targets.cuda.kernel import start_all
 from targets.cuda.stopwatch import Stopwatch
 
@@ -54,8 +54,8 @@ class NetworkRunner:
         self._inputs = [device.allocate(_bytes(p)) for p in inputs]
         self._outputs = [device.allocate(_bytes(p)) for p in outputs]
         device.upload(self._memory["weights"], weights)
-        start_all(self._prepared(manifest["packing"]))
-        self._steps = [self._prepared(launches) for launches in manifest["launches"]]
+        start_all(self._prepare_launches(manifest["packing"]))
+        self._steps = [self._prepare_launches(launches) for launches in manifest["launches"]]
         for given in self._inputs:
             device.fill(given, 0)  # what is looked up by an input that nobody gave is there
         self._replay: Callable[[], None] | None = None
@@ -106,7 +106,7 @@ class NetworkRunner:
         for launches in self._steps:
             start_all(launches)
 
-    def _prepared(self, launches: Launches) -> list[Callable[[], None]]:
+    def _prepare_launches(self, launches: Launches) -> list[Callable[[], None]]:
         return [self._launch(facts) for facts in launches]
 
     def _launch(self, facts: Mapping[str, Any]) -> Callable[[], None]:
@@ -114,8 +114,8 @@ class NetworkRunner:
         if key not in self._kernels:
             self._kernels[key] = self.device.kernel(self._modules[facts["module"]], facts["name"], shared)
         kernel, arguments = self._kernels[key], [self._pointer(*place) for place in facts["arguments"]]
-        arguments += encoded(self.device, facts.get("tensor_maps", ()), arguments)
-        return self.device.prepared(kernel, facts["grid"], facts["block"], shared, arguments)
+        arguments += encode_maps(self.device, facts.get("tensor_maps", ()), arguments)
+        return self.device.prepare_launch(kernel, facts["grid"], facts["block"], shared, arguments)
 
     def _pointer(self, space: str, number: int, beyond: int) -> Any:
         if space in ("input", "output"):

@@ -12,7 +12,7 @@ from targets.cuda.driver import missing_packages
 
 _FUNCTION = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers")
+_USED_REGISTERS = re.compile(r"Used (\d+) registers")
 _NOTE = re.compile(r"ptxas.*\(C75\d\d\)")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
@@ -90,7 +90,7 @@ def compile_ptx(text: str, arch: str) -> str:
 
 def version() -> str:
     """Returns the version of NVRTC."""
-    major, minor = _checked(_binding().nvrtcVersion())
+    major, minor = _check(_binding().nvrtcVersion())
     return f"{major}.{minor}"
 
 
@@ -103,7 +103,7 @@ def read_report(log: str) -> dict[str, Resources]:
             name, stack = entry[1], (0, 0, 0)
         elif frame := _STACK.search(line):
             stack = (int(frame[1]), int(frame[2]), int(frame[3]))
-        elif name and (used := _USED.search(line)):
+        elif name and (used := _USED_REGISTERS.search(line)):
             shared = _SHARED.search(line)
             resources[name] = Resources(int(used[1]), int(shared[1]) if shared else 0, stack[0], stack[1] + stack[2])
             name = ""
@@ -114,7 +114,7 @@ def _compile(text: str, options: list[str]) -> tuple[Any, str]:
     """Compiles a program, to be destroyed by the caller; also returns the log."""
     nvrtc = _binding()
     try:
-        (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
+        (program,) = _check(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
     except RuntimeError as error:
         raise MissingCompiler(f"target cuda must have nvidia-cuda-nvrtc installed, but {error}") from error
     flags = [option.encode() for option in (*options, "--std=c++17", "--no-source-include", "-default-device")]
@@ -128,17 +128,17 @@ def _compile(text: str, options: list[str]) -> tuple[Any, str]:
 
 def _result(program: Any, what: str) -> bytes:
     nvrtc = _binding()
-    (size,) = _checked(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
+    (size,) = _check(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
     data = bytearray(size)  # not bytes: NVRTC writes to it, and Python shares those of one character
-    _checked(getattr(nvrtc, f"nvrtcGet{what}")(program, data))
+    _check(getattr(nvrtc, f"nvrtcGet{what}")(program, data))
     return bytes(data)
 
 
 def _destroy(program: Any) -> None:
-    _checked(_binding().nvrtcDestroyProgram(program))
+    _check(_binding().nvrtcDestroyProgram(program))
 
 
-def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     """Returns the results of a call without its status."""
     status, *results = answer
     if status != _binding().nvrtcResult.NVRTC_SUCCESS:

@@ -87,5 +87,5 @@ class Arguments:
         self._words = (ctypes.c_uint64 * max(1, len(values)))(*(0 if isinstance(v, Map) else v for v in values))
         first, size = ctypes.addressof(self._words), ctypes.sizeof(ctypes.c_uint64)
         places = [v.address if isinstance(v, Map) else first + i * size for i, v in enumerate(values)]
-        self._places = (ctypes.c_void_p * max(1, len(values)))(*places)
-        self.address = ctypes.addressof(self._places)
+        self._pointers = (ctypes.c_void_p * max(1, len(values)))(*places)
+        self.address = ctypes.addressof(self._pointers)

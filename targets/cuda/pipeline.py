@@ -39,42 +39,42 @@ from search_space.ir.stmt import (
 from search_space.lower.blocks import PIPELINE
 from targets.accesses import all_accesses
 from targets.base import BuildError
-from targets.cuda.bulk import Ring, is_copy, unasked
-from targets.cuda.vthreads import indexed
+from targets.cuda.bulk import Ring, is_copy, is_unawaited_copy
+from targets.cuda.vthreads import add_index
 from targets.cuda.warpgroups import WAIT, waits
 
 ASYNC = "async"
 """Pragma of a statement's loop: copies inside may come later; when it ends, so does a group of them."""
 
 
-def pipelined(stmt: Stmt) -> Stmt:
+def rewrite_pipelines(stmt: Stmt) -> Stmt:
     """Rewrites the pipelined loops of a statement.
 
     Raises:
         BuildError: tiles that are made of other tiles, or used before they are filled.
     """
-    loop = map_children(stmt, pipelined)
+    loop = map_children(stmt, rewrite_pipelines)
     if not isinstance(loop, For):
         return loop
     stages = dict(loop.pragmas).get(PIPELINE, 1)
     loop = replace(loop, pragmas=tuple((k, v) for k, v in loop.pragmas if k != PIPELINE))
-    return _rewritten(loop, stages) if stages > 1 and loop.extent.value > 1 else _filled(loop)
+    return _rewritten(loop, stages) if stages > 1 and loop.extent.value > 1 else _fill_by_copies(loop)
 
 
-def _filled(loop: For) -> Stmt:
+def _fill_by_copies(loop: For) -> Stmt:
     """Turns the filling of a loop's tiles into copies, if it comes first in a step and reads no other tile."""
     tiles: list[Buffer] = []
     others: list[Buffer] = []
     parts = _flat(loop.body, tiles, others)
-    fills, work = _divided(parts, {tile.name for tile in tiles})
+    fills, work = _split_fills(parts, {tile.name for tile in tiles})
     if loop.kind != "serial" or not fills or not work or not _filled_first(parts, fills, {t.name for t in tiles}):
-        if any(map(unasked, parts)):
+        if any(map(is_unawaited_copy, parts)):
             raise BuildError(f"tiles of the loop {loop.var} that the TMA unit fills must be filled first in each step")
         return loop
     filling, step = _Filling(fills, tiles, loop.var, 1), var(loop.var)
-    there = [*filling.arrived(step), *([Barrier(pending=0)] if filling.grouped else [])]
+    there = [*filling.await_copies(step), *([Barrier(pending=0)] if filling.needs_group else [])]
     # Nobody may still work on the tile when it is filled again, nor begin before it is full.
-    body: Stmt = seq(Barrier(), *filling.started(fills, step, f"{loop.var}.fill"), *there, *work)
+    body: Stmt = seq(Barrier(), *filling.start_copies(fills, step, f"{loop.var}.fill"), *there, *work)
     for buffer in reversed((*tiles, *others)):
         body = Allocate(buffer, body)
     return filling.around(replace(loop, body=body))
@@ -92,24 +92,24 @@ class _Filling:
 
     def __init__(self, fills: Sequence[Stmt], tiles: Sequence[Buffer], loop: str, stages: int) -> None:
         by_unit = {s.output.buffer for s in fills if isinstance(s, Intrinsic) and is_copy(s)}
-        self.grouped = any(not is_copy(s) for s in fills)
+        self.needs_group = any(not is_copy(s) for s in fills)
         self.ring = Ring.of(loop, stages, [t for t in tiles if t.name in by_unit]) if by_unit else None
 
-    def started(self, fills: Sequence[Stmt], step: Expr, name: str) -> list[Stmt]:
+    def start_copies(self, fills: Sequence[Stmt], step: Expr, name: str) -> list[Stmt]:
         """Starts the fills of a step, as copies that arrive later."""
         copies = [s for s in fills if isinstance(s, Intrinsic) and is_copy(s)]
-        out = self.ring.started(copies, step) if self.ring is not None and copies else []
-        return [*out, _group(seq(*(s for s in fills if not is_copy(s))), name)] if self.grouped else out
+        out = self.ring.start_copies(copies, step) if self.ring is not None and copies else []
+        return [*out, _group(seq(*(s for s in fills if not is_copy(s))), name)] if self.needs_group else out
 
-    def arrived(self, step: Expr) -> list[Stmt]:
-        return [] if self.ring is None else self.ring.arrived(step)
+    def await_copies(self, step: Expr) -> list[Stmt]:
+        return [] if self.ring is None else self.ring.await_copies(step)
 
     def around(self, stmt: Stmt) -> Stmt:
         """Puts the mbarriers around a statement."""
-        return stmt if self.ring is None else Allocate(self.ring.buffer, seq(*self.ring.begun(), stmt))
+        return stmt if self.ring is None else Allocate(self.ring.buffer, seq(*self.ring.begin(), stmt))
 
 
-def _divided(parts: Sequence[Stmt], names: set[str]) -> tuple[list[Stmt], list[Stmt]]:
+def _split_fills(parts: Sequence[Stmt], names: set[str]) -> tuple[list[Stmt], list[Stmt]]:
     """Separates the statements that fill tiles from the ones that work on them."""
     fills = [s for s in parts if any(a.write and a.buffer in names for a in all_accesses(s))]
     return fills, [s for s in parts if s not in fills]
@@ -128,7 +128,7 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     if not tiles:
         return loop
     names = {tile.name for tile in tiles}
-    fills, work = _divided(parts, names)
+    fills, work = _split_fills(parts, names)
     if not _filled_first(parts, fills, names):
         raise BuildError(f"tiles of the pipelined loop {loop.var} must be filled first, from memory, in each step")
     step = var(loop.var)
@@ -138,23 +138,23 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     prefill = [
         s
         for i in range(ahead)
-        for s in filling.started(
+        for s in filling.start_copies(
             _at(fills, loop, const(i), names, const(i), i < int(loop.extent.value)), const(i), f"{loop.var}.fill{i}"
         )
     ]
     later = step + ahead
     inside = later < loop.extent
     # A group ends in every step, also where there is nothing left to copy: waits count groups, and must find as many.
-    following = filling.started(_at(fills, loop, later, names, later % stages, inside), later, f"{loop.var}.fill")
-    working = [_tiled(s, names, step % stages) for s in work]
+    following = filling.start_copies(_at(fills, loop, later, names, later % stages, inside), later, f"{loop.var}.fill")
+    working = [_add_tile_index(s, names, step % stages) for s in work]
     # Products of a step are waited for one step later; those of the last behind the loop.
     behind: list[Stmt] = []
     if overlapping:
         behind = [s for s in working if waits(s)]
         working = [replace(s, name=f"{WAIT}:1") if isinstance(s, Intrinsic) and waits(s) else s for s in working]
     # Groups arrive in order: when all but the youngest `ahead` - 1 have, this step's tile is full.
-    separating = Barrier(pending=ahead - 1 if filling.grouped else None)
-    body: Stmt = seq(separating, *following, *filling.arrived(step), *working)
+    separating = Barrier(pending=ahead - 1 if filling.needs_group else None)
+    body: Stmt = seq(separating, *following, *filling.await_copies(step), *working)
     for buffer in reversed(others):
         body = Allocate(buffer, body)
     out = filling.around(seq(*prefill, replace(loop, body=body), *behind))
@@ -185,7 +185,7 @@ def _group(stmt: Stmt, name: str) -> Stmt:
 def _at(fills: Sequence[Stmt], loop: For, step: Expr, names: set[str], tile: Expr, inside: Expr | bool) -> list[Stmt]:
     """Returns the fills of a step into a tile, if there is such a step."""
     memo: dict[int, Expr] = {}
-    out = [_tiled(map_exprs(f, lambda e: substitute(e, {loop.var: step}, memo)), names, tile) for f in fills]
+    out = [_add_tile_index(map_exprs(f, lambda e: substitute(e, {loop.var: step}, memo)), names, tile) for f in fills]
     if isinstance(inside, bool):
         return out if inside else []
     return [_only_where(s, inside) for s in out]
@@ -200,12 +200,12 @@ def _only_where(stmt: Stmt, condition: Expr) -> Stmt:
     return replace(stmt, predicate=condition if stmt.predicate is None else logical_and(condition, stmt.predicate))
 
 
-def _tiled(stmt: Stmt, names: set[str], tile: Expr) -> Stmt:
+def _add_tile_index(stmt: Stmt, names: set[str], tile: Expr) -> Stmt:
     """Adds an index, the tile's number, to every access to one of the tiles."""
 
     for name in sorted(names):
-        stmt = indexed(stmt, name, tile)
+        stmt = add_index(stmt, name, tile)
     return stmt
 
 
-__all__ = ["ASYNC", "pipelined"]
+__all__ = ["ASYNC", "rewrite_pipelines"]

@@ -126,7 +126,7 @@ _WORDS = (
     "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "
     "void volatile warpSize wchar_t while xor xor_eq "
 )
-RESERVED = frozenset(_WORDS.split()) | set(CALLS.values())
+RESERVED_NAMES = frozenset(_WORDS.split()) | set(CALLS.values())
 """Names that no variable may have: C++ keywords, and functions that the text calls."""
 
 

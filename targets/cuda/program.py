@@ -138,6 +138,6 @@ def alignment(buffer: Buffer) -> int:
     return SWIZZLE_ALIGNMENT if buffer.swizzled else ALIGNMENT
 
 
-def allocated(stmt: Stmt, scope: str) -> list[Buffer]:
+def list_allocations(stmt: Stmt, scope: str) -> list[Buffer]:
     """Lists the buffers of a scope that are allocated in a statement, in order."""
     return [n.buffer for n in walk_stmt(stmt) if isinstance(n, Allocate) and n.buffer.scope == scope]

@@ -68,9 +68,9 @@ class Stopwatch:
 
     def _samples(self, iterations: int) -> NDArray[np.float64]:
         starts = range(0, iterations, AT_ONCE)
-        return np.concatenate([self._timed(min(AT_ONCE, iterations - start)) for start in starts])
+        return np.concatenate([self._time_samples(min(AT_ONCE, iterations - start)) for start in starts])
 
-    def _timed(self, samples: int) -> NDArray[np.float64]:
+    def _time_samples(self, samples: int) -> NDArray[np.float64]:
         device, runs = self.device, 1 if self.cold else max(1, self._runs)
         marks: list[tuple[Any, Any]] = []
         self._wake()
@@ -79,7 +79,7 @@ class Stopwatch:
             self.start()  # what the lead has driven out of the caches comes back
         for _ in range(samples):
             if self.cold:
-                device.fill(self._filled(), 0)
+                device.fill(self._get_scratch(), 0)
             first = device.record()
             for _ in range(runs):
                 self.start()
@@ -107,7 +107,7 @@ class Stopwatch:
         if time.monotonic() - _LAST.get(self.device, -math.inf) > IDLE_SECONDS:
             self._lead(WAKE_SECONDS)
 
-    def _filled(self) -> Any:
+    def _get_scratch(self) -> Any:
         """Returns memory that is larger than the second-level cache."""
         if self.device not in _SCRATCH:
             _SCRATCH[self.device] = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
@@ -116,7 +116,7 @@ class Stopwatch:
     def _lead(self, seconds: float) -> None:
         """Keeps the device busy while the host queues the work to time."""
         for _ in range(int(seconds / LEAD_SECONDS) + 1):
-            self.device.fill(self._filled(), 0)
+            self.device.fill(self._get_scratch(), 0)
 
 
 def _runs_per_sample(seconds: NDArray[np.float64]) -> int:

@@ -136,14 +136,14 @@ def _launch(kernel: DeviceKernel, resources: Resources) -> dict[str, Any]:
         "grid": list(kernel.grid),
         "block": list(kernel.block),
         "arguments": names,
-        "tensor_maps": [_described(each, names.index(each.buffer)) for each in kernel.maps],
+        "tensor_maps": [_describe_map(each, names.index(each.buffer)) for each in kernel.maps],
         "dynamic_shared_bytes": dynamic,
         "barriers": kernel.barriers,
         **facts,
     }
 
 
-def _described(each: TensorMap, argument: int) -> dict[str, Any]:
+def _describe_map(each: TensorMap, argument: int) -> dict[str, Any]:
     """Describes a tensor map as plain data; `argument` is the number of the array among the launch's."""
     facts = {"dtype": each.dtype, "shape": list(each.shape), "strides": list(each.strides), "box": list(each.box)}
     return {"argument": argument, **facts, "swizzle": each.swizzle}

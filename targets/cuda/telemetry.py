@@ -9,7 +9,7 @@ from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of nvmlClockType_t
-_SLOWED = 0x8 | 0x20 | 0x40 | 0x80  # hardware, software thermal, hardware thermal, power brake
+_SLOWDOWN_REASONS = 0x8 | 0x20 | 0x40 | 0x80  # hardware, software thermal, hardware thermal, power brake
 
 
 @cache
@@ -73,5 +73,5 @@ def telemetry(bus: str) -> dict[str, float]:
     if (milliwatts := ask("nvmlDeviceGetPowerUsage")) is not None:
         figures["watts"] = milliwatts * 1e-3
     if (reasons := ask("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)) is not None:
-        figures["slowed"] = float(bool(reasons & _SLOWED))
+        figures["slowed"] = float(bool(reasons & _SLOWDOWN_REASONS))
     return figures

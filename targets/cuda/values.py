@@ -38,9 +38,9 @@ class Values(values.Values):
     """A writer of expressions, of loads and lanes of vectors, too.
 
     Attributes:
-        replaced: loads that are at hand already, by serial; they must stay alive.
+        replacements: loads that are at hand already, by serial; they must stay alive.
         lane: the number that a vector's loop variable stands for.
-        unrolled: variables of loops around that are written out.
+        unrolled_variables: variables of loops around that are written out.
     """
 
     TYPES = C_TYPES
@@ -54,9 +54,9 @@ class Values(values.Values):
     def __init__(self, names: Identifiers, buffers: Mapping[str, Buffer], simplify: Regrouping, wide: bool) -> None:
         super().__init__(names, buffers, simplify, wide)
         self.suffix = "ll" if wide else ""
-        self.replaced: dict[int, tuple[Expr, str]] = {}
+        self.replacements: dict[int, tuple[Expr, str]] = {}
         self.lane: tuple[str, int] | None = None
-        self.unrolled: set[str] = set()
+        self.unrolled_variables: set[str] = set()
 
     # ------------------------------------------------------------------ the language
     def number(self, value: int) -> str:
@@ -67,7 +67,7 @@ class Values(values.Values):
         if not math.isfinite(bits):
             return f"__int_as_float({int(bits.view(np.int32))})"
         text = repr(float(bits)) if abs(bits) < 1e16 else f"{float(bits):.17g}"
-        return self.rounded(f"{text if '.' in text or 'e' in text else text + '.0'}f", dtype)
+        return self.round_result(f"{text if '.' in text or 'e' in text else text + '.0'}f", dtype)
 
     def quotient(self, op: str, a: Expr, by: int) -> str:
         """Writes an unsigned division, which is a multiplication and a shift."""
@@ -90,20 +90,20 @@ class Values(values.Values):
             return byte_dot(a, b)
         raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
 
-    def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
+    def join_conditions(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
         """Joins conditions without a branch between them, if all can be evaluated independently of the first one."""
         if not any(node.op == "load" for test in tests for node in walk(test)):
             symbol = symbol[0]
-        return super().joined(texts, symbol) if len(texts) > 1 else texts[0]
+        return super().join_conditions(texts, symbol) if len(texts) > 1 else texts[0]
 
     def conditions(self, tests: Sequence[Expr]) -> str:
         """Writes a bool that is true if all conditions hold."""
-        return self.joined([self.condition(t) for t in tests], "&&", *tests) if tests else "true"
+        return self.join_conditions([self.condition(t) for t in tests], "&&", *tests) if tests else "true"
 
-    def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
+    def reduce(self, op: str, old: str, text: str, dtype: str) -> str:
         if dtype == BOOL:
             return f"({old} {'||' if op == 'max' else '&&'} {text})"
-        return super().reduced(op, old, text, dtype)
+        return super().reduce(op, old, text, dtype)
 
     # ------------------------------------------------------------------ places
     def steps_evenly(self, buffer: Buffer, indices: tuple[Expr, ...], name: str) -> bool:
@@ -122,7 +122,7 @@ class Values(values.Values):
         return from_poly(poly_add(poly(offset), {step: -by, (): by * number}))
 
     def load(self, e: Expr) -> str:
-        return self.replaced[e.serial][1] if e.serial in self.replaced else super().load(e)
+        return self.replacements[e.serial][1] if e.serial in self.replacements else super().load(e)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         moving, known = self._parts(buffer, indices)
@@ -141,7 +141,7 @@ class Values(values.Values):
         if buffer.swizzled:  # whole rows of 16 bytes are: what lies beside an element in them still does
             return "", f"swizzle({self.index(offset)})"
         terms = poly(offset)
-        known = {m: c for m, c in terms.items() if all(variables(a) <= self.unrolled for a in m)}
+        known = {m: c for m, c in terms.items() if all(variables(a) <= self.unrolled_variables for a in m)}
         if buffer.scope != "global" or not known or len(known) == len(terms):
             return "", self.index(offset)
         return self.sum({m: c for m, c in terms.items() if m not in known}), self.sum(known)

@@ -78,7 +78,7 @@ class _Injection:
             shape = (self.loop.extent, *stmt.buffer.shape)
             if stmt.buffer.pitches is not None:
                 raise BuildError(f"a buffer of virtual threads must not be padded, but {stmt.buffer.name} is")
-            inner = indexed(stmt.body, stmt.buffer.name, var(self.loop.var))
+            inner = add_index(stmt.body, stmt.buffer.name, var(self.loop.var))
             return Allocate(replace(stmt.buffer, shape=shape), self.sink(inner))
         through = isinstance(stmt, For) and stmt.kind in _SUNK_THROUGH and self.loop.var not in variables(stmt.extent)
         if through or isinstance(stmt, (Seq, Allocate)):
@@ -92,7 +92,7 @@ class _Injection:
         return any(access.buffer in self.different for access in all_accesses(stmt))
 
 
-def indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
+def add_index(stmt: Stmt, name: str, index: Expr) -> Stmt:
     """Adds a first index wherever a statement reads or writes the buffer `name`."""
     memo: dict[int, Expr] = {}
 
@@ -114,4 +114,4 @@ def indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
     return targets(map_exprs(stmt, lambda e: transform(e, visit, memo)))
 
 
-__all__ = ["indexed", "inject_vthreads"]
+__all__ = ["add_index", "inject_vthreads"]

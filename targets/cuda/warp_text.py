@@ -39,7 +39,7 @@ def _address(text: KernelText, operand: Operand, row: str, column: str) -> str:
     pitch, step = (terms.get((var(name),), 0) for name in ("#0", "#1"))
     width = ALIGNMENT // dtype_bytes(buffer.dtype)
     aligned = all(c % width == 0 for c in poly(start).values()) and pitch % width == 0
-    if buffer.scope != "shared" or step != 1 or not aligned or _mixed(offset):
+    if buffer.scope != "shared" or step != 1 or not aligned or _is_nonlinear(offset):
         raise BuildError(
             f"rows of a tile must begin at multiples of 16 bytes, but {operand.buffer} is read at {offset}"
         )
@@ -53,12 +53,12 @@ def _element(text: KernelText, operand: Operand, row: str, column: str) -> str:
     offset = text.values.offset(buffer, operand.elements)
     start = text.simplify(substitute(offset, dict.fromkeys(lanes, 0)))
     steps = [f"{lanes[name]} * {poly(offset).get((var(name),), 0)}" for name in lanes]
-    if _mixed(offset):
+    if _is_nonlinear(offset):
         raise BuildError(f"elements of a tile must lie evenly, but {operand.buffer} is read at {offset}")
     return f"{text.names(buffer.name)}[{' + '.join([text.values.index(start), *steps])}]"
 
 
-def _mixed(index: Expr) -> bool:
+def _is_nonlinear(index: Expr) -> bool:
     """Tells whether an element's offset depends on the tile's rows or columns in any but a linear way."""
     alone = {(var(name),) for name in ("#0", "#1")}
     return any(any("#" in str(atom) for atom in m) for m in poly(index) if m not in alone)

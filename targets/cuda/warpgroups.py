@@ -69,7 +69,7 @@ def lower_warpgroups(stmt: Stmt) -> Stmt:
     for node in walk_stmt(stmt):
         if isinstance(node, Intrinsic) and node.name in PRODUCTS:
             tiles |= {o.buffer for o in node.inputs}
-    return _grouped(_Swizzling(tiles).stmt(stmt)) if tiles else stmt
+    return _fence_products(_Swizzling(tiles).stmt(stmt)) if tiles else stmt
 
 
 def with_proxies(stmt: Stmt) -> Stmt:
@@ -78,7 +78,7 @@ def with_proxies(stmt: Stmt) -> Stmt:
 
 
 # ---------------------------------------------------------------------- waiting
-def _grouped(stmt: Stmt) -> Stmt:
+def _fence_products(stmt: Stmt) -> Stmt:
     """Puts each nest of nothing but products between a fence and a wait."""
     # Products into the same sums follow one another by themselves: one fence and one wait serve a whole nest.
     if _only_products(stmt):
@@ -87,7 +87,7 @@ def _grouped(stmt: Stmt) -> Stmt:
         operand = Operand(sums.buffer, zero, zero)
         ends = [Intrinsic(name, operand, ()) for name in (FENCE, COMMIT, f"{WAIT}:0")]
         return seq(ends[0], stmt, *ends[1:])
-    return map_children(stmt, _grouped)
+    return map_children(stmt, _fence_products)
 
 
 def _only_products(stmt: Stmt) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_space.ir.expr import Expr, const, dtype_bytes, load, transform, var
-from search_space.ir.regroup import Regrouping, recombined
+from search_space.ir.regroup import Regrouping, recombine
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, map_children, walk_stmt
 from search_space.schedule.intrinsics import Fragment, get_intrinsic
 from search_space.warp_intrinsics import MMAS
@@ -115,7 +115,7 @@ class _Lowering:
         if dtype_bytes(buffer.dtype) < WORD:
             raise BuildError(f"elements of {name} must be read by instructions alone, as registers hold several")
         row, column = (self.simplify(i % e) for i, e in zip(indices[-2:], fragment.shape, strict=True))
-        lane = recombined(self.simplify(fragment.lane(row, column)), self.simplify)
+        lane = recombine(self.simplify(fragment.lane(row, column)), self.simplify)
         # Any other lane's would have to be shuffled here; rules loop over elements as lanes hold them.
         if lane.op != "var" or lane.args[0] not in self.lanes:
             raise BuildError(

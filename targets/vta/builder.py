@@ -49,7 +49,7 @@ class StreamBuilder:
         self._parts: list[tuple[int, NDArray[np.uint8]]] = []
         self._end = 0
         self._kernels: dict[bytes, int] = {}
-        self._cached: dict[int, tuple[int, int]] = {}
+        self._cached_kernels: dict[int, tuple[int, int]] = {}
         self._uop_parts: list[NDArray[np.uint32]] = []
         self._uop_starts = [0]
         self._cache_end = 0
@@ -110,19 +110,21 @@ class StreamBuilder:
         """Loads all micro-operations recorded so far at once, if the buffer holds them: later ones need no load."""
         count = self._uop_starts[-1]
         if 0 < count <= self.hardware.uop_depth:
-            self._cached = {k: (self._uop_starts[k], self._uop_starts[k + 1]) for k in range(len(self._uop_parts))}
+            self._cached_kernels = {
+                k: (self._uop_starts[k], self._uop_starts[k + 1]) for k in range(len(self._uop_parts))
+            }
             self._cache_end = count
             self.load(UOP, 0, 0, 1, count, count)
 
     def fetch(self, kernel: int) -> tuple[int, int]:
         """Returns the range of recorded micro-operations on the chip, after loading them if needed."""
-        if kernel in self._cached:
-            return self._cached[kernel]
+        if kernel in self._cached_kernels:
+            return self._cached_kernels[kernel]
         count = self._uop_starts[kernel + 1] - self._uop_starts[kernel]
         begin = self._cache_end if self._cache_end + count <= self.hardware.uop_depth else 0
         end = self._cache_end = begin + count
-        self._cached = {k: at for k, at in self._cached.items() if at[1] <= begin or at[0] >= end}
-        self._cached[kernel] = (begin, end)
+        self._cached_kernels = {k: at for k, at in self._cached_kernels.items() if at[1] <= begin or at[0] >= end}
+        self._cached_kernels[kernel] = (begin, end)
         self.load(UOP, begin, self._uop_starts[kernel], 1, count, count)
         return begin, end
 

@@ -41,12 +41,12 @@ class EmittedStream:
 
     Attributes:
         program: the stream, and memory with the micro-operations in it.
-        places: byte of each tensor.
+        addresses: byte of each tensor.
         uops: byte at which micro-operations begin; the memory ends with them.
     """
 
     program: Program
-    places: dict[str, int]
+    addresses: dict[str, int]
     uops: int
 
 
@@ -72,7 +72,7 @@ class _Emitter:
         self.chip: dict[str, ChipBuffer] = {}
         # of each copy of a buffer the last instruction of each module that wrote it, and behind these that read it
         self.uses: dict[str, list[list[int]]] = {}
-        self.waited = [[-1] * len(MODULES) for _ in MODULES]  # the last of a module that another waited for
+        self.last_waits = [[-1] * len(MODULES) for _ in MODULES]  # the last of a module that another waited for
         self.last_store: int | None = None
 
     def kernel(self) -> EmittedStream:
@@ -182,9 +182,9 @@ class _Emitter:
         reads = [self.uses[name][copies[execution]] for name, copies in segment.reads]
         for other in _NEIGHBOURS[module]:  # the last instruction there that must not be overtaken
             wait = max([of[other] for of in reads] + [max(of[other], of[_READ + other]) for of in writes])
-            if wait > self.waited[other][module]:
+            if wait > self.last_waits[other][module]:
                 self.builder.order(wait, last - len(rows) + 1)
-                self.waited[other][module] = wait
+                self.last_waits[other][module] = wait
         for of in reads:
             of[_READ + module] = last
         for of in writes:

@@ -21,7 +21,7 @@ from targets.vta.verify import index_problem, static_problems
 
 
 @cache
-def _compiled(hardware: VtaHardware) -> tuple[CompiledModule, Any, Any]:
+def _compile(hardware: VtaHardware) -> tuple[CompiledModule, Any, Any]:
     """Compiles the native code for a configuration: itself, its order of instructions and its execution."""
     code = CompiledModule(functional_module(hardware))
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
@@ -68,7 +68,7 @@ class FunctionalSimulator:
             problems = static_problems(table, self.hardware, dram.size) or token_problems(table, self.hardware)
             if problems:
                 raise refusal(problems)
-        _, find_order, run = _compiled(self.hardware.shape)
+        _, find_order, run = _compile(self.hardware.shape)
         order, of = np.zeros(len(table), np.int64), modules(table)
         ran = find_order(len(table), table.ctypes.data, of.ctypes.data, order.ctypes.data)
         if ran < len(table):

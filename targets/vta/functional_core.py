@@ -85,7 +85,7 @@ def _order(module: ir.Module) -> None:
                 c.set(count, c.add(c.get(count), i64(1)))
                 c.set(progress, ir.Constant(I1, 1))
                 advance(number)
-    c.done(c.get(count))
+    c.finish(c.get(count))
 
 
 class _Core:
@@ -116,7 +116,7 @@ class _Core:
             index = c.take(c["order"], c.get(position))
             self.row = c.mul(index, i64(len(NAMES)))
 
-            def checked(body: Callable[[], None], opcode: int) -> Callable[[], None]:
+            def guard(body: Callable[[], None], opcode: int) -> Callable[[], None]:
                 """Guards the body by a test that the indices are inside."""
 
                 def run() -> None:
@@ -132,12 +132,12 @@ class _Core:
                 {
                     LOAD: self.load,
                     STORE: self.store,
-                    GEMM: checked(self.gemm, GEMM),
-                    ALU: checked(self.alu, ALU),
+                    GEMM: guard(self.gemm, GEMM),
+                    ALU: guard(self.alu, ALU),
                 },
             )
             c.set(position, c.add(c.get(position), i64(1)))
-        c.done(c.get(result))
+        c.finish(c.get(result))
 
     def uop(self, index: Value) -> list[Value]:
         """Decodes dst, src and wgt of a micro-operation."""

@@ -141,7 +141,7 @@ class VtaBound(Bound):
         """Puts inputs in place, and overwrites results of earlier streams on the chip."""
         for parameter, array in zip(self.kernel.module.sources, inputs, strict=True):
             self.view(parameter.name)[...] = array
-        self._wanted = self.dram.copy()
+        self._expected_dram = self.dram.copy()
         _simulator(self.kernel.hardware.shape).fill(fill)
 
     def fetch(self) -> NDArray[Any]:
@@ -149,7 +149,7 @@ class VtaBound(Bound):
 
     def damage(self) -> str:
         """Describes in a sentence which bytes of DRAM besides the outputs the stream has changed; empty if none."""
-        changed = self.dram != self._wanted
+        changed = self.dram != self._expected_dram
         for name in self.kernel.module.outputs:
             place, size = self._byte_range(name)
             changed[place : place + size] = False

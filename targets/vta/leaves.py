@@ -22,7 +22,7 @@ from targets.vta.semantics import COMPUTE_MODULE, STORE_MODULE, instruction_modu
 from targets.vta.transfers import Dimension, Transfer, transfers, zeros
 
 MEMORY = {"input": INP, "weight": WGT, "accumulator": ACC}
-_SWAPPED = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
+_COMMUTATIVE = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
 _LARGEST_IMMEDIATE = (1 << 15) - 1  # the field `imm` has 16 bits, one of them the sign
 _PADS = [COLUMN[name] for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")]
 _ADDRESS_COLUMNS = [COLUMN[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
@@ -76,7 +76,7 @@ class Leaves:
         program: program that contains the nests.
         hardware: the design.
         builder: records micro-kernels.
-        places: byte of each tensor in DRAM.
+        addresses: byte of each tensor in DRAM.
         chip: buffers on the chip.
     """
 
@@ -85,11 +85,11 @@ class Leaves:
         program: LoopProgram,
         hardware: VtaHardware,
         builder: StreamBuilder,
-        places: Mapping[str, int],
+        addresses: Mapping[str, int],
         chip: Mapping[str, ChipBuffer],
     ) -> None:
         self.program, self.hardware, self.builder = program, hardware, builder
-        self.places, self.chip = places, chip
+        self.addresses, self.chip = addresses, chip
         self.elements = element_counts(hardware)
 
     def segments(self, nest: Nest, threads: Ints) -> list[Segment]:
@@ -121,14 +121,14 @@ class Leaves:
             conditions = conjuncts(condition)
             if not (otherwise.is_const and otherwise.value == 0):
                 raise BuildError(f"padding must be zeros, but got {otherwise}")
-        if value.op != "load" or value.args[0] not in self.places:
+        if value.op != "load" or value.args[0] not in self.addresses:
             raise BuildError(f"what is copied to the chip must be a tensor in memory, but got {value}")
         chip, source = self.chip[body.buffer], self.program.buffers[value.args[0]]
         memory = MEMORY[chip.buffer.scope]
         if source.dtype != chip.buffer.dtype:
             raise BuildError(f"a copy must keep its dtype, but got {source.dtype} to {chip.buffer.dtype}")
         sides = flat(chip.buffer, body.indices), flat(source, value.args[1:])
-        origin = self.places[source.name] // (self.elements[memory] * (4 if memory == ACC else 1))
+        origin = self.addresses[source.name] // (self.elements[memory] * (4 if memory == ACC else 1))
         valid = bounds(conditions, nest)
         rows = self.copies(nest, sides, self.elements[memory], valid, chip.starts(threads), origin, (LOAD, memory))
         return [Segment(instruction_module(LOAD, memory), rows, writes=[(chip.name, chip.copies(threads).tolist())])]
@@ -261,7 +261,7 @@ class Leaves:
             nothing = Linear(np.zeros_like(here.base), np.zeros_like(here.steps))
             rows, kernels = self.compute(nest, [here, there, nothing], ALU, fields)
             segments.append(Segment(COMPUTE_MODULE, rows, kernels, [mine], reads))
-        sides, origin = (index, flat(target, body.indices)), self.places[target.name] // element
+        sides, origin = (index, flat(target, body.indices)), self.addresses[target.name] // element
         stored = self.copies(nest, sides, element, bounds([], nest), chip.starts(threads), origin, (STORE, OUT))
         return [*segments, Segment(STORE_MODULE, stored, reads=[mine])]
 
@@ -281,17 +281,17 @@ class Leaves:
         return Linear(found.base + chip.starts(threads), found.steps)
 
     def compute(
-        self, nest: Nest, places: Sequence[Linear], opcode: int, fields: Mapping[str, int]
+        self, nest: Nest, operands: Sequence[Linear], opcode: int, fields: Mapping[str, int]
     ) -> tuple[list[list[list[int]]], list[int]]:
         """Emits one instruction an execution, and its micro-kernel.
 
         Args:
-            places: destination, source and weight.
+            operands: destination, source and weight.
         """
         h = self.hardware
         widest = (1 << h.acc_bits, 1 << (h.inp_bits if opcode == GEMM else h.acc_bits), 1 << h.wgt_bits)
-        bases = np.stack([place.base for place in places], axis=1)
-        steps = np.stack([place.steps for place in places], axis=2)  # (executions, loops, 3)
+        bases = np.stack([place.base for place in operands], axis=1)
+        steps = np.stack([place.steps for place in operands], axis=2)  # (executions, loops, 3)
         rows: list[list[list[int]]] = [[]] * nest.executions
         kernels = [0] * nest.executions
         for values, members in alike(steps.reshape(nest.executions, -1)):
@@ -337,11 +337,11 @@ def _chain(value: Expr) -> tuple[list[tuple[int, int | Expr]], Expr]:
     """
     done: list[tuple[int, int | Expr]] = []
     while value.op != "load":
-        if value.op in _SWAPPED:
+        if value.op in _COMMUTATIVE:
             left, right = value.args
             if left.is_const or (left.op == "load" and _depth(right) > 0):
                 left, right = right, left
-            done.append((_SWAPPED[value.op], _operand(right)))
+            done.append((_COMMUTATIVE[value.op], _operand(right)))
             value = left
         elif value.op in ("shr", "shl", "sub") and value.args[1].is_const:
             number = int(value.args[1].value)

@@ -27,7 +27,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedLoops:
     """An instruction's loops and micro-operations.
 
     Attributes:
@@ -48,7 +48,7 @@ class Folded:
         return found
 
 
-def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, int, int]) -> Folded:
+def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, int, int]) -> FoldedLoops:
     """Folds loops into as few micro-operations as possible: the longest loops become the instruction's own.
 
     Of the other loops, those that sum are outermost, so that neighbouring micro-operations differ in their destination:
@@ -59,7 +59,7 @@ def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, i
         base: destination, source and weight of the first operation.
         widest: exclusive upper bounds of each step, so that it fits the instruction's fields.
     """
-    left = _merged([loop for loop in loops if loop.extent > 1])
+    left = _merge_loops([loop for loop in loops if loop.extent > 1])
     able = [
         loop
         for loop in left
@@ -81,10 +81,10 @@ def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, i
     for loop in rest:
         steps = np.arange(loop.extent, dtype=np.int64)[:, None] * np.array(loop.steps, np.int64)
         uops = (uops[:, None, :] + steps).reshape(-1, 3)
-    return Folded(own[0], own[1], uops)
+    return FoldedLoops(own[0], own[1], uops)
 
 
-def _merged(loops: list[Loop]) -> list[Loop]:
+def _merge_loops(loops: list[Loop]) -> list[Loop]:
     """Merges each loop that continues where another ends with that one."""
     loops = list(loops)
     merged = True

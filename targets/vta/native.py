@@ -42,7 +42,7 @@ class Code:
         """Returns an argument."""
         return self.arguments[name]
 
-    def done(self, value: Value | None = None) -> None:
+    def finish(self, value: Value | None = None) -> None:
         """Returns, and ends the function."""
         if value is None:
             self.build.ret_void()
@@ -174,8 +174,8 @@ class CompiledModule:
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(parsed, builder)
         symbols = [function.name for function in module.functions if not function.is_declaration]
-        self._linked = LinkedObjects([machine.emit_object(parsed)], symbols)
+        self._linked_objects = LinkedObjects([machine.emit_object(parsed)], symbols)
 
     def address(self, name: str) -> int:
         """Returns the address of a function's code."""
-        return self._linked.address(name)
+        return self._linked_objects.address(name)

@@ -141,17 +141,17 @@ def counters(table: Table, hardware: VtaHardware) -> Counters:
     sizes = memories(hardware)
     elements, executed = dram_elements(table), iterations(table)
 
-    def moved(direction: int, *kinds: int) -> int:
+    def count_bytes(direction: int, *kinds: int) -> int:
         chosen = (opcode == direction) & np.isin(memory, kinds)
         size = sizes[kinds[0]]
         return int(elements[chosen].sum()) * (size.sram_bytes if direction == LOAD else size.dram_bytes)
 
     return Counters(
-        inp_bytes=moved(LOAD, INP),
-        wgt_bytes=moved(LOAD, WGT),
-        acc_bytes=moved(LOAD, ACC, ACC_8BIT),
-        uop_bytes=moved(LOAD, UOP),
-        out_bytes=moved(STORE, OUT),
+        inp_bytes=count_bytes(LOAD, INP),
+        wgt_bytes=count_bytes(LOAD, WGT),
+        acc_bytes=count_bytes(LOAD, ACC, ACC_8BIT),
+        uop_bytes=count_bytes(LOAD, UOP),
+        out_bytes=count_bytes(STORE, OUT),
         gemm=int(executed[(opcode == GEMM) & ~reset].sum()),
         alu=int(executed[opcode == ALU].sum()),
         reset=int(executed[(opcode == GEMM) & reset].sum()),

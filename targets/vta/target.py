@@ -69,7 +69,7 @@ class VtaTarget(Target):
             {
                 "hardware": self.vta.to_json(),
                 "instructions": len(words),
-                "places": kernel.places,
+                "places": kernel.addresses,
                 "uops": kernel.uops,
                 "dram_bytes": kernel.program.dram.size,
             },

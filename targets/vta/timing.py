@@ -102,7 +102,7 @@ def costs(table: Table, h: VtaHardware) -> Costs:
 
 
 @cache
-def _compiled() -> tuple[CompiledModule, Any]:
+def _compile() -> tuple[CompiledModule, Any]:
     """Compiles the event loop."""
     code = CompiledModule(timing_module())
     return code, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 9)(code.address(ENTRY))
@@ -133,7 +133,7 @@ def simulate(table: Table, h: VtaHardware, verified: bool = False) -> Timing:
     columns = np.ascontiguousarray(np.stack([each.work, each.rows, each.gap, each.busy], axis=1))
     settings = np.array([h.fetch_latency, h.fetch_interval, h.queue_depth, h.token_limit], np.int64)
     start, end, state = np.zeros(count, np.int64), np.full(count, -1, np.int64), np.zeros(len(MODULES), np.int64)
-    _, run = _compiled()
+    _, run = _compile()
     arrays = (of, flags, columns, following, first, settings, start, end, state)
     ended = run(count, *(array.ctypes.data for array in arrays))
     if ended < count:

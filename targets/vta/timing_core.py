@@ -44,13 +44,13 @@ class _Timing:
         self.status = [c.variable(i64(IDLE)) for _ in range(3)]
         self.time = [c.variable(i64(0)) for _ in range(3)]  # when it is free, or when its next event happens
         self.rows = [c.variable(i64(0)) for _ in range(3)]  # still to be transferred
-        self.queued = [c.variable(i64(0)) for _ in range(3)]
+        self.queue_lengths = [c.variable(i64(0)) for _ in range(3)]
         self.tokens = [c.variable(i64(0)) for _ in range(4)]
         self.port = c.variable(i64(0))
         self.now = c.variable(i64(0))
-        self.fetched = c.variable(i64(0))
+        self.fetch_count = c.variable(i64(0))
         self.fetch_time = c.variable(c.take(c["settings"], i64(0)))
-        self.ended = c.variable(i64(0))
+        self.end_time = c.variable(i64(0))
         self.interval, self.depth, self.limit = (c.take(c["settings"], i64(number)) for number in (1, 2, 3))
 
     def run(self) -> None:
@@ -71,7 +71,7 @@ class _Timing:
                 c.cases(chosen, bodies)
         for m in range(3):
             c.put(c["state"], i64(m), c.get(self.head[m]))
-        c.done(c.get(self.ended))
+        c.finish(c.get(self.end_time))
 
     def either(self, choices: list[Value], index: Value) -> Value:
         """Returns the variable's value that a module's number chooses."""
@@ -84,27 +84,27 @@ class _Timing:
     def fetch_at(self) -> Value:
         """Computes the time at which the next instruction can enter its queue."""
         c, b = self.c, self.c.build
-        index = c.get(self.fetched)
+        index = c.get(self.fetch_count)
         more = c.is_(index, "<", c["n"])
         module = c.take(c["modules"], b.select(more, index, i64(0)))
-        room = c.is_(self.either(self.queued, module), "<", self.depth)
+        room = c.is_(self.either(self.queue_lengths, module), "<", self.depth)
         return b.select(b.and_(more, room), c.largest(c.get(self.fetch_time), c.get(self.now)), i64(NEVER))
 
     def fetch(self) -> None:
         """Moves an instruction into its queue."""
         c = self.c
-        index = c.get(self.fetched)
+        index = c.get(self.fetch_count)
         module = c.take(c["modules"], index)
-        for m, place in enumerate(self.queued):
+        for m, place in enumerate(self.queue_lengths):
             c.set(place, c.add(c.get(place), c.build.zext(c.is_(module, "==", i64(m)), i64(0).type)))
-        c.set(self.fetched, c.add(index, i64(1)))
+        c.set(self.fetch_count, c.add(index, i64(1)))
         c.set(self.fetch_time, c.add(c.get(self.now), self.interval))
 
     def module_at(self, m: int) -> Value:
         """Computes the time of a module's next event."""
         c, b = self.c, self.c.build
         running = c.is_(c.get(self.status[m]), "==", i64(RUNNING))
-        ready = c.is_(c.get(self.queued[m]), ">", i64(0))
+        ready = c.is_(c.get(self.queue_lengths[m]), ">", i64(0))
         index = b.select(ready, c.get(self.head[m]), i64(0))
         for number, queue in enumerate(POPS[m]):
             if queue >= 0:
@@ -137,7 +137,7 @@ class _Timing:
             if queue >= 0:
                 wanted = c.take(c["flags"], c.add(c.mul(index, i64(4)), i64(number)))
                 c.set(self.tokens[queue], b.sub(c.get(self.tokens[queue]), wanted))
-        c.set(self.queued[m], b.sub(c.get(self.queued[m]), i64(1)))
+        c.set(self.queue_lengths[m], b.sub(c.get(self.queue_lengths[m]), i64(1)))
         c.put(c["start"], index, c.get(self.now))
         rows = self.cost(index, ROWS)
         gap = b.select(c.is_(rows, ">", i64(0)), self.cost(index, GAP), i64(0))
@@ -166,4 +166,4 @@ class _Timing:
         c.put(c["end"], index, c.get(self.now))
         c.set(self.head[m], c.take(c["next"], index))
         c.set(self.status[m], i64(IDLE))
-        c.set(self.ended, c.add(c.get(self.ended), i64(1)))
+        c.set(self.end_time, c.add(c.get(self.end_time), i64(1)))

@@ -84,7 +84,7 @@ def token_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
             return deadlock_problems(table, ran)
         if len(ran := execution_order(table, hardware.queue_depth)) < len(table):
             return [_full_queue(traffic, ran, hardware)]
-    found = [*_lost(traffic, hardware), *_left(traffic), *_unfinished(table, traffic)]
+    found = [*_find_lost(traffic, hardware), *_left(traffic), *_find_unfinished(table, traffic)]
     return sorted(found, key=lambda problem: problem.index)
 
 
@@ -163,7 +163,7 @@ def _full_queue(traffic: _Traffic, ran: Indices, hardware: VtaHardware) -> Probl
     )
 
 
-def _lost(traffic: _Traffic, hardware: VtaHardware) -> Iterator[Problem]:
+def _find_lost(traffic: _Traffic, hardware: VtaHardware) -> Iterator[Problem]:
     """Finds tokens that may be lost because their queue is full.
 
     A queue is fullest when the taker has done no more than the giver has waited for.
@@ -197,7 +197,7 @@ def _left(traffic: _Traffic) -> Iterator[Problem]:
             )
 
 
-def _unfinished(table: Table, traffic: _Traffic) -> Iterator[Problem]:
+def _find_unfinished(table: Table, traffic: _Traffic) -> Iterator[Problem]:
     """Finds moves of other modules that FINISH, which tells the host that all is done, does not wait for."""
     end = len(table) - 1
     if end < 0 or table[end, 0] != FINISH:

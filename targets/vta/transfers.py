@@ -62,8 +62,10 @@ def transfers(dimensions: Sequence[Dimension], sram: int, dram: int) -> Iterator
     if any(d.valid.empty for d in dimensions):
         yield from zeros(sram, expected, 1)
         return
-    x, dims = _merged(dims, Dimension(1, 1, 1, Interval(0, 1)), 1)
-    y, dims = _merged(dims[:-1], dims[-1], dims[-1].dram) if dims else (Dimension(1, 0, 0, Interval(0, 1)), dims)
+    x, dims = _merge_dimensions(dims, Dimension(1, 1, 1, Interval(0, 1)), 1)
+    y, dims = (
+        _merge_dimensions(dims[:-1], dims[-1], dims[-1].dram) if dims else (Dimension(1, 0, 0, Interval(0, 1)), dims)
+    )
     for index in product(*(range(d.extent) for d in dims)):
         at = sram + sum(i * d.sram for i, d in zip(index, dims, strict=True))
         outside = any(not d.valid.first <= i < d.valid.end for i, d in zip(index, dims, strict=True))
@@ -81,7 +83,7 @@ def transfers(dimensions: Sequence[Dimension], sram: int, dram: int) -> Iterator
         yield Transfer(at, start, height, width, y.dram if height > 1 else width, pads)
 
 
-def _merged(dims: list[Dimension], block: Dimension, step: int) -> tuple[Dimension, list[Dimension]]:
+def _merge_dimensions(dims: list[Dimension], block: Dimension, step: int) -> tuple[Dimension, list[Dimension]]:
     """Merges `block` with the loops around it that continue its steps in DRAM; also returns the other loops."""
     dims = list(dims)
     while dims and dims[-1].dram == step * block.extent and not block.padded:

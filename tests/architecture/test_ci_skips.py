@@ -37,10 +37,10 @@ def test_known_to_fail():
 
 def outcome(folder: Path, plugin: list[str]) -> str:
     """Returns the last line of pytest over `TESTS`."""
-    return printed(folder, plugin)[-1]
+    return print_lines(folder, plugin)[-1]
 
 
-def printed(folder: Path, plugin: list[str]) -> list[str]:
+def print_lines(folder: Path, plugin: list[str]) -> list[str]:
     """Returns the lines that pytest prints over `TESTS`."""
     (folder / "test_skips.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -81,7 +81,7 @@ def test_only_what_no_installation_cures_is_expected(reason: str, cured: bool) -
 
 
 def test_what_a_processor_lacks_is_listed_before_the_last_line(tmp_path: Path) -> None:
-    lines = printed(tmp_path, ["-p", "tests.ci_skips"])
+    lines = print_lines(tmp_path, ["-p", "tests.ci_skips"])
     head = next(place for place, line in enumerate(lines) if "not tested on this machine" in line)
     assert "1 test: needs avx512vnni" in lines[head:-1]
     assert not any("torch is not installed" in line for line in lines[head:-1] if line.startswith("1 test"))

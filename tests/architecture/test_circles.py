@@ -24,7 +24,7 @@ CIRCLES: tuple[frozenset[str], ...] = (
 PRIVATE: frozenset[tuple[str, str]] = frozenset()
 """(module, private name of another module that it may use). The list only becomes shorter."""
 
-UNUSED = frozenset({"measure.rpc.session"})
+UNUSED_MODULES = frozenset({"measure.rpc.session"})
 """Modules that nothing in the product imports or names: they are for users alone. The list only becomes shorter."""
 
 
@@ -40,14 +40,14 @@ def sources() -> dict[str, str]:
 
 
 @cache
-def parsed(source: str) -> ast.Module:
+def parse(source: str) -> ast.Module:
     """The syntax tree of a module, parsed once."""
     return ast.parse(source)
 
 
 def imports(source: str) -> Iterator[tuple[str, str]]:
     """(full name, name that it is bound to) of all that a module imports, in functions too, but not for types alone."""
-    waiting: list[ast.AST] = [parsed(source)]
+    waiting: list[ast.AST] = [parse(source)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -89,7 +89,7 @@ def private_names(module: str, source: str) -> set[tuple[str, str]]:
     """Private names of other modules of the product that a module imports, or reads as attributes of them."""
     bound = {name: full for full, name in imports(source) if full.split(".")[0] in PACKAGES}
     used = {full for full in bound.values() if _is_private(full)}
-    for node in ast.walk(parsed(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Attribute) and _is_private(node.attr):
             full = bound.get(ast.unparse(node.value), "")
             if full.rpartition(".")[2].islower():  # a module, not a class
@@ -123,8 +123,8 @@ def test_every_module_is_imported_or_named_by_a_registry() -> None:
     packages |= {f"targets.{name}.executable" for name in TARGETS}  # found beside the targets that the registry names
     text = "\n".join(modules.values())
     found = {name for name in modules if name not in used | packages and name not in text}
-    assert found - UNUSED == set(), "what no product code uses belongs to benchmarks or tests"
-    assert UNUSED - found == set(), "take these out of `UNUSED`: they are used, or are no more"
+    assert found - UNUSED_MODULES == set(), "what no product code uses belongs to benchmarks or tests"
+    assert UNUSED_MODULES - found == set(), "take these out of `UNUSED_MODULES`: they are used, or are no more"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from targets import registry
 from tests.autotune import fakes
 from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.graph import nets
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 from tests.interpreter import interpret
 from tests.without_lab import is_left_out
 
@@ -176,7 +176,7 @@ def test_the_readme_and_its_continuation_run(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("few_trials")
 @pytest.mark.parametrize(
-    ("page", "shown"),
+    ("page", "output"),
     [
         ("index.md", "parallel"),
         ("tutorials/first_run.md", "GFLOP/s"),
@@ -186,7 +186,7 @@ def test_the_readme_and_its_continuation_run(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_the_code_of_a_tutorial_runs(
-    page: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "compile" in page:
         pytest.importorskip("torch", reason="torch is not installed")
@@ -194,7 +194,7 @@ def test_the_code_of_a_tutorial_runs(
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look for their module
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(code(DOCS / page)), page, "exec"), module.__dict__)
-    assert shown in capsys.readouterr().out
+    assert output in capsys.readouterr().out
 
 
 def test_the_definition_of_its_page_is_a_workload() -> None:
@@ -277,7 +277,7 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
         target = registry.get("cpu")
         derived = derive(initial_state([y]), target.hardware)
         (draft,) = derived.drafts
-        assert draft.name == "rows" and derived.dropped == 0 and not derived.refused
+        assert draft.name == "rows" and derived.dropped_count == 0 and not derived.refused
         (group,) = draft.groups
         data = np.random.default_rng(0).standard_normal((12, 40), np.float32)
         for (unroll,) in group.table:
@@ -298,7 +298,7 @@ def test_the_precision_of_its_page_rounds_weights(monkeypatch: pytest.MonkeyPatc
     network = load_network(model, "two", CompileOptions(precision=precision_mode(page.__name__)))
     weights = [array.dtype.name for array in network.graph.constants.values() if array.ndim == 4]
     assert set(weights) == {"bfloat16"} and network.precision == page.__name__
-    assert check_network(network, untuned(settings), settings).max_error < TOLERANCE
+    assert check_network(network, make_untuned(settings), settings).max_error < TOLERANCE
 
 
 def test_the_operator_of_its_page_means_its_reference() -> None:

@@ -15,14 +15,14 @@ from autotune.cli.app import app
 from tests.architecture.test_docs import PAGES, ROOT, page_name
 from tests.without_lab import COMMANDS, has_lab
 
-SHOWN = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`|^(?: {4}|\$ )((?:[^\n\\]|\\\n|\\.)+)$", re.MULTILINE)
+CODE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`|^(?: {4}|\$ )((?:[^\n\\]|\\\n|\\.)+)$", re.MULTILINE)
 """Code within a line, which may go on in the next, and lines of code by themselves."""
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
     """Words behind `program` in each command of a page; pipes, comments and what follows them are left out."""
     text = re.sub(r"^```\w*$", "", page.read_text(), flags=re.MULTILINE)
-    shown = [(inline or block).replace("\\\n", " ").replace("\n", " ").strip() for inline, block in SHOWN.findall(text)]
+    shown = [(inline or block).replace("\\\n", " ").replace("\n", " ").strip() for inline, block in CODE.findall(text)]
     return [
         shlex.split(re.split(r" [|>#] | && |; ", line[len(program) :])[0], comments=True)
         for line in shown

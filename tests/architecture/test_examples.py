@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "shown"),
+    ("program", "arguments", "output"),
     [
         ("generate.py", ["--hidden=32", "--layers=1", "--heads=2", "--vocabulary=50", "--longest=40"], "tokens/s"),
         ("matmul_schedule.py", [], "GFLOP/s"),
@@ -23,14 +23,14 @@ ROOT = Path(__file__).parents[2]
         ("vta_conv2d.py", [], "2 virtual threads"),
     ],
 )
-def test_an_example_runs(program: str, arguments: list[str], shown: str, tmp_path: Path) -> None:
+def test_an_example_runs(program: str, arguments: list[str], output: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / program), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    assert shown in run.stdout
+    assert output in run.stdout
 
 
 def test_every_example_is_run() -> None:

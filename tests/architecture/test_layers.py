@@ -57,7 +57,7 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+def list_imports(tree: ast.Module) -> Iterator[str]:
     """Full names of all modules that a module imports, wherever in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -73,7 +73,7 @@ def crossings(layer: str, module: str, source: str) -> list[str]:
     left = LAYERS[: LAYERS.index(layer) + 1]
     outside = {library for other in left for library in OUTSIDE.get(other, ())}
     found = []
-    for full in imported(ast.parse(source)):
+    for full in list_imports(ast.parse(source)):
         top = full.split(".")[0]
         if top in LAYERS:
             sibling = layer in ("targets", "costmodel") and _is_inside_another(module, full)

@@ -19,7 +19,7 @@ from tests.without_lab import COMMANDS, FOLDERS, PROGRAMS, ROOT, copy_core
 
 LAB = tuple(path.removesuffix(".py").replace("/", ".") for path in (*FOLDERS, *PROGRAMS))
 """Modules and packages of the laboratory, and programs that need it."""
-NAMED = re.compile(r"\bautotune[./]lab\b")
+LAB_NAME = re.compile(r"\bautotune[./]lab\b")
 ENDING = re.compile(rf"\b({'|'.join(name.rpartition('.')[2] for name in LAB)})\b")
 """Last part of a name of the laboratory: a text without one need not be parsed."""
 LINKS = {"autotune/extensions.py": {"autotune.lab.extension"}, "tests/without_lab.py": set(FOLDERS)}
@@ -81,7 +81,7 @@ def names_of_lab(source: str, package: str) -> set[str]:
             base = parents[: len(parents) + 1 - node.level] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             names |= {name for alias in node.names if is_name_of_lab(name := f"{module}.{alias.name}")}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMED.search(node.value):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and LAB_NAME.search(node.value):
             names.add(node.value)
     return names
 

@@ -47,8 +47,8 @@ def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No NVRTC: the machine code is the text."""
 
-    def compiled(text: str, arch: str) -> CompiledProgram:
+    def compile_text(text: str, arch: str) -> CompiledProgram:
         used = Resources(32, 0, 0, 0)
         return CompiledProgram(b"\x7fELF" + text.encode(), dict.fromkeys(KERNEL.findall(text), used))
 
-    monkeypatch.setattr("targets.cuda.target.compile_cubin", compiled)
+    monkeypatch.setattr("targets.cuda.target.compile_cubin", compile_text)

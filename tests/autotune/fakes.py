@@ -191,23 +191,23 @@ class FakePool(MeasurePool):
         on_results: Callable[[int], None] = lambda done: None,
     ) -> None:
         self.of, self.fails, self.on_results = of, fails, on_results
-        self.measured: list[Trial] = []
+        self.trials: list[Trial] = []
         self._waiting: list[tuple[int, Trial]] = []
-        self._submitted = 0
-        self.closed = False
+        self._submit_count = 0
+        self.is_closed = False
         self._rng = np.random.default_rng(5)
 
     def submit(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
-            self._waiting.append((self._submitted, trial))
-            self._submitted += 1
+            self._waiting.append((self._submit_count, trial))
+            self._submit_count += 1
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
         if not self._waiting:
             return []
         index, trial = self._waiting.pop(int(self._rng.integers(len(self._waiting))))
-        self.measured.append(trial)
-        self.on_results(len(self.measured))
+        self.trials.append(trial)
+        self.on_results(len(self.trials))
         if self.fails(trial):
             return [TrialResult(trial, index, Outcome(error=ErrorClass.wrong_output, message="is wrong"))]
         seconds = self.answer(trial)
@@ -223,7 +223,7 @@ class FakePool(MeasurePool):
 
     def close(self) -> None:
         self._waiting.clear()
-        self.closed = True
+        self.is_closed = True
 
     @property
     def outstanding(self) -> int:

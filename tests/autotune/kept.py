@@ -38,6 +38,6 @@ def kernels() -> KernelCache:
     return KernelCache(Memory())
 
 
-def untuned(settings: Settings, limits: Limits | None = None, device: str | None = None) -> Schedules:
+def make_untuned(settings: Settings, limits: Limits | None = None, device: str | None = None) -> Schedules:
     """The roofline's choices, kept with their kernels; arguments as of `Schedules`."""
     return Schedules(None, settings, limits, device, cache=kernels())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.interleave import measure_turns
-from benchmarks.tuning import Tuned
+from benchmarks.tuning import TuningOutcome
 from search_space.workloads import Workload
 
 
@@ -20,18 +20,18 @@ class Fakes:
 
     Attributes:
         latency: seconds of what tuning finds, by workload and seed.
-        tuned: (workload key, trials, seed, threads) of every tuning.
-        prepared: (workload key, threads) of every peer.
+        tunings: (workload key, trials, seed, threads) of every tuning.
+        preparations: (workload key, threads) of every peer.
     """
 
     latency: Callable[[Workload, int], float]
-    tuned: list[tuple[str, int, int, int]] = field(default_factory=list)
-    prepared: list[tuple[str, int]] = field(default_factory=list)
-    closed: int = 0
+    tunings: list[tuple[str, int, int, int]] = field(default_factory=list)
+    preparations: list[tuple[str, int]] = field(default_factory=list)
+    close_count: int = 0
 
-    def tune(self, workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
-        self.tuned.append((workload.key, trials, seed, threads))
-        return Tuned({"latency": self.latency(workload, seed)}, None, {"seed": seed})
+    def tune(self, workload: Workload, trials: int, seed: int, threads: int) -> TuningOutcome:
+        self.tunings.append((workload.key, trials, seed, threads))
+        return TuningOutcome({"latency": self.latency(workload, seed)}, None, {"seed": seed})
 
     def install(self, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Puts the fakes into a module of `benchmarks`."""
@@ -42,7 +42,7 @@ class Fakes:
                 assert program == "benchmarks.peers.ours"
 
             def prepare(self, workload: Workload, threads: int, **options: Any) -> None:
-                fakes.prepared.append((workload.key, threads))
+                fakes.preparations.append((workload.key, threads))
                 self.latency = options["latency"]
 
             def warm(self, seconds: float) -> None:
@@ -57,8 +57,8 @@ class Fakes:
             def __exit__(
                 self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
             ) -> None:
-                fakes.closed += 1
+                fakes.close_count += 1
 
-        monkeypatch.setattr(module, "tuned", self.tune)
+        monkeypatch.setattr(module, "tune_workload", self.tune)
         monkeypatch.setattr(module, "PeerProcess", Process)
         monkeypatch.setattr(module, "measure_turns", lambda peers, repeat: measure_turns(peers, repeat, pause=0.0))

@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 import pytest
 
-from benchmarks.choices import FIRST, ROWS, Candidates, choices, main, measured
+from benchmarks.choices import FIRST, ROWS, Candidates, choices, main, measure_row
 from search_space.space import generate
 from targets import registry
 
@@ -24,7 +24,7 @@ def test_the_first_candidate_is_the_choice_and_none_comes_twice() -> None:
 
 
 def test_a_row_tells_how_far_the_choice_lies_behind() -> None:
-    row = measured(LAYER, "cpu", argparse.Namespace(candidates=3, rounds=1, seed=0))
+    row = measure_row(LAYER, "cpu", argparse.Namespace(candidates=3, rounds=1, seed=0))
     assert row["candidates"] == 3
     assert 0 < row["best_seconds"] <= row["choice_seconds"]
     text = choices({"rows": {"a": {**row, "choice_seconds": 2e-4, "best_seconds": 1e-4, "spearman": 0.5}}})

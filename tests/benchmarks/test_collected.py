@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import provenance, table
-from benchmarks.collected import LONG, Collected, MixedTable, check, collect, describe_source
+from benchmarks.collected import LONG, MixedTable, RowCollection, check, collect, describe_source
 from benchmarks.provenance import is_whole, read_commit
 from tests.benchmarks.waiting import waiting
 
@@ -22,18 +22,18 @@ SETTINGS = {"trials": 8, "threads": 2}
 def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) -> None:
     old = {"rows": {"a": {"seconds": 9.0}}}
     (tmp_path / "x.json").write_text(json.dumps(old))
-    first = Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    first = RowCollection("x", SETTINGS, ["a", "b"], tmp_path)
     assert first.missing == ["a", "b"]
     first.add("b", {"seconds": 1.0})
     assert json.loads((tmp_path / "x.json").read_text()) == old
-    again = Collected("x", SETTINGS, ["a", "b"], tmp_path)  # another process goes on
+    again = RowCollection("x", SETTINGS, ["a", "b"], tmp_path)  # another process goes on
     assert again.missing == ["a"]
     again.add("a", {"seconds": 2.0})
     whole = json.loads((tmp_path / "x.json").read_text())
     assert list(whole["rows"]) == ["a", "b"] and whole["state"]["settings"] == SETTINGS
     assert {row["made"]["commit"] for row in whole["rows"].values()} == {"0123456789ab"}
     assert not (tmp_path / "unfinished" / "x.json").exists()
-    assert not Collected("x", SETTINGS, ["a", "b"], tmp_path).missing
+    assert not RowCollection("x", SETTINGS, ["a", "b"], tmp_path).missing
     check("x", whole)
     assert whole["at"] == "0123456789ab"
     whole["at"] = "abcdef012345"  # of packages and benchmarks: where the command gives the rows
@@ -51,34 +51,34 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
 
 @pytest.mark.parametrize("key", ["commit", "versions"])
 def test_another_state_begins_anew(tmp_path: Path, state: dict[str, Any], key: str, capfd: Any) -> None:
-    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
+    RowCollection("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
     state.update({key: {"numpy": "3.0"} if key == "versions" else "another"})
-    assert Collected("x", SETTINGS, ["a", "b"], tmp_path).missing == ["a", "b"]
+    assert RowCollection("x", SETTINGS, ["a", "b"], tmp_path).missing == ["a", "b"]
     assert "1 rows in x.json are of another state: measured anew" in capfd.readouterr().err
 
 
 def test_rows_that_wait_are_not_lost_to_other_settings(tmp_path: Path) -> None:
-    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
+    RowCollection("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
     rule = r"`settings` of x must be \{'trials': 8, .*, as of 1 rows that wait in .*x.json, but are \{'trials': 9"
     with pytest.raises(MixedTable, match=rule):
-        Collected("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path)
-    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("b", {})
-    assert Collected("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path).missing == ["a", "b"]  # none wait
+        RowCollection("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path)
+    RowCollection("x", SETTINGS, ["a", "b"], tmp_path).add("b", {})
+    assert RowCollection("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path).missing == ["a", "b"]  # none wait
 
 
 @pytest.mark.parametrize("key, value", [("cpu", "another processor"), ("cores", 64)])
 def test_rows_that_wait_are_not_lost_to_another_machine(
     tmp_path: Path, state: dict[str, Any], key: str, value: Any
 ) -> None:
-    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {"of": "the first"})
+    RowCollection("x", SETTINGS, ["a", "b"], tmp_path).add("a", {"of": "the first"})
     first = f"{state['cpu']}, {state['cores']} cores"
     state[key] = value
     state["commit"] = "ba9876543210"  # whatever else differs
     here = f"{state['cpu']}, {state['cores']} cores"
     rule = f"`results` of x must be a folder for {here}, but 1 rows of {first} wait in .*x.json"
     with pytest.raises(MixedTable, match=rule):
-        Collected("x", SETTINGS, ["a", "b"], tmp_path)
-    Collected("x", SETTINGS, ["a"], tmp_path / "second").add("a", {})
+        RowCollection("x", SETTINGS, ["a", "b"], tmp_path)
+    RowCollection("x", SETTINGS, ["a"], tmp_path / "second").add("a", {})
     assert waiting("x", tmp_path)["a"]["of"] == "the first"
     assert json.loads((tmp_path / "second" / "x.json").read_text())["state"][key] == value
 
@@ -91,13 +91,13 @@ def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: 
         told = {"title": title, "held_out": False, "tasks": 3, "built": {}, "resident_bytes": {}, "missing": {}}
         return {**told, "seconds": times, "halves": {}, "unsteady": 0.01}
 
-    Collected(name, SETTINGS, ["a", "b", "c"], tmp_path).add("a", row("one"))
+    RowCollection(name, SETTINGS, ["a", "b", "c"], tmp_path).add("a", row("one"))
     file = tmp_path / "unfinished" / f"{name}.json"
     before = json.loads(file.read_text())
     before["state"] |= {"cpu": "a processor", "cores": 2}  # as it was kept when these were of one processor, too
     file.write_text(json.dumps(before))
     state["cpu"] = "another"
-    rows = Collected(name, SETTINGS, ["a", "b", "c"], tmp_path)
+    rows = RowCollection(name, SETTINGS, ["a", "b", "c"], tmp_path)
     assert rows.missing == ["b", "c"]
     rows.add("b", row("two"))
     rows.add("c", row("three"))
@@ -111,7 +111,7 @@ def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: 
     assert "a processor, 2 cores (1 rows) and another, 2 cores (2 rows); commit 0123456789ab" in text
     assert "| processor |" in text and "| a processor |" in text and "| another |" in text
     state["commit"] = "ba9876543210"
-    assert Collected(name, SETTINGS, ["a", "b", "c"], tmp_path).missing == ["a", "b", "c"]
+    assert RowCollection(name, SETTINGS, ["a", "b", "c"], tmp_path).missing == ["a", "b", "c"]
     with pytest.raises(MixedTable, match="`cpu` of rows of x must be a processor, but that of b is another"):
         check("x", {**whole, "state": {**whole["state"], "cpu": "a processor", "cores": 2}})
     whole["rows"]["b"]["made"]["commit"] = "another"
@@ -153,12 +153,12 @@ def test_a_command_measures_what_is_chosen_and_missing(tmp_path: Path, capsys: A
 
 
 def test_a_table_that_grows_keeps_its_rows(tmp_path: Path, state: dict[str, Any]) -> None:
-    Collected("x", SETTINGS, ["a"], tmp_path).add("a", {})
-    assert Collected("x", SETTINGS, ["a", "b"], tmp_path).missing == ["b"]
+    RowCollection("x", SETTINGS, ["a"], tmp_path).add("a", {})
+    assert RowCollection("x", SETTINGS, ["a", "b"], tmp_path).missing == ["b"]
 
 
 def test_code_that_changes_meanwhile_ends_the_table(tmp_path: Path, state: dict[str, Any]) -> None:
-    rows = Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    rows = RowCollection("x", SETTINGS, ["a", "b"], tmp_path)
     with pytest.raises(MixedTable, match="`row` must be one of a, b, but got row='c'"):
         rows.add("c", {})
     state["commit"] = "ba9876543210"
@@ -167,10 +167,10 @@ def test_code_that_changes_meanwhile_ends_the_table(tmp_path: Path, state: dict[
 
 
 def test_changed_files_are_never_gone_on_from_and_make_no_table(tmp_path: Path, state: dict[str, Any]) -> None:
-    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {"from": "the commit"})
+    RowCollection("x", SETTINGS, ["a", "b"], tmp_path).add("a", {"from": "the commit"})
     state["commit"] = "0123456789ab+"
-    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
-    rows = Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    RowCollection("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
+    rows = RowCollection("x", SETTINGS, ["a", "b"], tmp_path)
     assert rows.missing == ["a", "b"]
     rows.add("a", {})
     rows.add("b", {})
@@ -181,7 +181,7 @@ def test_changed_files_are_never_gone_on_from_and_make_no_table(tmp_path: Path, 
 
 
 def test_tables_refuse_rows_of_several_states(tmp_path: Path, state: dict[str, Any]) -> None:
-    rows = Collected("seeds", SETTINGS, ["1", "2"], tmp_path)
+    rows = RowCollection("seeds", SETTINGS, ["1", "2"], tmp_path)
     for name in ("1", "2"):
         rows.add(name, {"title": name, "trials": 8, "seconds": {"0": 1e-3, "1": 2e-3}})
     text = table.regenerate("<!-- table:seeds -->\n<!-- /table -->", tmp_path)
@@ -220,7 +220,7 @@ def test_the_commit_is_the_newest_that_changed_what_is_measured(tmp_path: Path) 
     (tmp_path / "code" / "new.py").write_text("1")
     assert read_commit(*of) == f"{first}+"
     assert is_whole(first)
-    assert provenance.ROOT.joinpath(provenance.MEASURED[0]).is_dir()
+    assert provenance.ROOT.joinpath(provenance.MEASURED_PATHS[0]).is_dir()
 
 
 def test_what_a_cpu_measures_leaves_the_code_of_gpus_out(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import selectors
 import pytest
 
 from benchmarks.fleet import load, make_trial
-from benchmarks.simulated_fleet import SimulatedProvider, replayed
+from benchmarks.simulated_fleet import SimulatedProvider, make_latency
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.members import Work
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet, FleetSettings
-from tests.measure.helpers import changed, record
+from tests.measure.helpers import change_record, record
 
 
 class Jumps(selectors.SelectSelector):
@@ -69,8 +69,10 @@ def test_the_driver_of_a_thousand_devices_needs_a_part_of_a_core():
 
 def test_simulated_devices_answer_from_records():
     known = [record(seconds=1e-3 * (1 + place), step=place) for place in range(3)]
-    known.append(changed(record(step=3), error=ErrorClass.crash, seconds=math.nan, latencies=(), message="it crashed"))
-    with FleetPool([SimulatedProvider(2, replayed(known), seconds=0.001, build_seconds=0.001)]) as pool:
+    known.append(
+        change_record(record(step=3), error=ErrorClass.crash, seconds=math.nan, latencies=(), message="it crashed")
+    )
+    with FleetPool([SimulatedProvider(2, make_latency(known), seconds=0.001, build_seconds=0.001)]) as pool:
         results = pool.run([one.to_trial() for one in known])
         assert [result.seconds for result in results[:3]] == [one.seconds for one in known[:3]]
         assert results[3].error is ErrorClass.unknown and results[3].message

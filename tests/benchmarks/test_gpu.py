@@ -122,8 +122,8 @@ def test_each_graph_is_of_a_thread_that_lasts(monkeypatch: pytest.MonkeyPatch) -
         threads.append(threading.current_thread())
         return call
 
-    monkeypatch.setattr(peer, "_recorded", record)
-    assert [replay() for replay in peer.recorded(lambda: 7, 3)] == [7, 7, 7]
+    monkeypatch.setattr(peer, "_record_graph", record)
+    assert [replay() for replay in peer.record_graphs(lambda: 7, 3)] == [7, 7, 7]
     assert len({*threads, threading.current_thread()}) == 4 and all(thread.is_alive() for thread in threads)
 
 
@@ -142,7 +142,7 @@ def test_a_network_is_timed_on_a_gpu_alone(
     assert capfd.readouterr().err == "there is no GPU here\n"
     monkeypatch.setattr(network.sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="`autotune run` must write a network, but ended with 1"):
-        network.tuned(tmp_path, "sm_90a", 8)
+        network.run_tuning(tmp_path, "sm_90a", 8)
     assert "target: cuda:sm_90a\n" in (tmp_path / "resnet50.yaml").read_text()
 
 
@@ -184,30 +184,30 @@ class Measuring(MeasurePool):
     """A pool that answers each trial at once, those of `hanging` with a time-out, and lists its trials."""
 
     def __init__(self, hanging: frozenset[str]) -> None:
-        self.hanging, self.given = hanging, []
-        self._done: list[TrialResult] = []
-        self.closed = False
+        self.hanging, self.trials = hanging, []
+        self._results: list[TrialResult] = []
+        self.is_closed = False
 
     def submit(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             hangs = trial.algorithm in self.hanging
             error = {"error": ErrorClass.run_timeout, "message": "too long"} if hangs else {"error": ErrorClass.crash}
-            self._done.append(TrialResult(trial, len(self.given), Outcome(**{"message": "gone", **error})))
-            self.given.append(trial)
+            self._results.append(TrialResult(trial, len(self.trials), Outcome(**{"message": "gone", **error})))
+            self.trials.append(trial)
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
-        found, self._done = self._done, []
+        found, self._results = self._results, []
         return found
 
     def cancel(self) -> None:
-        self._done = []
+        self._results = []
 
     def close(self) -> None:
-        self.closed = True
+        self.is_closed = True
 
     @property
     def outstanding(self) -> int:
-        return len(self._done)
+        return len(self._results)
 
 
 def _trial(algorithm: str, number: int, name: str = "split") -> Trial:
@@ -222,12 +222,12 @@ def test_a_sketch_that_hangs_twice_gets_no_more_of_the_device() -> None:
             assert [r.index % 3 for r in found] == [0, 1, 2] and [r.trial.algorithm for r in found][1] == "fine"
         assert [r.error for r in found] == [ErrorClass.run_timeout, ErrorClass.crash, ErrorClass.run_timeout]
         assert found[0].message == "its sketch ran out of time 2 times, and is given up"
-        assert {t.run_timeout for t in inner.given} == {1.5} and pool.outstanding == 0
-    assert [t.algorithm for t in inner.given].count("slow") == 4 and inner.closed
+        assert {t.run_timeout for t in inner.trials} == {1.5} and pool.outstanding == 0
+    assert [t.algorithm for t in inner.trials].count("slow") == 4 and inner.is_closed
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("import time; time.sleep(60)", "TimeoutError: the winner must be timed within 2 s"),
         ("import os; os.kill(os.getpid(), 9)", "RuntimeError: the winner's process ended with -9"),
@@ -240,7 +240,7 @@ def test_a_sketch_that_hangs_twice_gets_no_more_of_the_device() -> None:
     ids=["hangs", "dies", "fails", "answers"],
 )
 def test_a_winner_is_timed_in_a_process_that_may_end_any_way(
-    code: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    code: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "stand_in.py").write_text(f"{code}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -248,22 +248,22 @@ def test_a_winner_is_timed_in_a_process_that_may_end_any_way(
     beside = Beside()
     winner = SimpleNamespace(workload=SMALL[0], module=SimpleNamespace(to_bytes=lambda: b"module"))
     try:
-        assert beside.compare(winner, 0, 2.0) == {"ratio_warm": 2.0} and not said  # type: ignore[arg-type]
+        assert beside.compare(winner, 0, 2.0) == {"ratio_warm": 2.0} and not message  # type: ignore[arg-type]
     except (TimeoutError, RuntimeError) as error:
-        assert said and f"{type(error).__name__}: {error}".startswith(said)
+        assert message and f"{type(error).__name__}: {error}".startswith(message)
     beside.close()
     assert beside.process.wait(5) is not None
 
 
 def test_a_row_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def measured(row: Row, *rest: object) -> dict[str, Any]:
+    def measure(row: Row, *rest: object) -> dict[str, Any]:
         if row is ROWS[0]:
             raise TimeoutError("the winner must be timed within 60 s, but was not")
         return {"kind": row.kind, "ratio_warm": 2.0, "ratio_cold": 2.0}
 
     monkeypatch.setattr(module, "missing_device", lambda: "")
     monkeypatch.setattr(module, "devices", lambda: [Device("cuda:sm_90", "a GPU", 1 << 30)])
-    monkeypatch.setattr(module, "measure", measured)
+    monkeypatch.setattr(module, "measure", measure)
     monkeypatch.setenv("OUT", str(tmp_path))
     assert main(["--rows", f"{ROWS[0].name},{ROWS[1].name}"]) == 1
     saved = json.loads((tmp_path / "gpu.json").read_text())

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("cuda.bindings", reason="no cuda-bindings: the extra `gpu` is not installed")
 
 
-TRIED = ("axpy", "sums", "shared_memory_96k", "copy_async_4", "tensor_maps")
+RUNG_NAMES = ("axpy", "sums", "shared_memory_96k", "copy_async_4", "tensor_maps")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
-    tried = [r for r in RUNGS if r.name in TRIED]
+    tried = [r for r in RUNGS if r.name in RUNG_NAMES]
     sizes = pack(folder, "sm_90a", tried)
     assert sizes.keys() == {r.name for r in tried if r.make is not None} and sum(sizes.values()) < 1 << 20
     assert (folder / "sources").read_text() == sources_digest()
@@ -64,7 +64,7 @@ def test_a_rung_that_hangs_or_fails_is_a_line_and_the_others_are_tried(
     driver: Path, modules: Path, tmp_path: Path
 ) -> None:
     behaviour = "hang=axpy,fault=sums,refuse=shared_memory_96k"
-    code, lines = ladder(driver, tmp_path, modules, behaviour, "--rungs", ",".join(TRIED), "--limit", "8")
+    code, lines = ladder(driver, tmp_path, modules, behaviour, "--rungs", ",".join(RUNG_NAMES), "--limit", "8")
     assert code == 1 and lines["versions"]["driver"] == "13.5"
     found = {name: (line["status"], line.get("why", "")) for name, line in lines.items()}
     assert found["axpy"] == ("hung", "not done after 8 s")
@@ -123,9 +123,9 @@ class HostDevice(FakeDevice):
         assert name.encode() in module
         return name
 
-    def prepared(self, kernel: Any, grid: Any, block: Any, dynamic_shared_bytes: int, arguments: Any) -> Any:
+    def prepare_launch(self, kernel: Any, grid: Any, block: Any, dynamic_shared_bytes: int, arguments: Any) -> Any:
         maps = {
-            i: on_host.host_map(_described(a[1]), arguments[a[1]["argument"]])
+            i: on_host.host_map(_make_map(a[1]), arguments[a[1]["argument"]])
             for i, a in enumerate(arguments)
             if isinstance(a, tuple)
         }
@@ -133,7 +133,7 @@ class HostDevice(FakeDevice):
         return lambda maps=maps: on_host.run(self.library, kernel, grid, block, places)
 
 
-def _described(facts: Mapping[str, Any]) -> TensorMap:
+def _make_map(facts: Mapping[str, Any]) -> TensorMap:
     return TensorMap("x", facts["dtype"], tuple(facts["shape"]), tuple(facts["strides"]), tuple(facts["box"]))
 
 
@@ -141,7 +141,7 @@ def test_kernels_by_hand_are_right_where_a_device_is(tmp_path: Path) -> None:
     """The text of each kernel runs on the host and computes what its rung expects."""
     some = {r.name: r for r in RUNGS}
     written = [kernels.AXPY, kernels.SUMS, kernels.SHARED, *kernels.COPY_ASYNC, kernels.BULK_COPY]
-    device = HostDevice(on_host.compiled([(w.function(), w.name) for w in written], tmp_path))
+    device = HostDevice(on_host.compile_texts([(w.function(), w.name) for w in written], tmp_path))
     for each in written:
         module = each.module("sm_90a")
         assert some[each.name].climb(device, module)["error"] == 0.0, each.name  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_scheduled_kernels_are_right_where_a_device_is(name: str, monkeypatch: p
     rung = next(r for r in RUNGS if r.name == name)
     assert rung.make is not None
     module = rung.make("sm_90a")
-    facts = rung.climb(FakeDevice(target.built), module)  # type: ignore[arg-type]
+    facts = rung.climb(FakeDevice(target.kernels_by_digest), module)  # type: ignore[arg-type]
     assert facts["error"] < 1.0 and facts["registers"] > 8
 
 
@@ -260,7 +260,7 @@ def test_the_wheels_are_all_that_a_machine_with_pytorch_lacks() -> None:
     imported = {name.partition(".")[0] for path in ours for name in _at_the_top(path)}
     owners = packages_distributions()
     packages = {canonicalize_name(owner) for module in imported for owner in owners.get(module, ())}
-    wanted = [Requirement(text) for text in (*wheels.pinned(), *wheels.PACKAGES)]
+    wanted = [Requirement(text) for text in (*wheels.list_pins(), *wheels.PACKAGES)]
     known = {canonicalize_name(name) for name in (*(r.name for r in wanted), *wheels.WITH_TORCH)}
     assert "msgspec" in packages and packages - known <= {"autotune-tensor"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -82,7 +82,7 @@ def test_the_bound_follows_from_the_counts() -> None:
     kernel = product()
     found = bound(read(TEXT)["first"], kernel, TARGET.hardware)
     assert found.loop["FFMA"] == 2 and found.passes == 32
-    assert found.executed == 4 + 4 * 3 + 32 * 5
+    assert found.instruction_count == 4 + 4 * 3 + 32 * 5
     assert found.share("FFMA") == pytest.approx(0.4) and found.share("LDS") == pytest.approx(0.4)
     cycle = 1 / TARGET.hardware.clock_hz
     assert found.parts["issue"] == pytest.approx(176 / 4 * cycle)
@@ -96,7 +96,7 @@ def test_a_candidate_is_inspected(program: str) -> None:
     workload = workloads.matmul(256, 256, 64, constant_b=False)
     space = generate(workload, TARGET.hardware)
     candidate = inspect.first(space, 0)
-    found = list(inspect.inspected(TARGET, space, candidate, program))
+    found = list(inspect.inspect_kernels(TARGET, space, candidate, program))
     flops = sum(2 * count_work(each.kernel).products * each.kernel.threads * each.kernel.blocks for each in found)
     assert flops >= workload.flops
     seconds = sum(each.bound.seconds for each in found)

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.offline import SCORED, WITHIN, WORKLOADS, Compilation, compiled, scored
+from benchmarks.gpu.offline import (
+    SCORED_WORKLOADS,
+    WITHIN,
+    WORKLOADS,
+    Compilation,
+    compile_candidates,
+    score_populations,
+)
 from benchmarks.gpu.offline_table import offline
 from search_space import workloads
 from search_space.space import generate
@@ -16,7 +23,7 @@ TARGET = get_target("cuda:sm_90")
 
 
 def test_every_kernel_of_every_candidate_is_compiled() -> None:
-    found = compiled(workloads.matmul(16, 8, 64, constant_b=False), TARGET, 3, 0)
+    found = compile_candidates(workloads.matmul(16, 8, 64, constant_b=False), TARGET, 3, 0)
     row = found.row()
     assert row["candidates"] == 3 and 3 <= row["kernels"] <= 6 and 1 <= row["texts"] <= 3
     spent = row["milliseconds"]
@@ -36,13 +43,13 @@ def test_kinds_add_up() -> None:
 
 
 def test_scores_and_checks_are_counted() -> None:
-    found = scored(generate(workloads.softmax(rows=64, columns=96), TARGET.hardware), 2, 0)
+    found = score_populations(generate(workloads.softmax(rows=64, columns=96), TARGET.hardware), 2, 0)
     assert found["candidates"] > 0 and found["trees"] > 0 and found["per_second"] > 0
     assert found["checked_per_second"] > found["per_second"]
 
 
 def test_workloads_have_sketches() -> None:
-    assert {make for makers in WORKLOADS.values() for make in makers} >= set(SCORED.values())
+    assert {make for makers in WORKLOADS.values() for make in makers} >= set(SCORED_WORKLOADS.values())
     assert sum(map(len, WORKLOADS.values())) == 14
 
 

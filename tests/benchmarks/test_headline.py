@@ -17,13 +17,15 @@ from benchmarks.tables import TABLES
 PROVENANCE = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "date": "2026-01-01", "load": 0.1}
 
 
-def store(folder: Path, name: str, settings: Mapping[str, Any], rows: Mapping[str, Any], **made: Any) -> None:
+def store(folder: Path, name: str, settings: Mapping[str, Any], rows: Mapping[str, Any], **provenance: Any) -> None:
     """A whole table of a made-up machine."""
-    made = {**PROVENANCE, **made}
-    state = {**{key: made[key] for key in ("commit", "cpu", "cores")}, "settings": settings, "versions": {}}
+    provenance = {**PROVENANCE, **provenance}
+    state = {**{key: provenance[key] for key in ("commit", "cpu", "cores")}, "settings": settings, "versions": {}}
     path = folder / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"state": state, "rows": {key: {"made": made, **row} for key, row in rows.items()}}))
+    path.write_text(
+        json.dumps({"state": state, "rows": {key: {"made": provenance, **row} for key, row in rows.items()}})
+    )
 
 
 def network(held_out: bool, **seconds: float) -> dict[str, Any]:

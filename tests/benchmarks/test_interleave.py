@@ -17,26 +17,26 @@ from measure.steadiness import steady_seconds
 
 
 @dataclass
-class Scripted:
+class ScriptedPeer:
     """Answers from a list, the last for ever, and logs its turns."""
 
     name: str
     answers: list[float]
     log: list[str]
-    asked: list[int] = field(default_factory=list)
+    sample_counts: list[int] = field(default_factory=list)
 
     def warm(self, seconds: float) -> None:
         self.log.append(f"{self.name} warms up for {seconds:g} s")
 
     def time(self, samples: int) -> list[float]:
         self.log.append(self.name)
-        self.asked.append(samples)
+        self.sample_counts.append(samples)
         return [self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]] * samples
 
 
 def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
     log: list[str] = []
-    slow, fast = Scripted("a", [1.0, 9.0, 1.0], log), Scripted("b", [2.0], log)
+    slow, fast = ScriptedPeer("a", [1.0, 9.0, 1.0], log), ScriptedPeer("b", [2.0], log)
     found = measure_turns({"a": slow, "b": fast}, repeat=20, pause=0.0, warm_seconds=0.2)
     assert found == {"a": [9.0] + [1.0] * 19, "b": [2.0] * 20}
     assert steady_seconds(found["a"]) == 1.0
@@ -45,9 +45,9 @@ def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
 
 @pytest.mark.parametrize(("seconds", "samples"), [(1.0, 5), (1e-3, 30), (1e-7, 200)])
 def test_samples_fill_a_turn_within_limits(seconds: float, samples: int) -> None:
-    peer = Scripted("a", [seconds], [])
+    peer = ScriptedPeer("a", [seconds], [])
     measure_turns({"a": peer}, turn_seconds=0.03, pause=0.0)
-    assert set(peer.asked[1:]) == {samples}
+    assert set(peer.sample_counts[1:]) == {samples}
 
 
 def test_fewer_than_ten_rounds_are_refused() -> None:
@@ -84,7 +84,7 @@ def test_selection_keeps_order_and_names_what_there_is() -> None:
 
 
 def test_slow_turns_count_for_nobody() -> None:
-    peer = Scripted("a", [1.0, *(1.4 if turn % 2 else 1.0 for turn in range(5 * 20)), 1.0], [])
+    peer = ScriptedPeer("a", [1.0, *(1.4 if turn % 2 else 1.0 for turn in range(5 * 20)), 1.0], [])
     assert steady_seconds(measure_turns({"a": peer}, pause=0.0)["a"]) == 1.0
 
 

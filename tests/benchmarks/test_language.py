@@ -22,7 +22,7 @@ def test_cases_are_compared_once(
     monkeypatch.setattr(language, "FEW_BITS", few)
     monkeypatch.setattr(language, "FEW_BITS_PEERS", peers)
     quantised = [name for bits in few for name in (*few[bits], *peers[bits])]
-    quantised = [n for n in quantised if not n.startswith("llama") or (model == "llama" and language.installed())]
+    quantised = [n for n in quantised if not n.startswith("llama") or (model == "llama" and language.find_version())]
     monkeypatch.setattr(
         language, "measure_turns", lambda turns, repeat, **_: measure_turns(turns, repeat, 1e-4, 0, 1e-4)
     )

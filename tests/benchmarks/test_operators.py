@@ -14,7 +14,7 @@ from benchmarks.interleave import measure_turns
 from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.subjects import Subject
-from benchmarks.tuning import INFORMED, Tuned, tuned_after
+from benchmarks.tuning import INFORMED_NOTE, TuningOutcome, tuned_after
 from search_space import workloads
 from search_space.workloads import Workload
 from targets import registry
@@ -34,7 +34,7 @@ SECONDS = {
 class Process:
     """A peer that takes as long as its module says."""
 
-    started: ClassVar[list[tuple[str, Mapping[str, Any]]]] = []
+    starts: ClassVar[list[tuple[str, Mapping[str, Any]]]] = []
 
     def __init__(self, module: str, python: str = "", environment: Mapping[str, str] | None = None) -> None:
         self.module, self.environment = module, environment or {}
@@ -42,7 +42,7 @@ class Process:
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
         if self.module not in SECONDS or options.get("blocked"):
             raise Refusal("`workload` must be another, but got this")
-        self.started.append((self.module, {**options, "environment": self.environment}))
+        self.starts.append((self.module, {**options, "environment": self.environment}))
         return {"tuning_seconds": 64.0, "records": 32} if self.module.endswith("tvm_peer") else {}
 
     def warm(self, seconds: float) -> None:
@@ -64,33 +64,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (operators, tvm):
         monkeypatch.setattr(module, "measure_turns", lambda peers, repeat: measure_turns(peers, repeat, pause=0.0))
         monkeypatch.setattr(module, "PeerProcess", Process)
-    monkeypatch.setattr(Process, "started", [])
+    monkeypatch.setattr(Process, "starts", [])
     return tmp_path
 
 
 def test_operators_are_measured_until_the_table_is_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(operators, "tuned", lambda *given: Tuned({"algorithm": "direct"}, None, {"trials": given[1]}))
+    monkeypatch.setattr(
+        operators, "tune_workload", lambda *given: TuningOutcome({"algorithm": "direct"}, None, {"trials": given[1]})
+    )
     words = ["--trials", "3", "--results", str(folder)]
     assert operators.main([*words, "--minutes", "0"]) == 0
     assert operators.main([*words, "--rows", ROWS[1].name]) == 0
-    assert results.load("operators", folder) is None and len(Process.started) == 5
+    assert results.load("operators", folder) is None and len(Process.starts) == 5
     assert operators.main(words) == 0
     saved = results.load("operators", folder)
     assert saved is not None and list(saved["rows"]) == [row.name for row in ROWS]
-    assert len(Process.started) == 5 * len(ROWS), "no row was measured twice"
+    assert len(Process.starts) == 5 * len(ROWS), "no row was measured twice"
     row = saved["rows"][ROWS[0].name]
     assert row["seconds"] == {"ours": 1e-3, "shipped": 1e-3, "torch": 2e-3, "inductor": 3e-3, "onnxruntime": 4e-3}
     assert "must be another" in row["peers"]["openvino"]["error"] and row["tuning"] == {"trials": 3}
     assert saved["state"]["settings"] == {"threads": 2, "trials": 3, "repeat": 20, "seed": 0}
     out = capsys.readouterr().out
-    assert "| all | 2.00x |" in out and "| with shipped knowledge ms |" in out and INFORMED not in out
+    assert "| all | 2.00x |" in out and "| with shipped knowledge ms |" in out and INFORMED_NOTE not in out
     assert operators.main(["--rows", "conv9"]) == 2
 
 
 def test_our_own_kernel_must_run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(operators, "tuned", lambda *given: Tuned({"blocked": True}, None, {}))
+    monkeypatch.setattr(operators, "tune_workload", lambda *given: TuningOutcome({"blocked": True}, None, {}))
     with pytest.raises(PeerError, match="must be another"):
         operators.compare(SMALL, argparse.Namespace(trials=1, seed=0, threads=1, repeat=20))
 
@@ -146,7 +148,7 @@ def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tvm, "measure_turns", turns)
     assert tvm.main(["--rows", ROWS[0].name, "--mcpu", "x", "--results", str(folder)]) == 0
     assert pauses and min(pauses) >= 0.3  # its idle threads were seen to spin for a fifth of a second
-    theirs = [given for module, given in Process.started if module.endswith("tvm_peer")]
+    theirs = [given for module, given in Process.starts if module.endswith("tvm_peer")]
     assert [given["upto"] for given in theirs] == [256, 64] and {given["trials"] for given in theirs} == {256}
     (row,) = waiting("tvm", folder).values()
     assert set(row["seconds"]) == {f"{who} {trials}" for who in ("ours", "shipped", "tvm") for trials in (64, 256)}
@@ -166,7 +168,7 @@ def test_tvm_searches_and_runs_with_its_threads_bound_and_free(folder: Path, mon
     )
     name = tvm.LONG[0].name
     assert tvm_threads.main(["--rows", name, "--mcpu", "x", "--results", str(folder)]) == 0
-    theirs = [given for module, given in Process.started if module.endswith("tvm_peer")]
+    theirs = [given for module, given in Process.starts if module.endswith("tvm_peer")]
     assert [(given["upto"], given["environment"].get("TVM_BIND_THREADS")) for given in theirs] == [
         (256, None),
         (64, None),
@@ -184,13 +186,13 @@ def test_a_search_begins_with_what_its_table_says(knowledge: str, monkeypatch: p
     asked: list[dict[str, Any]] = []
     real = tuning.tune
 
-    def tune(*arguments: Any, **named: Any) -> Any:
-        asked.append(named)
-        return real(*arguments, **named)
+    def tune(*arguments: Any, **options: Any) -> Any:
+        asked.append(options)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(tuning, "tune", tune)
     more = () if knowledge == tuning.NOTHING else (knowledge,)  # nothing is what a table begins with unless it says so
-    tuning.tuned(SMALL.make(), 2, 0, 1, *more)
+    tuning.tune_workload(SMALL.make(), 2, 0, 1, *more)
     tuned_after(SMALL.make(), (2,), 0, 1, *more)
     assert [named["search"].database for named in asked] == [knowledge] * 2
     assert [named["cost_model"].pretrained for named in asked] == [knowledge] * 2

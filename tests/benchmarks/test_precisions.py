@@ -22,7 +22,7 @@ from benchmarks.precisions.torch_runtime import EAGER
 from benchmarks.subjects import Subject, signal_to_noise, subjects
 from tests.autotune.compiler.test_network import two_layers
 
-LISTED = '{"name": "net", "library": "torchvision", "family": "net", "options": {}}'
+MODEL_JSON = '{"name": "net", "library": "torchvision", "family": "net", "options": {}}'
 PLAN = Plan(("float32", "bfloat16"), 40.0, 0, 0, 0, 1)
 ROW: dict[str, Any] = {
     "name": "net",
@@ -95,7 +95,7 @@ def test_mixed_columns_say_what_accuracy_was_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "precision", "computed_in", "wanted"),
+    ("runtime", "precision", "computed_in", "expected"),
     [
         ("onnxruntime", "int8", "", "ONNX Runtime int8"),
         ("openvino", "float32", "float32", "OpenVINO float32"),
@@ -105,8 +105,8 @@ def test_mixed_columns_say_what_accuracy_was_asked() -> None:
         ("tract", "float32", "", "tract float32"),
     ],
 )
-def test_titles(runtime: str, precision: str, computed_in: str, wanted: str) -> None:
-    assert runtime_title(runtime, precision, computed_in) == wanted
+def test_titles(runtime: str, precision: str, computed_in: str, expected: str) -> None:
+    assert runtime_title(runtime, precision, computed_in) == expected
 
 
 def test_a_file_has_no_module_for_pytorch(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_pytorch_computes_the_module_in_float32_and_under_autocast(monkeypatch: 
     example = {"image": torch.randn(1, 3, 8, 8), "unused": torch.zeros(1)}
 
     class First(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def forward(self, image: Any, unused: Any) -> Any:
+        def forward(self, image: Any, other: Any) -> Any:
             return module(image)
 
     monkeypatch.setattr(torch_runtime, "make_model", lambda model, seed: (First().eval(), example))
-    before, facts = torch.get_num_threads(), {"model": LISTED, "seed": "0", "threads": 1}
+    before, facts = torch.get_num_threads(), {"model": MODEL_JSON, "seed": "0", "threads": 1}
     feed = {"image": np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)}
     with torch.no_grad():
         wanted = [{"y": module(torch.from_numpy(feed["image"])).numpy()}]

@@ -14,10 +14,10 @@ from benchmarks.pytorch import __main__ as command
 from benchmarks.pytorch import one, runtime
 from benchmarks.pytorch.table import RIGHT, pytorch, ratio
 from benchmarks.survey.models import Model, load_models
-from benchmarks.survey.process import Ended, Facts
+from benchmarks.survey.process import Facts, ProcessEnd
 from tests.benchmarks.waiting import waiting
 
-LISTED = Model("tiny", "own", "own")
+MODEL = Model("tiny", "own", "own")
 ROW: dict[str, Any] = {
     "name": "net",
     "library": "timm",
@@ -52,7 +52,7 @@ def test_the_table_says_what_is_slower_and_what_is_missing() -> None:
 
 
 def test_the_list_has_sixty_models_of_three_libraries() -> None:
-    models = load_models(command.LISTED)
+    models = load_models(command.MODELS_FILE)
     assert len(models) == 60
     assert {model.library for model in models} == {"torchvision", "timm", "transformers"}
 
@@ -66,7 +66,7 @@ def test_errors_are_relative_to_the_largest_output() -> None:
 def test_a_model_is_compiled_twice_in_processes_and_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Real processes with a model of this file, which the list's maker is replaced by."""
     monkeypatch.setattr(one.ModelProcess, "server", "tests.benchmarks.tiny_torch")
-    request = {"model": LISTED.to_json(), "seed": 0, "threads": 1, "turns": 1, "runtimes": ["eager", "autotune"]}
+    request = {"model": MODEL.to_json(), "seed": 0, "threads": 1, "turns": 1, "runtimes": ["eager", "autotune"]}
     facts = Facts(tmp_path / "facts.jsonl")
     one.take({**request, "folder": str(tmp_path)}, facts)
     found = facts.all()
@@ -80,13 +80,13 @@ def test_what_fails_is_a_row_that_says_where(
 ) -> None:
     """Models that have a row are left out, as long as the commit is unchanged."""
 
-    def limited(module: str, request: dict[str, Any], seconds: float) -> Ended:
+    def end_by_signal(module: str, request: dict[str, Any], seconds: float) -> ProcessEnd:
         asked.append(request["model"]["name"])
         Facts(Path(request["facts"])).begin("compile by eager")
-        return Ended("the process was ended by SIGKILL")
+        return ProcessEnd("the process was ended by SIGKILL")
 
     asked: list[str] = []
-    monkeypatch.setattr(command, "limited", limited)
+    monkeypatch.setattr(command, "run_with_limit", end_by_signal)
     given = ["--only", "resnet18,gpt2", "--threads", "1", "--results", str(tmp_path)]
     assert command.main(given) == 0 and command.main(given) == 0
     assert asked == ["resnet18", "gpt2"]
@@ -98,13 +98,13 @@ def test_what_fails_is_a_row_that_says_where(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [(["--only", "nothing"], "only='nothing'"), (["--peers", "eager"], "must be among inductor")],
 )
-def test_unknown_names_are_refused(arguments: list[str], said: str, capsys) -> None:
+def test_unknown_names_are_refused(arguments: list[str], message: str, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
-    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert ended.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_a_model_is_explained_without_being_computed(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -118,4 +118,4 @@ def test_a_model_is_explained_without_being_computed(monkeypatch: pytest.MonkeyP
 def test_options_of_compilers_are_what_their_titles_say() -> None:
     assert set(runtime.TITLES) == set(runtime.RUNTIMES)
     assert runtime.Ours.options == {"backend": "autotune"} and runtime.Inductor.options == {}
-    assert command.PEERS == (runtime.INDUCTOR, runtime.FROZEN)
+    assert command.PEERS == (runtime.INDUCTOR, runtime.INDUCTOR_FROZEN)

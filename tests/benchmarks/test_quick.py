@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import quick, results
-from benchmarks.quick import QuickError, compiled, extract_tree, make_lines, resolve_base
+from benchmarks.quick import QuickError, compile_network, extract_tree, make_lines, resolve_base
 from tests.autotune.compiler.test_network import two_layers
 
 
@@ -77,7 +77,7 @@ def test_a_network_is_compared_and_what_cannot_be_is_said(
     assert kept.name.startswith("two_1_") and (kept / "manifest.json").exists()
     assert quick.main(["--networks", str(tmp_path / "none.onnx"), *words[2:]]) == 2
     with pytest.raises(QuickError, match=r"must compile none, but says: .*none\.onnx"):
-        compiled(quick.ROOT, tmp_path / "none.onnx", tmp_path / "folder", 1)
+        compile_network(quick.ROOT, tmp_path / "none.onnx", tmp_path / "folder", 1)
 
 
 def test_a_tree_from_before_the_protocol_of_processes_is_timed(tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_a_tree_from_before_the_protocol_of_processes_is_timed(tmp_path: Path) -
         (tree / name).symlink_to(quick.ROOT / name)
     file = two_layers(tmp_path / "two.onnx")
     places = {label: tmp_path / label for label in ("before", "now")}
-    compiled(quick.ROOT, file, places["before"], 1)
+    compile_network(quick.ROOT, file, places["before"], 1)
     row = quick.compare(file, {"before": tree, "now": quick.ROOT}, places, 1, 1)
     assert set(row["seconds"]) == {"before", "now"} and min(row["seconds"].values()) > 0

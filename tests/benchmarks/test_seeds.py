@@ -23,8 +23,10 @@ def test_every_seed_is_tuned_and_timed(
     fakes.install(seeds, monkeypatch)
     words = ["--seeds", "3", "--trials", "9", "--threads", "1", "--results", str(tmp_path)]
     assert seeds.main(["--rows", "conv3x3_7_512_512", *words]) == 0
-    assert [(trials, seed, threads) for _, trials, seed, threads in fakes.tuned] == [(9, seed, 1) for seed in range(3)]
-    assert len(fakes.prepared) == fakes.closed == 3
+    assert [(trials, seed, threads) for _, trials, seed, threads in fakes.tunings] == [
+        (9, seed, 1) for seed in range(3)
+    ]
+    assert len(fakes.preparations) == fakes.close_count == 3
     (row,) = waiting("seeds", tmp_path).values()
     assert row["seconds"] == {str(seed): pytest.approx((1 + 0.25 * seed) * 1e-3) for seed in range(3)}
     assert "| conv 3x3 7² 512→512 | 9 | 3 | 1.000 | 1.500 | 50 % |" in capsys.readouterr().out

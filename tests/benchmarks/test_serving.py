@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.peers.base import PeerError, PeerProcess
 from benchmarks.serving.__main__ import PROCESS, figures, main
-from benchmarks.serving.callers import Window, WrongAnswer, served
+from benchmarks.serving.callers import Window, WrongAnswer, run_callers
 from benchmarks.serving.process import Server
 from benchmarks.serving.table import serving
 from benchmarks.table import regenerate
-from tests.autotune.compiler.test_compile import compiled
+from tests.autotune.compiler.test_compile import compile_into
 from tests.autotune.graph.nets import feeds, residual
 
 ANSWER = (np.ones(3, np.float32),)
@@ -31,7 +31,7 @@ def test_callers_run_side_by_side_and_every_request_is_counted() -> None:
         time.sleep(0.001)
         return ANSWER
 
-    window = served([lambda: call(0), lambda: call(1)], ANSWER, 0.02)
+    window = run_callers([lambda: call(0), lambda: call(1)], ANSWER, 0.02)
     assert len(window.latencies) == sum(made) and min(made) >= 1
     assert window.seconds >= 0.02 and min(window.latencies) >= 0.001
     assert sum(window.latencies) <= 2 * window.seconds
@@ -40,7 +40,7 @@ def test_callers_run_side_by_side_and_every_request_is_counted() -> None:
 @pytest.mark.parametrize("wrong", [np.full(3, 1.01, np.float32), np.full(3, np.nan, np.float32)])
 def test_a_wrong_answer_of_one_caller_ends_the_comparison(wrong: np.ndarray) -> None:
     with pytest.raises(WrongAnswer, match="caller 1 is"):
-        served([lambda: ANSWER, lambda: (wrong,)], ANSWER, 0.0)
+        run_callers([lambda: ANSWER, lambda: (wrong,)], ANSWER, 0.0)
 
 
 def test_what_a_call_raises_is_raised() -> None:
@@ -48,7 +48,7 @@ def test_what_a_call_raises_is_raised() -> None:
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        served([call], ANSWER, 0.0)
+        run_callers([call], ANSWER, 0.0)
 
 
 def test_figures_are_of_the_faster_half_of_the_windows() -> None:
@@ -91,7 +91,7 @@ def test_requests_out_of_order_are_refused() -> None:
 
 def test_an_executable_is_served_by_a_process_of_its_own(tmp_path: Path) -> None:
     graph = residual()
-    compiled(graph, tmp_path)
+    compile_into(graph, tmp_path)
     np.savez(tmp_path / "inputs.npz", **feeds(graph))
     facts = {"runtime": "autotune", "source": str(tmp_path / "network"), "inputs": str(tmp_path / "inputs.npz")}
     with PeerProcess(PROCESS) as server:

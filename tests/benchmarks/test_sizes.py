@@ -82,10 +82,10 @@ def test_the_table_has_means_over_sizes() -> None:
 def test_definitions_are_those_of_the_peers(name: str) -> None:
     layer = ROWS[name]
     workload = Workload.of(layer.define(3))
-    if layer.named is None:
+    if layer.make_workload is None:
         assert name.startswith("attention")
         return
-    theirs = layer.named(3)
+    theirs = layer.make_workload(3)
     assert theirs.operator in vars(workloads)
     assert [spec.shape for spec in workload.inputs] == [spec.shape for spec in theirs.inputs]
     assert [spec.constant for spec in workload.inputs] == [spec.constant for spec in theirs.inputs]

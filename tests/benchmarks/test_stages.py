@@ -44,14 +44,14 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "said"
 
 
-def stage(table: str, said: Path, word: str) -> Stage:
+def stage(table: str, notes: Path, word: str) -> Stage:
     state = {"commit": "0123456789ab", "cpu": describe_host()["cpu"]}
-    return Stage(table, ("stage_of_a_test", str(said), json.dumps(state), word), 60.0)
+    return Stage(table, ("stage_of_a_test", str(notes), json.dumps(state), word), 60.0)
 
 
-def words(said: Path) -> str:
+def words(notes: Path) -> str:
     """Returns the arguments of every program, without the folder of its results, which belongs to the test."""
-    return said.read_text().replace(f" --results {said.parent}", "")
+    return notes.read_text().replace(f" --results {notes.parent}", "")
 
 
 def test_what_is_finished_is_passed_over_until_the_code_changes(programs: Path, monkeypatch: Any, capfd: Any) -> None:

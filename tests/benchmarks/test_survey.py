@@ -19,8 +19,8 @@ from benchmarks.survey import __main__ as survey
 from benchmarks.survey import exports, one
 from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.log import Log, outcome
-from benchmarks.survey.models import LISTED, Model, load_models, select
-from benchmarks.survey.process import Ended
+from benchmarks.survey.models import MODELS_FILE, Model, load_models, select
+from benchmarks.survey.process import ProcessEnd
 from benchmarks.survey.table import summary
 from benchmarks.survey.table import survey as table_of
 from tests.autotune.graph.helpers import save
@@ -28,7 +28,7 @@ from tests.autotune.graph.helpers import save
 FAKE = ("tests.benchmarks.fake_survey", "tests.benchmarks.fake_survey")
 
 
-def listed(folder: Path, names: list[str], **paths: Path) -> Path:
+def write_list(folder: Path, names: list[str], **paths: Path) -> Path:
     """A list of ONNX models: `names` whose file no fake worker reads, and those of `paths`."""
     entries: list[Any] = [{name: {"path": str(folder / f"{name}.onnx")}} for name in names]
     entries += [{name: {"path": str(path)}} for name, path in paths.items()]
@@ -69,7 +69,7 @@ def test_a_small_model_goes_through_all_stages_and_a_refused_one_gives_its_sente
         )
     )
     onnx.save(model, refused)
-    file = listed(tmp_path, [], right=right, refused=refused)
+    file = write_list(tmp_path, [], right=right, refused=refused)
     assert survey.main(command(tmp_path, file)) == 0
     rows = read_rows(tmp_path)
 
@@ -89,7 +89,7 @@ def test_a_small_model_goes_through_all_stages_and_a_refused_one_gives_its_sente
 
 def test_whatever_happens_to_a_model_costs_one_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(survey, "WORKERS", FAKE)
-    assert survey.main(command(tmp_path, listed(tmp_path, ["crash", "big", "bug", "fine"]))) == 0
+    assert survey.main(command(tmp_path, write_list(tmp_path, ["crash", "big", "bug", "fine"]))) == 0
     found = {name: (row["status"], row["reason"]) for name, row in read_rows(tmp_path).items()}
     assert found == {
         "crash": ("failed", "compile: the process was ended by SIGSEGV"),
@@ -102,7 +102,9 @@ def test_whatever_happens_to_a_model_costs_one_row(tmp_path, monkeypatch, capsys
 
 def test_a_model_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
     monkeypatch.setattr(survey, "WORKERS", FAKE)
-    assert survey.main(command(tmp_path, listed(tmp_path, ["slow", "fine"]), "--only", "slow", "--limit", "0.05")) == 0
+    assert (
+        survey.main(command(tmp_path, write_list(tmp_path, ["slow", "fine"]), "--only", "slow", "--limit", "0.05")) == 0
+    )
     assert read_rows(tmp_path)["slow"]["status"] == "failed"
     assert read_rows(tmp_path)["slow"]["reason"] == "compile: it took more than 3 s"
     child = Path("/proc") / (tmp_path / "slow.onnx").read_text() / "stat"
@@ -111,7 +113,7 @@ def test_a_model_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path,
 
 def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(survey, "WORKERS", FAKE)
-    file = listed(tmp_path, ["a", "b", "c"])
+    file = write_list(tmp_path, ["a", "b", "c"])
     log = tmp_path / "out" / "survey.jsonl"
     assert survey.main(command(tmp_path, file, "--only", "b")) == 0
     with log.open("a") as stream:
@@ -132,7 +134,7 @@ def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
 
 def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr(survey, "surveyed", lambda model, common, *_: measured.append(model) or row(model, common))
+    monkeypatch.setattr(survey, "survey_model", lambda model, common, *_: measured.append(model) or row(model, common))
 
     def row(model, common):
         return {**model.to_json(), **common, "status": "right", "reason": ""}
@@ -152,7 +154,7 @@ def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
 
 def test_a_model_that_the_end_cuts_off_has_no_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(survey, "WORKERS", FAKE)
-    file = listed(tmp_path, ["fine", "slow", "never"])
+    file = write_list(tmp_path, ["fine", "slow", "never"])
     assert survey.main(command(tmp_path, file, "--minutes", "0.04")) == 0
     assert set(read_rows(tmp_path)) <= {"fine"} and "never" not in capsys.readouterr().err
 
@@ -171,18 +173,18 @@ def test_rows_of_other_processors_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("facts", "ended", "wanted"),
+    ("facts", "process_end", "expected"),
     [
-        ({"stage": "export"}, Ended("no"), ("not exported", "export: no")),
-        ({"stage": "export"}, Ended("late", True), ("failed", "export: late")),
-        ({}, Ended("no module"), ("failed", "start: no module")),
-        ({"right": None, "note": "why"}, Ended(""), ("unjudged", "why")),
-        ({"right": False, "reference": "r", "error": 0.25}, Ended(""), ("wrong", "outputs differ from r by 0.25")),
-        ({"right": True, "stage": "profile"}, Ended("died"), ("failed", "profile: died")),
+        ({"stage": "export"}, ProcessEnd("no"), ("not exported", "export: no")),
+        ({"stage": "export"}, ProcessEnd("late", True), ("failed", "export: late")),
+        ({}, ProcessEnd("no module"), ("failed", "start: no module")),
+        ({"right": None, "note": "why"}, ProcessEnd(""), ("unjudged", "why")),
+        ({"right": False, "reference": "r", "error": 0.25}, ProcessEnd(""), ("wrong", "outputs differ from r by 0.25")),
+        ({"right": True, "stage": "profile"}, ProcessEnd("died"), ("failed", "profile: died")),
     ],
 )
-def test_outcomes(facts, ended, wanted):
-    assert outcome(facts, ended) == wanted
+def test_outcomes(facts, process_end, expected):
+    assert outcome(facts, process_end) == expected
 
 
 def test_the_summary_names_the_slow_ones_worst_first():
@@ -204,7 +206,7 @@ def test_layers_that_lose_most_come_first_with_all_their_occurrences():
 
 
 def test_the_list_has_a_hundred_models_of_many_families():
-    models = load_models(LISTED)
+    models = load_models(MODELS_FILE)
     assert len(models) >= 100 and len({model.family for model in models}) >= 50
     assert {model.library for model in models} == {"torchvision", "timm", "transformers"}
     assert all({"model", "inputs"} <= set(m.options) for m in models if m.library == "transformers")
@@ -234,7 +236,7 @@ def test_bad_lists_are_refused(tmp_path, text, match):
 )
 def test_bad_options_end_with_a_code_and_touch_nothing(tmp_path, options, capsys):
     with pytest.raises(SystemExit) as ended:
-        survey.main([*command(tmp_path, listed(tmp_path, ["a"])), *options])
+        survey.main([*command(tmp_path, write_list(tmp_path, ["a"])), *options])
     assert ended.value.code == 2 and "must" in capsys.readouterr().err
     assert not (tmp_path / "out").exists() and not (tmp_path / "results").exists()
 
@@ -265,12 +267,12 @@ def test_no_parameter_of_a_module_stays_of_one_value_and_it_is_exported_by_whoev
 
     whole = exports.first_output(first, ["input"]).eval()
     file = tmp_path / "model.onnx"
-    assert exports.written(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such", "script"]) == "script"
+    assert exports.write_onnx(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such", "script"]) == "script"
     assert [value.name for value in onnx.load(file).graph.input] == ["input"]
     with pytest.raises(
         RuntimeError, match="torch.onnx must export the model, but none such: ValueError: `exporter` must"
     ):
-        exports.written(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such"])
+        exports.write_onnx(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such"])
 
 
 def test_an_export_is_made_once_for_all_that_it_depends_on(tmp_path):

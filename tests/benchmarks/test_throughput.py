@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.tuner.search.population import Population, Seen
+from autotune.tuner.search.population import Population, SeenCandidates
 from benchmarks import results, throughput
-from benchmarks.throughput import TARGETS, Bench, measure_row, one_core, summed
+from benchmarks.throughput import TARGETS, Bench, measure_row, one_core, summarise_runs
 from search_space import workloads
 from search_space.space import generate
 from tests.golden.cases import HARDWARE
@@ -37,7 +37,7 @@ def test_every_thread_is_on_one_core_and_comes_back(monkeypatch: pytest.MonkeyPa
 
 
 def test_only_new_and_legal_children_count(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    parents = bench.draw(600, Seen())
+    parents = bench.draw(600, SeenCandidates())
     scored: list[Population] = []
     score = bench.frame.score
 
@@ -46,7 +46,7 @@ def test_only_new_and_legal_children_count(bench: Bench, monkeypatch: pytest.Mon
         return score(population, bench.scorer)
 
     monkeypatch.setattr(bench.frame, "score", remember)
-    found = bench.mutated(parents)
+    found = bench.time_mutations(parents)
     (children,) = scored
     keys = bench.frame.keys(children)
     assert found["candidates"] == len(children) > 0
@@ -57,7 +57,7 @@ def test_only_new_and_legal_children_count(bench: Bench, monkeypatch: pytest.Mon
 
 def test_rates_are_medians_over_runs() -> None:
     runs = [{"candidates": 10.0, "made": 1.0, "scored": seconds} for seconds in (1.0, 4.0, 9.0)]
-    assert summed(runs) == {
+    assert summarise_runs(runs) == {
         "candidates": 10,
         "per_second": 2.0,
         "microseconds": {"made": pytest.approx(1e5), "scored": pytest.approx(4e5)},
@@ -66,7 +66,7 @@ def test_rates_are_medians_over_runs() -> None:
 
 def test_rows_are_of_both_scorers_on_both_kinds_of_candidates(bench: Bench) -> None:
     rows = [measure_row(bench, scorer, kind, 512, 1) for scorer in TARGETS for kind in ("sampled", "mutated")]
-    assert bench.scorer.fitted and all(row["per_second"] > 0 for row in rows)
+    assert bench.scorer.is_fitted and all(row["per_second"] > 0 for row in rows)
     plain, _, learned, _ = rows
     assert learned["trees"] == 100 and learned["feature_rows"] >= 2
     assert "trees" not in plain and plain["candidates"] > 400

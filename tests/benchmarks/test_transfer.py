@@ -60,8 +60,8 @@ def test_a_source_of_the_same_truth_cuts_trials_and_one_of_the_contrary_costs_li
     assert row.slower <= 1.05 and all(at is not None for at in row.dropped)
 
 
-def row(name: str, plain: float, transferred: float, slower: float = 1.0, correlation: float | None = None) -> Row:
-    ends = (plain,) * 2, (transferred,) * 2, slower, (None, 16), correlation
+def row(name: str, plain: float, transfer_trials: float, slower: float = 1.0, correlation: float | None = None) -> Row:
+    ends = (plain,) * 2, (transfer_trials,) * 2, slower, (None, 16), correlation
     return Row(name, "cpu", "residual", *ends, apart=(plain,) * 2)
 
 
@@ -188,7 +188,7 @@ def test_the_page_has_each_space_with_what_is_known_elsewhere(
         replace(made, again=1.001 * made.seconds).save(tmp_path)
     monkeypatch.setattr(transfer, "CPU", (TINY,))
     monkeypatch.setattr(transfer, "Spaces", partial(Spaces, folder=tmp_path))
-    monkeypatch.setattr(transfer, "MEASURED", VTA)
+    monkeypatch.setattr(transfer, "MEASURED_DATASET", VTA)
     given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm", "--results", str(tmp_path)]
     assert transfer.main(given) == 0
     shown = capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from autotune.tuner.tuner import tune
 from benchmarks import results, tables, vta
 from benchmarks.vta_template.conv import Conv2d, Knobs
-from benchmarks.vta_template.resnet18 import Measured, program
+from benchmarks.vta_template.resnet18 import MeasuredLayer, program
 from targets.vta.hardware import PYNQ
 from targets.vta.timing import simulate
 
@@ -31,14 +31,14 @@ def test_a_layer_is_tuned_and_compared(
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Measured:
+def small(monkeypatch: pytest.MonkeyPatch) -> MeasuredLayer:
     """A layer of a few tiles in place of ResNet-18's, with a schedule of one tile a step."""
-    layer = Measured("S1", Conv2d(8, 8, 32, 32, 3, 1, 1), Knobs(4, 8, 1, 1, 2, 1), 20_000)
+    layer = MeasuredLayer("S1", Conv2d(8, 8, 32, 32, 3, 1, 1), Knobs(4, 8, 1, 1, 2, 1), 20_000)
     monkeypatch.setattr(vta, "ROWS", {"S1": layer})
     return layer
 
 
-def test_a_small_layer_is_computed_compared_and_placed_under_the_roof(small: Measured) -> None:
+def test_a_small_layer_is_computed_compared_and_placed_under_the_roof(small: MeasuredLayer) -> None:
     row = vta.compare("S1", trials=12, seed=1)
     published = simulate(program(small, PYNQ).program.table, PYNQ)
     gemm = 8 * 8 * 2 * 2 * 9  # micro-operations, whatever the schedule
@@ -60,7 +60,7 @@ def test_a_small_layer_is_computed_compared_and_placed_under_the_roof(small: Mea
     assert lines[0].startswith(f"| S1 | {published.cycles:,} | {cycles['tuned']:,} |")
 
 
-def test_without_virtual_threads_the_same_schedule_is_built_again(small: Measured) -> None:
+def test_without_virtual_threads_the_same_schedule_is_built_again(small: MeasuredLayer) -> None:
     result = tune(vta.make_workload(small), target="vta", trials=12, seed=1)
     values = vta.tuned_values(result)
     threads = [value for name, value in values.items() if name.endswith(".threads")]

@@ -13,15 +13,15 @@ from benchmarks.warm_start_table import warm_start as table_of
 
 
 def test_no_network_that_is_measured_fills_the_database() -> None:
-    filled = {*schedules.OWN, *schedules.SURVEYED}
-    assert len(filled) == len(schedules.OWN) + len(schedules.SURVEYED)
-    assert {*schedules.SURVEYED, *warm_start.NETWORKS} <= {model.name for model in load_models()}
+    filled = {*schedules.OWN, *schedules.SURVEY_MODELS}
+    assert len(filled) == len(schedules.OWN) + len(schedules.SURVEY_MODELS)
+    assert {*schedules.SURVEY_MODELS, *warm_start.NETWORKS} <= {model.name for model in load_models()}
     assert not filled & {*warm_start.NETWORKS}
 
 
 def test_a_model_that_cannot_be_exported_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="no_such_model was not exported"):
-        schedules.exported(tmp_path, "no_such_model")
+        schedules.export_model(tmp_path, "no_such_model")
     capfd.readouterr()
 
 

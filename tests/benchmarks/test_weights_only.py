@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import tables, weights_only
-from benchmarks.interleave import Timed
+from benchmarks.interleave import SelfTimer
 from benchmarks.peers import nbits_peer
 from benchmarks.peers.base import Refusal
 from tests.benchmarks.waiting import waiting
@@ -50,7 +50,7 @@ class _Process:
         return {"output": [1.0, 2.0 + request["chain"]["level"] / 400]} if request["runtime"] != "read" else {}
 
 
-def made_up(peers: Mapping[str, Timed], repeat: int) -> dict[str, list[float]]:
+def made_up(peers: Mapping[str, SelfTimer], repeat: int) -> dict[str, list[float]]:
     return {name: [7e-3 + 1e-3 * place] * 4 for place, name in enumerate([*peers][::-1])}
 
 

@@ -10,7 +10,7 @@ from benchmarks.pytorch import runtime
 from benchmarks.survey.models import Model
 
 
-class Sorted(torch.nn.Module):
+class SortModule(torch.nn.Module):
     """A module of an operator that graphs lack."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -20,7 +20,7 @@ class Sorted(torch.nn.Module):
 def make_model(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
     """Two linear layers with an operator between them that is left to PyTorch."""
     torch.manual_seed(seed)
-    layers = (torch.nn.Linear(6, 8), Sorted(), torch.nn.Linear(8, 4))
+    layers = (torch.nn.Linear(6, 8), SortModule(), torch.nn.Linear(8, 4))
     return torch.nn.Sequential(*layers).eval(), {"x": torch.ones(3, 6)}
 
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collected import UNFINISHED
+from benchmarks.collected import UNFINISHED_FOLDER
 
 
 def waiting(name: str, folder: Path) -> dict[str, Any]:
     """Rows that wait, by name."""
-    rows: dict[str, Any] = json.loads((folder / UNFINISHED / f"{name}.json").read_text())["rows"]
+    rows: dict[str, Any] = json.loads((folder / UNFINISHED_FOLDER / f"{name}.json").read_text())["rows"]
     return rows

@@ -24,7 +24,7 @@ class TensorArgument:
     constant: bool = False
     high: int = 2
 
-    def drawn(self, generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    def draw(self, generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
         """Random elements; `dtype` is that of floats."""
         if self.kind == "int":
             return torch.randint(0, self.high, self.shape, generator=generator)
@@ -96,7 +96,7 @@ _UNARY += " log_sigmoid log_sigmoid_forward expm1 exp2 clone alias detach contig
 _UNARY += " sin cos tan atan sinh cosh asinh"
 _POSITIVE = "acosh log sqrt rsqrt reciprocal log1p log2 log10"
 _ARITHMETIC = "add sub mul div"
-_COMPARED = "eq ne lt le gt ge"
+_COMPARISONS = "eq ne lt le gt ge"
 
 CASES: dict[str, list[Args]] = {
     **{f"{name}.default": [(x(3, 5),)] for name in _UNARY.split()},
@@ -104,8 +104,8 @@ CASES: dict[str, list[Args]] = {
     **{f"{name}.Tensor": [(x(3, 5), p(5)), (x(3, 5), 2.5), (i(9, 3, 5), p(5))] for name in _ARITHMETIC.split()},
     **{f"{name}.Scalar": [(x(3, 5), 2.5)] for name in _ARITHMETIC.split()},
     **{f"rsub.{kind}": [(x(3, 5), 2.5 if kind == "Scalar" else x(5))] for kind in ("Tensor", "Scalar")},
-    **{f"{name}.Tensor": [(i(3, 3, 5), i(3, 5)), (x(3, 5), i(2, 5))] for name in _COMPARED.split()},
-    **{f"{name}.Scalar": [(i(3, 3, 5), 1), (x(3, 5), 0.5)] for name in _COMPARED.split()},
+    **{f"{name}.Tensor": [(i(3, 3, 5), i(3, 5)), (x(3, 5), i(2, 5))] for name in _COMPARISONS.split()},
+    **{f"{name}.Scalar": [(i(3, 3, 5), 1), (x(3, 5), 0.5)] for name in _COMPARISONS.split()},
     **{f"logical_{name}.default": [(b(3, 5), b(5)), (x(3, 5), b(5))] for name in ("and", "or", "xor")},
     **{f"bitwise_{name}.Tensor": [(b(3, 5), b(5))] for name in ("and", "or", "xor")},
     **{f"bitwise_{name}.Scalar": [(b(3, 5), True)] for name in ("and", "or", "xor")},

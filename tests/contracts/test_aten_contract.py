@@ -79,12 +79,12 @@ class Call:
         found = target(*torch.fx.map_arg(nodes, tensor), **torch.fx.map_arg(named, tensor))
         self.node.meta["val"] = found
         if isinstance(found, torch.Tensor):
-            self.outputs, self.wanted = [self.node], [found]
+            self.outputs, self.expected = [self.node], [found]
         else:
             read = [0] if name in ALONE else range(len(found))
             self.outputs = [self.graph.call_function(operator.getitem, (self.node, k)) for k in read]
-            self.wanted = [found[k] for k in read]
-            for node, value in zip(self.outputs, self.wanted, strict=True):
+            self.expected = [found[k] for k in read]
+            for node, value in zip(self.outputs, self.expected, strict=True):
                 node.meta["val"] = value
 
     def add_argument(self, arg: Any) -> Any:
@@ -93,7 +93,7 @@ class Call:
             return [self.add_argument(each) for each in arg]
         if not isinstance(arg, TensorArgument):
             return arg
-        tensor = arg.drawn(self.generator, self.dtype)
+        tensor = arg.draw(self.generator, self.dtype)
         if self.special and not arg.constant and arg.kind in ("float", "positive") and tensor.numel() > 3:
             places = torch.randint(0, tensor.numel(), (6,), generator=self.generator)
             tensor.view(-1)[places] = torch.tensor([np.nan, np.inf, -np.inf, -0.0, 0.0, np.nan])
@@ -110,7 +110,7 @@ def test_every_converter_has_a_case() -> None:
 @pytest.mark.parametrize(("name", "index"), ALL, ids=lambda value: str(value))
 def test_a_converted_call_computes_what_pytorch_does(name: str, index: int) -> None:
     call = Call(name, index, torch.float32)
-    for found, wanted in zip(converted(call), call.wanted, strict=True):
+    for found, wanted in zip(convert(call), call.expected, strict=True):
         assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
         np.testing.assert_allclose(found, wanted.numpy(), rtol=2e-5, atol=1e-5)
 
@@ -120,7 +120,7 @@ def test_a_converted_call_rounds_once_in_bfloat16(name: str, index: int) -> None
     if name.startswith("mkldnn_rnn") and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("PyTorch computes these layers in bfloat16 with AVX-512 alone")
     call = Call(name, index, torch.bfloat16)
-    for found, wanted in zip(converted(call), call.wanted, strict=True):
+    for found, wanted in zip(convert(call), call.expected, strict=True):
         assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
         ours, theirs = found.astype(float), array_from_tensor(wanted).astype(float)
         largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
@@ -131,12 +131,12 @@ def test_a_converted_call_rounds_once_in_bfloat16(name: str, index: int) -> None
 def test_a_converted_call_keeps_what_is_no_number(name: str, index: int) -> None:
     call = Call(name, index, torch.float32, special=True)
     with np.errstate(all="ignore"):
-        results = converted(call)
-    for found, wanted in zip(results, call.wanted, strict=True):
+        results = convert(call)
+    for found, wanted in zip(results, call.expected, strict=True):
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def converted(call: Call) -> list[np.ndarray]:
+def convert(call: Call) -> list[np.ndarray]:
     """Imports the graph and evaluates it by NumPy."""
     inputs = list(call.inputs)
     known = make_constant_values({node.name: tensor for node, tensor in call.constants.items()})

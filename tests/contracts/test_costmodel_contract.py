@@ -59,7 +59,7 @@ def new_model(kind: type[CostModel]) -> CostModel:
 
 
 @cache
-def trained(kind: type[CostModel], count: int = 40) -> CostModel:
+def train_once(kind: type[CostModel], count: int = 40) -> CostModel:
     """A model that several tests share and none changes; it leaves what it learns from unchanged."""
     model = new_model(kind)
     features, throughput = population(count)
@@ -70,26 +70,26 @@ def trained(kind: type[CostModel], count: int = 40) -> CostModel:
     return model
 
 
-def same(name: str, computed: np.ndarray, expected: np.ndarray) -> None:
+def same(name: str, actual: np.ndarray, expected: np.ndarray) -> None:
     if name in EXACT:
-        np.testing.assert_array_equal(computed, expected)
+        np.testing.assert_array_equal(actual, expected)
     else:
-        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_finite_score_a_candidate(kind: type[CostModel]) -> None:
-    model = trained(kind)
+    model = train_once(kind)
     for statements in (1, 2, 5):
         scores = model.predict(population(130, seed=1, statements=statements)[0])
         assert scores.shape == (130,) and scores.dtype == np.float64 and np.isfinite(scores).all()
 
 
 def test_no_candidates_no_scores(kind: type[CostModel]) -> None:
-    assert trained(kind).predict(np.empty((0, 2, len(NAMES)), np.float32)).shape == (0,)
+    assert train_once(kind).predict(np.empty((0, 2, len(NAMES)), np.float32)).shape == (0,)
 
 
 def test_scores_do_not_depend_on_company_or_layout(name: str, kind: type[CostModel]) -> None:
-    model, features = trained(kind), population(100, seed=1)[0]
+    model, features = train_once(kind), population(100, seed=1)[0]
     before, scores = features.copy(), model.predict(features)
     np.testing.assert_array_equal(features, before)
     assert len(np.unique(scores)) > 10
@@ -104,13 +104,13 @@ def test_the_same_measurements_teach_the_same_whatever_was_learned_before(kind: 
     model, (features, throughput), new = new_model(kind), population(40), population(100, seed=1)[0]
     model.fit(list(features[:20]), throughput[:20])
     model.fit(list(features), throughput)
-    np.testing.assert_array_equal(model.predict(new), trained(kind).predict(new))
+    np.testing.assert_array_equal(model.predict(new), train_once(kind).predict(new))
 
 
 def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) -> None:
     features = population(100, seed=1)[0]
     for count in (40, 300):
-        model, loaded = trained(kind, count), kind()
+        model, loaded = train_once(kind, count), kind()
         model.save(tmp_path / "model.txt")
         loaded.load(tmp_path / "model.txt")
         np.testing.assert_array_equal(loaded.predict(features), model.predict(features))
@@ -119,7 +119,7 @@ def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) ->
 
 
 def test_what_is_saved_is_text_and_another_models_file_is_refused(kind: type[CostModel], tmp_path: Path) -> None:
-    trained(kind).save(tmp_path / "model.txt")
+    train_once(kind).save(tmp_path / "model.txt")
     text = (tmp_path / "model.txt").read_text(encoding="ascii")
     assert text.isprintable() or set(text) - set(filter(str.isprintable, text)) <= {"\n"}
     for wrong in ("", "{}", '{"model": "another", "features": "1:0"}', text[: len(text) // 3]):
@@ -131,7 +131,7 @@ def test_what_is_saved_is_text_and_another_models_file_is_refused(kind: type[Cos
 def test_learns_an_order(name: str, kind: type[CostModel]) -> None:
     if name in BLIND:
         return
-    model, (new, truth) = trained(kind, 300), population(300, seed=1)
+    model, (new, truth) = train_once(kind, 300), population(300, seed=1)
     ordered = metrics.pairwise_accuracy(model.predict(new), truth)
     assert ordered > 0.75, (
         f"a model taught 300 made-up programs must order 75 % of new pairs, but {ordered:.0%} are right"
@@ -164,7 +164,7 @@ def test_numbers_of_tasks_are_names_and_options_are_attributes(kind: type[CostMo
 def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel], tmp_path: Path) -> None:
     if not issubclass(kind, UncertainModel):
         return
-    model, features = trained(kind), population(130, seed=1)[0]
+    model, features = train_once(kind), population(130, seed=1)[0]
     features[::2] += (population(65)[0] - features[::2]) * np.linspace(0, 1, 65, dtype=np.float32)[:, None, None]
     assert isinstance(model, UncertainModel)  # of programs ever nearer to those that it knows
     scores, deviations = model.predict_with_deviation(features)

@@ -18,7 +18,7 @@ from search_space.dtypes import FLOATS, numpy_dtype
 from search_space.ir.columns import compile_columns
 from search_space.ir.expr import BOOL, Expr, call, cast, const, load, make, var
 from search_space.ir.intervals import DTYPE_RANGES
-from search_space.ir.semantics import BINARY, FUNCTIONS, applied
+from search_space.ir.semantics import BINARY, FUNCTIONS, apply_function
 from search_space.ir.stmt import LoopProgram, Store, seq
 from search_space.operators.evaluation import evaluate
 from targets import registry
@@ -61,13 +61,13 @@ def on_cpu(value: Expr, lanes: str, *arrays: np.ndarray) -> np.ndarray:
     return target.load(target.build(program(value, lanes, len(arrays[0]), *dtypes))).bind(list(arrays)).run()
 
 
-def emulated(value: Expr, *arrays: np.ndarray) -> np.ndarray:
+def emulate_value(value: Expr, *arrays: np.ndarray) -> np.ndarray:
     dtypes = [str(a.dtype) for a in arrays]
     made = device_program(program(value, "threadIdx.x", len(arrays[0]), *dtypes), LIMITS)
     return emulate(made, dict(zip("xz", arrays, strict=False)))["y"]
 
 
-def interpreted(value: Expr, *arrays: np.ndarray) -> np.ndarray:
+def interpret_value(value: Expr, *arrays: np.ndarray) -> np.ndarray:
     dtypes = [str(a.dtype) for a in arrays]
     made = program(value, "serial", len(arrays[0]), *dtypes)
     return interpret(made, dict(zip("xz", arrays, strict=False)))["y"]
@@ -77,7 +77,7 @@ def element(name: str, dtype: str) -> Expr:
     return load(name, (var("i"),), dtype)
 
 
-def referred(op: Any, *arrays: np.ndarray) -> np.ndarray:
+def compute_reference(op: Any, *arrays: np.ndarray) -> np.ndarray:
     """Evaluates an operator by its definition."""
     given = [te.placeholder(a.shape, str(a.dtype), name) for name, a in zip("xz", arrays, strict=False)]
     out = te.compute(arrays[0].shape, lambda i: op(*(x[i] for x in given)), name="y")
@@ -93,10 +93,10 @@ def test_every_function_is_emitted_and_no_other() -> None:
 def test_a_function_means_the_same_to_all(name: str, dtype: str) -> None:
     with np.errstate(over="ignore"):
         x = np.array([*EDGES, *SPECIAL], np.float32).astype(numpy_dtype(dtype))
-    wanted = applied(name, x, dtype)
+    wanted = apply_function(name, x, dtype)
     assert wanted.dtype == x.dtype
     value = call(name, element("x", dtype))
-    for found in (interpreted(value, x), emulated(value, x), referred(getattr(te, name), x)):
+    for found in (interpret_value(value, x), emulate_value(value, x), compute_reference(getattr(te, name), x)):
         assert found.dtype == x.dtype
         np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
     step = {"float32": 2.0**-21, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
@@ -138,7 +138,7 @@ def test_functions_in_cuda_text(tmp_path: Path) -> None:
     for name, of in made.items():
         arrays = {"x": x, "y": np.zeros_like(x)}
         host.run(of, arrays)
-        wanted = applied(name, x, "float32")
+        wanted = apply_function(name, x, "float32")
         np.testing.assert_allclose(arrays["y"], wanted, rtol=2.0**-21, atol=1e-37, err_msg=name)
 
 
@@ -152,8 +152,8 @@ def test_an_operator_means_the_same_to_all(op: str, dtype: str) -> None:
     assert (value.dtype == BOOL) == (row.truth or dtype == BOOL)
     with np.errstate(all="ignore"):  # of quotients by zero, and of the least number by -1
         wanted = np.asarray(row.array(x, z)).astype(numpy_dtype(value.dtype))
-        found = {"interpreter": interpreted(value, x, z), "emulator": emulated(value, x, z)}
-        found["reference"] = referred(lambda a, b: make(op, a, b), x, z)
+        found = {"interpreter": interpret_value(value, x, z), "emulator": emulate_value(value, x, z)}
+        found["reference"] = compute_reference(lambda a, b: make(op, a, b), x, z)
     if dtype not in ("float16", "bfloat16") and op not in DIVIDES:
         folded = [make(op, const(a, dtype), const(b, dtype)).value for a, b in zip(x.tolist(), z.tolist(), strict=True)]
         found["folding"] = np.array(folded).astype(wanted.dtype)
@@ -202,14 +202,14 @@ def test_the_extreme_of_a_row_is_nan_wherever_that_stands(op: str, count: int) -
     x[count], x[count + 1] = math.inf, -math.inf
     row, nothing = (var("row"),), -math.inf if op == "max" else math.inf
 
-    def reduced(kind: str) -> LoopProgram:
+    def make_reduction(kind: str) -> LoopProgram:
         each = loop("k", count, kind, Store("y", row, load("x", (*row, var("k")), "float32"), op))
         body = loop("row", len(x), "serial", seq(Store("y", row, const(nothing, "float32")), each))
         return LoopProgram("test", (buffer("x", *x.shape), buffer("y", len(x))), body, ("y",))
 
-    found = {"interpreter": interpret(reduced("serial"), {"x": x})["y"]}
+    found = {"interpreter": interpret(make_reduction("serial"), {"x": x})["y"]}
     for target, kind in ((registry.get("cpu"), "serial"), (registry.get("cpu"), "vectorize"), (strict(), "serial")):
-        found[f"{target}, {kind}"] = target.load(target.build(reduced(kind))).bind([x]).run()
+        found[f"{target}, {kind}"] = target.load(target.build(make_reduction(kind))).bind([x]).run()
     for name, values in found.items():
         np.testing.assert_array_equal(values, x.max(1) if op == "max" else x.min(1), err_msg=name)
 
@@ -230,8 +230,8 @@ def test_extremes_in_text_of_c_and_cuda(tmp_path: Path) -> None:
         arrays = {"x": x, "z": z, "y": np.zeros_like(right[name])}
         host.run(threads[name], arrays)
         in_c = strict().load(strict().build(program(value, "serial", len(x), "float32", "float32")))
-        ways = {"CUDA": arrays["y"], "C": in_c.bind([x, z]).run(), "emulator": emulated(value, x, z)}
-        ways |= {"interpreter": interpreted(value, x, z)}
+        ways = {"CUDA": arrays["y"], "C": in_c.bind([x, z]).run(), "emulator": emulate_value(value, x, z)}
+        ways |= {"interpreter": interpret_value(value, x, z)}
         ways |= {lanes: on_cpu(value, lanes, x, z) for lanes in ("serial", "vectorize")}
         for way, found in ways.items():
             np.testing.assert_array_equal(found, right[name], err_msg=f"{name}, {way}")

@@ -21,7 +21,7 @@ from autotune.graph.quantise.formats import decibels
 from autotune.modes import CHOOSING, PRECISIONS, QUANTISATIONS
 from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import settings_with
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 
 LEAST_DECIBELS = 15.0
 """Least signal-to-noise ratio in dB beside the model in float32; weights of 4 bits have 20 or so."""
@@ -52,7 +52,7 @@ def networks(model: onnx.ModelProto) -> dict[tuple[str, str | None], Network]:
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str | None], Network]:
+def loaded_networks(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str | None], Network]:
     return networks(model(tmp_path_factory.mktemp("two")))
 
 
@@ -63,8 +63,8 @@ def test_a_mode_says_what_it_is(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("precision", sorted(set(PRECISIONS) - CHOOSING))
-def test_a_graph_is_near_the_model(precision: str, loaded: dict[tuple[str, str | None], Network]) -> None:
-    pairs = {pair: network for pair, network in loaded.items() if pair[0] == precision}
+def test_a_graph_is_near_the_model(precision: str, loaded_networks: dict[tuple[str, str | None], Network]) -> None:
+    pairs = {pair: network for pair, network in loaded_networks.items() if pair[0] == precision}
     assert (precision, None) in pairs
     plain = next(iter(pairs.values())).source.graph()
     rng = np.random.default_rng(0)
@@ -78,13 +78,13 @@ def test_a_graph_is_near_the_model(precision: str, loaded: dict[tuple[str, str |
 
 @pytest.mark.parametrize("quantise", [None, *QUANTISATIONS])
 def test_kernels_compute_what_the_graph_says(
-    quantise: str | None, loaded: dict[tuple[str, str | None], Network]
+    quantise: str | None, loaded_networks: dict[tuple[str, str | None], Network]
 ) -> None:
     settings = settings_with(threads=1)
-    pairs = {pair: network for pair, network in loaded.items() if pair[1] == quantise}
+    pairs = {pair: network for pair, network in loaded_networks.items() if pair[1] == quantise}
     assert ("float32", quantise) in pairs
     for pair, network in pairs.items():
-        assert check_network(network, untuned(settings), settings).max_error < TOLERANCE, pair
+        assert check_network(network, make_untuned(settings), settings).max_error < TOLERANCE, pair
 
 
 def test_pairs_that_exclude_each_other_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 from autotune.compiler.cache.kernels import ChoiceStore, KernelCache
 from autotune.compiler.cache.store import FolderCache
 from autotune.schedule import Schedule
-from autotune.schedule_store import MemoryStore, Ordered, ScheduledWorkload, ScheduleStore
+from autotune.schedule_store import MemoryStore, OrderedStores, ScheduledWorkload, ScheduleStore
 from autotune.tuner.entry_store import EntryStore
 from autotune.tuner.record_store import RecordStore
 from measure.outcome import Outcome
@@ -25,14 +25,14 @@ from tests.autotune.fakes import settings_with
 
 CPU, OTHER = registry.get("cpu"), registry.get("cpu:haswell")
 SOFTMAX, WIDER = workloads.softmax(4, 8), workloads.softmax(4, 16)
-ESTIMATED = ScheduledWorkload(SOFTMAX, CPU, Schedule("direct", Trace()), 2e-6, provisional=True)
+ESTIMATE = ScheduledWorkload(SOFTMAX, CPU, Schedule("direct", Trace()), 2e-6, provisional=True)
 
 STORES: dict[str, Callable[[Path], ScheduleStore]] = {
     "memory": lambda folder: MemoryStore(),
     "records": lambda folder: RecordStore((), lambda workload: workload.algorithms),
     "choices": lambda folder: ChoiceStore(KernelCache(FolderCache(folder)), lambda target: {"seed": 0}),
     "entries": lambda folder: EntryStore(settings_with()),
-    "union": lambda folder: Ordered([EntryStore(settings_with()), MemoryStore()]),
+    "union": lambda folder: OrderedStores([EntryStore(settings_with()), MemoryStore()]),
 }
 
 
@@ -42,12 +42,12 @@ def record(seconds: float, algorithm: str = "direct", step: str = "a", kind: Kin
     return Record(trial, Outcome((seconds,), seconds), Provenance(kind=kind))
 
 
-def measured(seconds: float, **facts: str) -> ScheduledWorkload:
-    return replace(ESTIMATED, seconds=seconds, provisional=False, record=record(seconds, **facts))
+def make_measured(seconds: float, **facts: str) -> ScheduledWorkload:
+    return replace(ESTIMATE, seconds=seconds, provisional=False, record=record(seconds, **facts))
 
 
 @pytest.mark.parametrize("name", STORES)
-@pytest.mark.parametrize("schedule", [ESTIMATED, measured(1e-6)], ids=["estimated", "measured"])
+@pytest.mark.parametrize("schedule", [ESTIMATE, make_measured(1e-6)], ids=["estimated", "measured"])
 def test_a_store_answers_by_what_it_keeps(name: str, schedule: ScheduledWorkload, tmp_path: Path) -> None:
     store = STORES[name](tmp_path)
     assert not store.best(SOFTMAX, CPU) and not store.best(SOFTMAX, CPU, None)
@@ -63,9 +63,9 @@ def test_a_store_answers_by_what_it_keeps(name: str, schedule: ScheduledWorkload
 def test_records_are_ordered_by_what_was_timed_beside_each_other() -> None:
     store = RecordStore([record(3e-6), record(1e-6, step="b"), record(2e-6, step="c")], lambda _: ["direct"])
     assert [each.seconds for each in store.best(SOFTMAX, CPU, 2)] == [1e-6, 2e-6]
-    assert store.add(measured(4e-6, step="b")) and store.best(SOFTMAX, CPU)[0].seconds == 1e-6
+    assert store.add(make_measured(4e-6, step="b")) and store.best(SOFTMAX, CPU)[0].seconds == 1e-6
     timed = RecordStore([record(1e-6), record(1.1e-6, step="b")], lambda _: ["direct"])
-    assert timed.add(replace(ESTIMATED, record=record(1.5e-6, kind=Kind.final)))
+    assert timed.add(replace(ESTIMATE, record=record(1.5e-6, kind=Kind.final)))
     assert [each.seconds for each in timed.best(SOFTMAX, CPU, None)] == [1.5e-6, 1.1e-6]
 
 
@@ -80,15 +80,15 @@ def test_an_algorithm_that_is_not_allowed_decides_nothing() -> None:
 
 
 def test_the_first_store_that_answers_wins_be_it_slower() -> None:
-    slow, fast = MemoryStore([replace(ESTIMATED, seconds=1.0)]), MemoryStore([ESTIMATED])
-    assert Ordered([MemoryStore(), slow, fast]).best(SOFTMAX, CPU)[0].seconds == 1.0
-    assert Ordered([]).best(SOFTMAX, CPU) == () and not Ordered([]).add(ESTIMATED)
+    slow, fast = MemoryStore([replace(ESTIMATE, seconds=1.0)]), MemoryStore([ESTIMATE])
+    assert OrderedStores([MemoryStore(), slow, fast]).best(SOFTMAX, CPU)[0].seconds == 1.0
+    assert OrderedStores([]).best(SOFTMAX, CPU) == () and not OrderedStores([]).add(ESTIMATE)
 
 
 def test_a_schedule_goes_to_the_first_store_that_keeps_it(tmp_path: Path) -> None:
     choices, memory = STORES["choices"](tmp_path), MemoryStore()
-    union = Ordered([choices, memory])
-    assert union.add(ESTIMATED) and choices.best(SOFTMAX, CPU) and not len(memory)
-    other = measured(1e-6)
+    union = OrderedStores([choices, memory])
+    assert union.add(ESTIMATE) and choices.best(SOFTMAX, CPU) and not len(memory)
+    other = make_measured(1e-6)
     assert union.add(other) and list(memory) == [other]
-    assert list(union.best(SOFTMAX, CPU)) == [ESTIMATED]
+    assert list(union.best(SOFTMAX, CPU)) == [ESTIMATE]

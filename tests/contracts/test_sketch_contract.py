@@ -34,7 +34,7 @@ from tests.search_space.sketch.test_chained_products import attention
 
 pytestmark = pytest.mark.xdist_group("sketches")  # what a sketch has been asked for stays with it
 ROWS = 200
-LOWERED, RUN = 2, 1
+LOWERED_ROWS, RUN = 2, 1
 """Legal rows of each sketch that are lowered, and of those interpreted: that is slow."""
 HOPPER = replace(H200, features=("mma", "wgmma"))
 ACCELERATOR = Hardware(
@@ -134,7 +134,7 @@ def sketches() -> Iterator[Any]:
 
 
 EVERY = list(sketches())
-INTERPRETED = [case for case in EVERY if case.values[1].hardware.kind != "gpu"]
+INTERPRETED_CASES = [case for case in EVERY if case.values[1].hardware.kind != "gpu"]
 """Tiles of GPUs are large for an interpreter: `tests/gpu` compiles their loops."""
 
 
@@ -147,13 +147,13 @@ def test_legality_of_columns_is_that_of_one_candidate_at_a_time(workload: Worklo
     assert bool(sketch.violations(drawn)) == (not all(expected))
 
 
-@pytest.mark.parametrize(("workload", "sketch"), INTERPRETED)
+@pytest.mark.parametrize(("workload", "sketch"), INTERPRETED_CASES)
 def test_a_candidate_is_the_same_program_lowered_either_way(workload: Workload, sketch: Sketch) -> None:
     drawn = rows(sketch, np.random.default_rng(1))
     legal = sketch.legal(drawn)
     inputs = workload.make_inputs(2)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
-    for place, row in enumerate(drawn[legal][:LOWERED]):
+    for place, row in enumerate(drawn[legal][:LOWERED_ROWS]):
         own = make_program(workload, sketch.algorithm, sketch.trace(row))
         verify(own)
         assert own.constraints == ()
@@ -164,7 +164,7 @@ def test_a_candidate_is_the_same_program_lowered_either_way(workload: Workload, 
             check(workload, interpret(own, named)[workload.output.name], inputs)
 
 
-@pytest.mark.parametrize(("workload", "sketch"), INTERPRETED)
+@pytest.mark.parametrize(("workload", "sketch"), INTERPRETED_CASES)
 def test_what_breaks_a_limit_of_lowering_is_refused(workload: Workload, sketch: Sketch) -> None:
     """Tables hold no such values, so they are put in: a tile larger than its axis, a factor that does not divide."""
     drawn = rows(sketch, np.random.default_rng(3))
@@ -204,13 +204,13 @@ def test_every_rule_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     applied: set[str] = set()
     for rule in (rule for kind in MACHINES for rule in get_rules(kind)):
 
-        def noted(
+        def note_and_apply(
             draft: Draft, stage: Stage, hardware: Hardware, rule: SketchRule = rule, own: Any = rule.apply
         ) -> Any:
             applied.add(rule.name)
             return own(draft, stage, hardware)
 
-        monkeypatch.setattr(rule, "apply", noted)
+        monkeypatch.setattr(rule, "apply", note_and_apply)
     for kind, hardware in MACHINE.items():
         for workload in (*SMALL, *CASES[kind], *SPECIAL):
             for algorithm in workload.algorithms:
@@ -232,7 +232,7 @@ def test_whatever_rules_are_offered_is_scheduled_whole_or_not_at_all(kind: str) 
             derived = derive(unscheduled_state(workload, algorithm), MACHINE[kind])
             assert not derived.refused
             for draft in derived.drafts:
-                assert draft.done >= {stage.name for stage in draft.state.stages}
+                assert draft.finished_stages >= {stage.name for stage in draft.state.stages}
                 assert draft.trace.apply(unscheduled_state(workload, algorithm)) == draft.state
 
 

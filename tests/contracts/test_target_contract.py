@@ -35,8 +35,8 @@ from targets.manifest import ExecutableError
 from targets.native import NativeBound
 from tests.autotune import fakes
 from tests.autotune.graph.nets import feeds, weight
-from tests.gpu.candidates import legal, scheduled
-from tests.properties.running import compiled, interpreted
+from tests.gpu.candidates import legal, make_chooser
+from tests.properties.running import run_compiled, run_interpreter
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 WORKLOADS = (
@@ -51,7 +51,7 @@ NAMES = [*registry.TARGETS, "pyloops"]
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def pyloops_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.TARGETS, "pyloops", "tests.targets.pyloops.target:get_target")
 
 
@@ -67,7 +67,7 @@ def target(name: str, monkeypatch: pytest.MonkeyPatch) -> Target:
         made = RecordingTarget()
         monkeypatch.setattr("targets.cuda.target.get_target", lambda spec="cuda": made)
         for module in ("kernel", "executable"):
-            monkeypatch.setattr(f"targets.cuda.{module}.first_device", lambda: FakeDevice(made.built))
+            monkeypatch.setattr(f"targets.cuda.{module}.first_device", lambda: FakeDevice(made.kernels_by_digest))
     elif why := registry.get(name).unavailable():
         pytest.skip(why)
     return registry.get(name)
@@ -89,14 +89,14 @@ def able(target: Target) -> list[Workload]:
     return [workload for workload in WORKLOADS if sketches(workload, target.hardware)]
 
 
-def kernel_output(target: Target, lowered: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+def kernel_output(target: Target, loops: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """The outputs by name, from a kernel that runs in this process."""
-    module = target.build(lowered)
+    module = target.build(loops)
     found = target.load(module).bind([arrays[source.name] for source in module.sources]).run()
     return {module.outputs[0]: found} if len(module.outputs) == 1 else dict(zip(module.outputs, found, strict=True))
 
 
-def loaded(workload: Workload, target: Target) -> Kernel:
+def load_kernel(workload: Workload, target: Target) -> Kernel:
     return target.load(target.build(program(workload, target)[0]))
 
 
@@ -153,10 +153,12 @@ def test_kernels_write_what_the_interpreter_says(target: Target) -> None:
     for workload in able(target):
         lowered, _ = program(workload, target)
         arrays = dict(zip([s.name for s in workload.inputs], workload.make_inputs(0), strict=True))
-        for name, wanted in interpreted(lowered, arrays).items():
+        for name, wanted in run_interpreter(lowered, arrays).items():
             # A target of tests alone, or with a device made up, is unknown to the child process.
             native = target.name in ("cpu", "c")
-            found = compiled(target, lowered, arrays)[name] if native else kernel_output(target, lowered, arrays)[name]
+            found = (
+                run_compiled(target, lowered, arrays)[name] if native else kernel_output(target, lowered, arrays)[name]
+            )
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=workload.key)
 
 
@@ -201,7 +203,7 @@ def test_constants_are_packed_as_a_kernel_takes_them(target: Target) -> None:
 
 def test_what_a_kernel_does_not_take_is_refused(target: Target) -> None:
     workload = able(target)[0]
-    kernel, arrays = loaded(workload, target), workload.make_inputs(0)
+    kernel, arrays = load_kernel(workload, target), workload.make_inputs(0)
     out = np.empty(workload.output.shape, numpy_dtype(workload.output.dtype))
     for wrong in ((*arrays[:-1], out), (*arrays[:-1], arrays[-1].astype(np.float64), out), (*arrays, out[:-1])):
         with pytest.raises(RunError, match="must be"):
@@ -214,7 +216,7 @@ def test_what_a_kernel_does_not_take_is_refused(target: Target) -> None:
 @pytest.mark.parametrize("fenced", [False, True])
 def test_a_bound_kernel_is_fed_run_timed_and_read(target: Target, fenced: bool) -> None:
     workload = able(target)[0]
-    kernel, given = loaded(workload, target), workload.make_inputs(0)
+    kernel, given = load_kernel(workload, target), workload.make_inputs(0)
     bound = kernel.bind(given, copies=2, fenced=fenced)
     constant = [p.constant for p in kernel.module.sources]
     for seed in (1, 2):
@@ -267,7 +269,7 @@ def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> N
             target.link(nothing, tmp_path)
         return
     graph = network()
-    Compiler(graph, scheduled(target.hardware, 0), target.name).write(tmp_path)
+    Compiler(graph, make_chooser(target.hardware, 0), target.name).write(tmp_path)
     found = autotune.load(tmp_path)
     assert type(found) is registry.find_executable_class(target.name)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -290,7 +292,7 @@ def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> N
 def test_a_network_that_is_torn_or_given_other_arrays_says_so(target: Target, tmp_path: Path) -> None:
     if registry.find_executable_class(target.name) is None:
         return
-    Compiler(network(), scheduled(target.hardware, 0), target.name).write(tmp_path)
+    Compiler(network(), make_chooser(target.hardware, 0), target.name).write(tmp_path)
     found = autotune.load(tmp_path)
     with pytest.raises(ExecutableError, match="`contract` must be given x, but got 0 arrays"):
         found()

@@ -11,6 +11,6 @@ FIXTURE = Path(__file__).parents[1] / "datasets" / "vta"
 
 
 @cache
-def opened() -> Dataset:
+def open_fixture() -> Dataset:
     """The dataset, not to be changed."""
     return Dataset.open(FIXTURE)

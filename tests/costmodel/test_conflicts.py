@@ -24,7 +24,7 @@ WAY = 4096
 Loops = tuple[tuple[str, int, str], ...]
 
 
-def crowded(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> list[float] | None:
+def compute_crowding(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> list[float] | None:
     (statement,) = statements(programs.copy(indices, source, *loops))
     nest = Nest(statement, Columns(Tape(), (), loops=True))
     access = next(a for a in statement.inputs if a.buffer is source)
@@ -64,15 +64,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_fullest_set_is_known(name: str) -> None:
     indices, source, loops = CASES[name]
-    found = crowded(indices, source, loops)
+    found = compute_crowding(indices, source, loops)
     wanted = worst(indices, source, loops)
     assert (found[0] if found else 0.0) == pytest.approx(wanted, abs=1.01 * WAY)
     assert (wanted > 4 * WAY) == bool(found and found[0] > 4 * WAY)
 
 
 def test_arrays_of_one_dimension_and_odd_distances_are_spread() -> None:
-    assert crowded((c,), programs.buffer("x", 4096), serial(c=4096)) is None
-    assert crowded((w, c), programs.buffer("x", 64, 1040), serial(w=64, c=16)) is None
+    assert compute_crowding((c,), programs.buffer("x", 4096), serial(c=4096)) is None
+    assert compute_crowding((w, c), programs.buffer("x", 64, 1040), serial(w=64, c=16)) is None
     assert worst((w, c), programs.buffer("x", 64, 1040), serial(w=64, c=16)) < 2 * WAY
 
 
@@ -86,7 +86,7 @@ def test_what_divides_every_step() -> None:
     assert content(h * 2, "w") == 0
 
 
-def estimated(channels: int, padding: int) -> float:
+def estimate_seconds(channels: int, padding: int) -> float:
     """Seconds of a 3x3 convolution of stride 2 that reads 28 pixels for a register tile, by the estimate.
 
     Args:
@@ -111,8 +111,8 @@ def estimated(channels: int, padding: int) -> float:
 
 
 def test_channels_that_crowd_are_slower_than_a_few_less() -> None:
-    assert estimated(512, padding=0) > 1.5 * (512 / 496) ** 2 * estimated(496, padding=0)
+    assert estimate_seconds(512, padding=0) > 1.5 * (512 / 496) ** 2 * estimate_seconds(496, padding=0)
 
 
 def test_pixels_that_are_copied_further_apart_crowd_no_more() -> None:
-    assert estimated(512, padding=1) < 1.05 * (512 / 496) ** 2 * estimated(496, padding=1)
+    assert estimate_seconds(512, padding=1) < 1.05 * (512 / 496) ** 2 * estimate_seconds(496, padding=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from costmodel.dataset import SHIPPED, Dataset, DatasetError, symbolic
+from costmodel.dataset import SHIPPED_DATASET, Dataset, DatasetError, symbolic
 from costmodel.dataset.build import build, merge
 from costmodel.dataset.schema import COLUMNS
 from costmodel.features import NAMES, FeatureExtractor
@@ -23,8 +23,8 @@ from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.space import generate, make_program
 from targets import registry
-from tests.costmodel.fixture import FIXTURE, opened
-from tests.measure.helpers import changed
+from tests.costmodel.fixture import FIXTURE, open_fixture
+from tests.measure.helpers import change_record
 
 pytestmark = pytest.mark.xdist_group("dataset")
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ SMALL = workloads.matmul(24, 48, 16)
 
 @pytest.fixture
 def data() -> Dataset:
-    return opened()
+    return open_fixture()
 
 
 def records(count: int = 24, workload=SMALL, target: str = "cpu", seed: int = 0) -> list[Record]:
@@ -111,7 +111,7 @@ def test_features_are_those_of_the_sketches_that_were_searched(data):
 def test_features_know_that_weights_are_cold():
     of = records(8)
     cold = build(of)
-    warm = build([changed(record, cache="warm") for record in of])
+    warm = build([change_record(record, cache="warm") for record in of])
     assert (cold.roofline(cold.tasks[0]) >= warm.roofline(warm.tasks[0])).all()
     assert (cold.roofline(cold.tasks[0]) > warm.roofline(warm.tasks[0])).any()
 
@@ -167,7 +167,7 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
 def test_a_schedule_that_its_space_does_not_give_is_kept_as_it_is():
     of = records(6)
     by_hand = [dataclasses.replace(record.provenance, choices=None, strategy="", note="by hand") for record in of]
-    noted = [changed(record, provenance=how) for record, how in zip(of, by_hand, strict=True)]
+    noted = [change_record(record, provenance=how) for record, how in zip(of, by_hand, strict=True)]
     known, unknown = build(of), build(noted)
     (one,), (two,) = known.tasks, unknown.tasks
     assert all(sketch.columns == () for sketch in unknown.sketches(two))
@@ -183,18 +183,18 @@ def test_a_schedule_that_its_space_does_not_give_is_kept_as_it_is():
 
 def test_choices_that_make_another_schedule_today_are_not_believed():
     first, *rest = records(6)
-    wrong = changed(first, choices=(999,) * len(first.provenance.choices))
-    short = changed(rest[0], choices=(0,))
+    wrong = change_record(first, choices=(999,) * len(first.provenance.choices))
+    short = change_record(rest[0], choices=(0,))
     data = build([wrong, short, *rest[1:]])
     assert data.trace(data.tasks[0], 0)[1].key == first.trace_key
     assert data.trace(data.tasks[0], 1)[1].key == rest[0].trace_key
     with pytest.raises(DatasetError, match="`trace_key` must be that of the record's trace"):
-        build([changed(wrong, trace_key="0" * 64)])
+        build([change_record(wrong, trace_key="0" * 64)])
 
 
 def test_each_program_is_in_it_once_and_a_success_wins():
     of = records(6)
-    again = [changed(r, error=ErrorClass.ok, latencies=(1.0,), seconds=1.0, order=50) for r in of]
+    again = [change_record(r, error=ErrorClass.ok, latencies=(1.0,), seconds=1.0, order=50) for r in of]
     data = build([*of, *again])
     assert len(data) == 6
     seconds = data.seconds(data.tasks[0])
@@ -204,9 +204,11 @@ def test_each_program_is_in_it_once_and_a_success_wins():
 
 def test_a_program_that_failed_at_first_has_the_samples_of_all_later_times():
     (record,) = records(1)
-    failed = changed(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
-    fine = changed(record, strategy="evolution", order=7)
-    again = changed(record, provenance=record.provenance.again(Kind.retimed, 0.0), latencies=(1e-9,), seconds=1e-9)
+    failed = change_record(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
+    fine = change_record(record, strategy="evolution", order=7)
+    again = change_record(
+        record, provenance=record.provenance.again(Kind.retimed, 0.0), latencies=(1e-9,), seconds=1e-9
+    )
     data = build([failed, fine, again])
     assert len(data) == 1 and data.seconds(data.tasks[0]) == pytest.approx(1e-9)
     assert len(data.programs(data.tasks[0])[0].latencies) == len(record.latencies) + 1
@@ -226,7 +228,7 @@ def test_records_of_nothing_known_are_refused():
         build([])
     (record,) = records(1)
     with pytest.raises(DatasetError, match="targets that are known here, but `target` must be one of"):
-        build([changed(record, target="tpu")])
+        build([change_record(record, target="tpu")])
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_records_of_nothing_known_are_refused():
 def test_records_of_no_schedule_are_refused(changes, message):
     (record,) = records(1)
     with pytest.raises(DatasetError, match=message):
-        build([changed(record, **changes)])
+        build([change_record(record, **changes)])
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
 
 def test_machines_do_not_mix():
     of = records(4)
-    other = [changed(record, host={"cpu": "another", "cores": 8}) for record in of]
+    other = [change_record(record, host={"cpu": "another", "cores": 8}) for record in of]
     assert len(merge([build(of), build(other)]).tasks) == 2
 
 
@@ -371,7 +373,7 @@ def test_every_column_is_documented():
 
 
 def test_the_dataset_that_comes_along_for_transfer_is_balanced() -> None:
-    data = Dataset.open(SHIPPED)
+    data = Dataset.open(SHIPPED_DATASET)
     assert {task.target for task in data.tasks} == {"cpu", "cpu:haswell", "vta"}
     large = [task for task in data.tasks if data.count(task) >= 300]
     assert len(large) >= 20

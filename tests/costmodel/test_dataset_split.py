@@ -28,8 +28,8 @@ DATA = Dataset.open(FIXTURE)
 
 def twice() -> Dataset:
     """Every task of the fixture on two targets, the second half of whose networks are others."""
-    other = {dataclasses.replace(task, target="vta:1x16x16"): DATA.measured(task) for task in DATA.tasks}
-    return Dataset({**{task: DATA.measured(task) for task in DATA.tasks}, **other})
+    other = {dataclasses.replace(task, target="vta:1x16x16"): DATA.copy_measurements(task) for task in DATA.tasks}
+    return Dataset({**{task: DATA.copy_measurements(task) for task in DATA.tasks}, **other})
 
 
 @settings(deadline=None, max_examples=25)
@@ -47,7 +47,7 @@ def test_within_tasks_every_program_falls_on_one_side(share, seed):
 
 def test_within_tasks_a_program_stays_where_it_was_as_a_dataset_grows():
     task = DATA.tasks[0]
-    small = DATA.measured(task)
+    small = DATA.copy_measurements(task)
     small.programs = small.programs[10:40]
     split = split_within(DATA, 0.3, 7)
     (whole,), (part,) = split.test(DATA.select([task])), split.test(Dataset({task: small}))
@@ -80,12 +80,12 @@ def test_by_target():
 
 def test_networks_are_held_out_whole_and_their_workloads_are_hidden():
     data = twice()
-    others = {task: data.measured(task) for task in data.tasks}
+    others = {task: data.copy_measurements(task) for task in data.tasks}
     first = next(task for task in data.tasks if "squeezenet" in task.networks)
     shared = dataclasses.replace(first, networks={"squeezenet": 1, "resnet18": 1})
     alone = dataclasses.replace(first, target="vta:pynq", networks={})  # the same workload, of no network
     of = {shared if task == first else task: measured for task, measured in others.items()}
-    data = Dataset({**of, alone: data.measured(first)})
+    data = Dataset({**of, alone: data.copy_measurements(first)})
     split = split_by_network(data, ["resnet18"])
     judge = {part.task for part in split.test(data)}
     learn = {part.task for part in split.train(data)}

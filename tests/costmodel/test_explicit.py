@@ -16,12 +16,12 @@ from targets.vta.kernel import VtaKernel
 CONV = workloads.conv2d_blocked(28, 28, 64, 64, padding=1, relu=True)
 
 
-def estimated(sketch: Sketch, rows: np.ndarray) -> np.ndarray:
+def estimate_rows(sketch: Sketch, rows: np.ndarray) -> np.ndarray:
     extractor = FeatureExtractor(sketch.program, sketch.columns, registry.get("vta").hardware)
     return extractor.roofline(sketch.expand(rows))
 
 
-def simulated(workload: Workload, sketch: Sketch, row: np.ndarray) -> float:
+def simulate(workload: Workload, sketch: Sketch, row: np.ndarray) -> float:
     target = registry.get("vta")
     kernel = target.load(target.build(make_program(workload, "direct", sketch.trace(row))))
     assert isinstance(kernel, VtaKernel)
@@ -34,8 +34,8 @@ def test_it_ranks_as_the_simulator_does() -> None:
     for sketch in generate(CONV, registry.get("vta").hardware).sketches:
         rows = np.stack([rng.integers(len(g.table), size=400) for g in sketch.groups], 1).astype(np.int32)
         chosen = rows[sketch.legal(rows)][:12]
-        ours += estimated(sketch, chosen).tolist()
-        theirs += [simulated(CONV, sketch, row) for row in chosen]
+        ours += estimate_rows(sketch, chosen).tolist()
+        theirs += [simulate(CONV, sketch, row) for row in chosen]
     assert spearmanr(ours, theirs)[0] > 0.85
 
 
@@ -55,4 +55,4 @@ def test_compute_bounds_it_from_below() -> None:
     hardware = registry.get("vta").hardware
     for sketch in generate(CONV, hardware).sketches:
         rows = np.zeros((1, len(sketch.groups)), np.int32)
-        assert estimated(sketch, rows)[0] >= CONV.flops / hardware.peak_flops
+        assert estimate_rows(sketch, rows)[0] >= CONV.flops / hardware.peak_flops

@@ -21,7 +21,7 @@ from tests.costmodel import programs
 Loops = tuple[tuple[str, int, str], ...]
 
 
-def described(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> tuple[list[float], list[float]]:
+def describe_access(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> tuple[list[float], list[float]]:
     """(elements, bytes in whole lines) of the source, by level."""
     (statement,) = statements(programs.copy(indices, source, *loops))
     nest = Nest(statement, Columns(Tape(), (), loops=True))
@@ -30,7 +30,7 @@ def described(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> tuple[
     return tuple(found)  # type: ignore[return-value]
 
 
-def touched(indices: tuple[Expr, ...], source: Buffer, loops: Loops, level: int) -> tuple[int, int]:
+def count_touches(indices: tuple[Expr, ...], source: Buffer, loops: Loops, level: int) -> tuple[int, int]:
     """(elements, bytes in whole lines) touched while the loops from `level` run; the most that there is."""
     shape = [int(s.value) for s in source.shape]
     most, lines = 0, 0
@@ -64,16 +64,16 @@ CASES = {
 @pytest.mark.parametrize("case", [c for c in CASES if c not in ("clamped", "selected")])
 def test_elements_are_exact_where_a_nest_is_dense(case: str) -> None:
     indices, source, loops = CASES[case]
-    elements, _ = described(indices, source, loops)
-    assert elements == [touched(indices, source, loops, level)[0] for level in range(len(loops) + 1)]
+    elements, _ = describe_access(indices, source, loops)
+    assert elements == [count_touches(indices, source, loops, level)[0] for level in range(len(loops) + 1)]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_footprint_holds_what_is_touched_and_little_more(case: str) -> None:
     indices, source, loops = CASES[case]
-    elements, footprint = described(indices, source, loops)
+    elements, footprint = describe_access(indices, source, loops)
     for level in range(len(loops) + 1):
-        count, lines = touched(indices, source, loops, level)
+        count, lines = count_touches(indices, source, loops, level)
         assert elements[level] >= count
         assert lines - LINE <= footprint[level] <= 2 * lines + LINE  # a row may straddle a line more
     assert footprint[0] <= -(-int(source.size.value) * 4 // LINE) * LINE
@@ -89,10 +89,10 @@ def test_random_affine_accesses(extents: list[int], factors: list[int]) -> None:
     reach = [sum(f * (e - 1) for f, e in zip(factors[3 * d :], extents, strict=False)) + 1 for d in range(2)]
     source = programs.buffer("x", *reach)
     loops = serial(**dict(zip(names, extents, strict=True)))
-    elements, footprint = described(indices, source, loops)
+    elements, footprint = describe_access(indices, source, loops)
     kept = [n for n in range(3) if extents[n] > 1]  # loops that run once make no level
     for place, level in enumerate([*kept, 3]):
-        count, lines = touched(indices, source, loops, level)
+        count, lines = count_touches(indices, source, loops, level)
         assert elements[place] >= count
         assert footprint[place] >= lines - LINE * elements[place]
 
@@ -125,5 +125,5 @@ def test_a_fused_loop_goes_through_what_its_remainder_says_again_and_again() -> 
         access = next(a for a in statement.inputs if a.buffer is source)
         assert [rounds.number for rounds in nest.rounds(access)] == wanted, index
         footprint, rounds = nest.footprint(access), nest.rounds(access)
-        brought = [value.number for value in nest.carried(footprint, rounds)]
+        brought = [value.number for value in nest.compute_loaded_bytes(footprint, rounds)]
         assert brought[1] == brought[0] * wanted[0]

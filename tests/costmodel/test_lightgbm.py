@@ -131,12 +131,12 @@ def test_only_so_many_programs_are_learned_from() -> None:
     features, throughput = population(90)
     seen = []
 
-    class Watched(LightGBMModel):
+    class WatchedModel(LightGBMModel):
         def train(self, programs: Programs) -> None:
             seen.append(programs.throughput)
             super().train(programs)
 
-    model = Watched(programs=30)
+    model = WatchedModel(programs=30)
     model.fit(list(features), throughput)
     place = {value: i for i, value in enumerate(throughput.tolist())}
     assert len(place) == 90

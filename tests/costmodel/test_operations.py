@@ -15,7 +15,7 @@ from search_space.space import generate, make_program
 from targets import registry
 from tests.costmodel.programs import buffer, nest
 
-EMITTED = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
+LLVM_NAMES = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
 
 
 @pytest.mark.parametrize("algorithm", ["direct", "winograd2", "winograd4"])
@@ -30,7 +30,7 @@ def test_float_operations_are_those_in_the_llvm_text(algorithm: str) -> None:
     program = make_program(workload, algorithm, sketch.trace(choice))
     text, *_ = target.llvm_ir(program)
     kind = f"<{target.hardware.float_lanes} x float>"
-    found = {name: len(re.findall(rf"= {op} {kind}", text)) for name, op in EMITTED.items()}
+    found = {name: len(re.findall(rf"= {op} {kind}", text)) for name, op in LLVM_NAMES.items()}
     found["fma"] = len(re.findall(rf"call {kind} @llvm\.fma\.", text))
     expected = dict.fromkeys(found, 0.0)
     for statement in statements(program):
@@ -41,7 +41,7 @@ def test_float_operations_are_those_in_the_llvm_text(algorithm: str) -> None:
     assert found == pytest.approx(expected)
 
 
-def chosen(index: Expr, kind: str) -> dict[str, float]:
+def count_operations(index: Expr, kind: str) -> dict[str, float]:
     """Operations of `out[i] = x[0] + x[1] if index == 0 else x[0] + x[1] + x[2] * x[3]` in a loop i of two."""
     x = [load("x", (place,), "float32") for place in range(4)]
     value = select(eq(index, 0), x[0] + x[1], x[0] + x[1] + x[2] * x[3])
@@ -51,10 +51,10 @@ def chosen(index: Expr, kind: str) -> dict[str, float]:
 
 
 def test_unrolled_choices_cost_their_branch_and_what_they_share_once() -> None:
-    assert chosen(var("i"), "unroll") == {"add": 0.5, "fma": 0.5}
+    assert count_operations(var("i"), "unroll") == {"add": 0.5, "fma": 0.5}
 
 
 @pytest.mark.parametrize(("index", "kind"), [("i", "serial"), ("i", "vectorize"), ("o", "unroll")])
 def test_choices_that_are_made_at_run_time_cost_both_branches(index: str, kind: str) -> None:
-    found = chosen(var(index), kind)
+    found = count_operations(var(index), kind)
     assert (found["add"], found["fma"]) == (1, 1)

@@ -11,7 +11,7 @@ import pytest
 from costmodel.features import NAMES
 from costmodel.models.errors import CostModelError
 from costmodel.models.lightgbm_residual import ResidualModel
-from costmodel.pretrained import NONE, SHIPPED, SHIPPED_FILE, compute_digest, open_pretrained
+from costmodel.pretrained import NONE, SHIPPED_FILE, SHIPPED_MODEL, compute_digest, open_pretrained
 from costmodel.pretrained.file import read, write
 
 ROWS = np.random.default_rng(0).uniform(0, 8, (300, 2, len(NAMES))).astype(np.float32)
@@ -35,14 +35,14 @@ def test_a_file_holds_what_was_learned(model: ResidualModel, tmp_path: Path) -> 
     np.testing.assert_array_equal(read(tmp_path / "again.npz")[1].predict(ROWS), found.predict(ROWS))
 
 
-def test_a_model_is_for_the_targets_that_it_has_learned_of(model: ResidualModel, tmp_path: Path) -> None:
+def test_a_model_is_for_the_targets_that_it_has_learned(model: ResidualModel, tmp_path: Path) -> None:
     file = tmp_path / "model.npz"
     write(model, ["cpu:haswell"], file)
     assert open_pretrained(str(file), "cpu") is open_pretrained(str(file), "cpu:skylake-avx512") is not None
     for target in ("vta", "cuda:sm_90", "c"):
         assert open_pretrained(str(file), target) is None
-        assert open_pretrained(SHIPPED, target) is None
-    assert open_pretrained(SHIPPED, "cpu") is not None
+        assert open_pretrained(SHIPPED_MODEL, target) is None
+    assert open_pretrained(SHIPPED_MODEL, "cpu") is not None
     assert open_pretrained(NONE, "cpu") is None
 
 
@@ -50,7 +50,7 @@ def test_what_a_name_stands_for_has_a_digest(model: ResidualModel, tmp_path: Pat
     file = tmp_path / "model.npz"
     write(model, ["cpu"], file)
     before = compute_digest(str(file))
-    assert len(before) == 12 != compute_digest(SHIPPED) != before and compute_digest(NONE) == ""
+    assert len(before) == 12 != compute_digest(SHIPPED_MODEL) != before and compute_digest(NONE) == ""
     write(model, ["vta"], file)
     assert compute_digest(str(file)) != before
     assert open_pretrained(str(file), "vta") is not None  # the file that is there now

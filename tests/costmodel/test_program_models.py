@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.features import NAMES, SECONDS
-from costmodel.features.program import PROGRAM_NAMES, SUMMED, program_features, program_rows
+from costmodel.features.program import PROGRAM_NAMES, SUMMED_FEATURES, program_features, program_rows
 from costmodel.models import registry
 from costmodel.models.gaussian_process import GaussianProcessModel
 from costmodel.models.learner import faster_half, spread
@@ -37,7 +37,7 @@ def test_features_of_a_program_by_hand():
     np.testing.assert_allclose(column(features, "total.operations"), operations, rtol=1e-6)
     relative = column(features, "relative.program.nanoseconds")
     np.testing.assert_allclose(relative, features[:, 0, SECONDS] - operations, rtol=1e-4, atol=1e-5)
-    assert len(set(PROGRAM_NAMES)) == len(PROGRAM_NAMES) and set(SUMMED) <= set(NAMES)
+    assert len(set(PROGRAM_NAMES)) == len(PROGRAM_NAMES) and set(SUMMED_FEATURES) <= set(NAMES)
 
 
 @settings(max_examples=20, deadline=None)
@@ -56,13 +56,13 @@ def test_huge_programs_have_finite_features():
     assert np.isfinite(program_features(np.zeros_like(features))).all()
 
 
-def standardised(features):
+def standardise(features):
     rows = program_rows(features).astype(np.float64)
     kept = rows.std(axis=0) > 1e-6
     return ((rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-6))[:, kept]
 
 
-def trained(model, count=150):
+def fit_population(model, count=150):
     features, throughput = population(count)
     model.fit(list(features), throughput)
     return features, throughput
@@ -72,8 +72,8 @@ def test_the_forest_predicts_what_scikit_learn_does():
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestModel(seed=5, trees=7, prior=False)
-    features, throughput = trained(model)
-    rows = standardised(features)
+    features, throughput = fit_population(model)
+    rows = standardise(features)
     options = {"min_samples_leaf": 2, "max_features": 0.2, "max_samples": 150, "random_state": 5}
     forest = RandomForestRegressor(7, **options).fit(rows, throughput, 0.1 + throughput)
     np.testing.assert_allclose(model.predict(features), forest.predict(rows), rtol=1e-12)
@@ -86,8 +86,8 @@ def test_the_process_predicts_what_scikit_learn_does():
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
     model = GaussianProcessModel(prior=False)
-    features, throughput = trained(model)
-    points = np.clip(standardised(features), -CLIP, CLIP).astype(np.float32).astype(np.float64)
+    features, throughput = fit_population(model)
+    points = np.clip(standardise(features), -CLIP, CLIP).astype(np.float32).astype(np.float64)
     at = model.learned
     kernel = ConstantKernel(at["variance"]) * RBF(at["length"])
     middle = throughput.mean()
@@ -102,8 +102,8 @@ def test_the_process_predicts_what_scikit_learn_does():
 
 def test_the_ridge_solves_its_equations():
     model = RidgeModel(penalty=0.5, prior=False)
-    features, throughput = trained(model)
-    rows, weight = standardised(features), 0.1 + throughput
+    features, throughput = fit_population(model)
+    rows, weight = standardise(features), 0.1 + throughput
     centred = rows - np.average(rows, axis=0, weights=weight)
     target = throughput - np.average(throughput, weights=weight)
     gram = (centred * weight[:, None]).T @ centred + 0.5 * 150 * np.eye(rows.shape[1])
@@ -117,14 +117,14 @@ def test_the_perceptron_predicts_what_scikit_learn_does(monkeypatch):
 
     made = []
 
-    class Watched(neural_network.MLPRegressor):
+    class WatchedRegressor(neural_network.MLPRegressor):
         def fit(self, rows, target):
             made.append((self, rows))
             return super().fit(rows, target)
 
-    monkeypatch.setattr(neural_network, "MLPRegressor", Watched)
+    monkeypatch.setattr(neural_network, "MLPRegressor", WatchedRegressor)
     model = MLPModel(epochs=3, prior=False)
-    features, throughput = trained(model)
+    features, throughput = fit_population(model)
     ((network, rows),) = made
     expected = network.predict(rows) * throughput.std() + throughput.mean()
     np.testing.assert_allclose(model.predict(features), expected, rtol=1e-4, atol=1e-5)
@@ -136,7 +136,7 @@ def test_the_prior_makes_few_measurements_enough(name):
     found = {}
     for prior in (True, False):
         model = registry.make(name, {"prior": prior}, 0)
-        trained(model, 10)
+        fit_population(model, 10)
         found[prior] = np.corrcoef(model.predict(new), truth)[0, 1]
     assert found[True] > max(found[False], 0.8)
 

@@ -78,14 +78,14 @@ def test_the_gradient_is_that_of_the_squared_error_about_the_means_of_tasks(seed
     np.testing.assert_allclose(shifted(scores)[0], loss(scores)[0], atol=1e-9)
 
 
-def slowed(count, seed):
+def slow_population(count, seed):
     """A population in which short innermost loops take four times as long, which no estimate knows."""
     features, throughput = population(count, seed=seed)
     return features, throughput * np.where(features[:, :, NAMES.index("inner0.extent")].max(axis=1) > 6, 1.0, 0.25)
 
 
 def test_it_learns_what_the_roofline_misses_and_begins_with_its_order():
-    (features, throughput), (later, truth) = slowed(600, 1), slowed(400, 2)
+    (features, throughput), (later, truth) = slow_population(600, 1), slow_population(400, 2)
     groups = np.arange(600) % 3
     model = ResidualModel(members=2)
     model.fit_tasks(list(features), throughput / np.array([1.0, 3.0, 9.0])[groups], groups)

@@ -24,10 +24,10 @@ class Mean(CostModel):
 
     saved: Any = ("weights",)
     weights: Any = None
-    fitted = 0
+    fit_count = 0
 
     def fit(self, features, throughput):
-        type(self).fitted += 1
+        type(self).fit_count += 1
         self.weights = np.linspace(0, 1, features[0].shape[1]) + float(np.mean(throughput))
 
     def predict(self, features):
@@ -115,7 +115,7 @@ def make_model(kind: type[CostModel], **options: Any) -> CostModel:
     return registry.make(registry.model_name(kind), options, seed=0)
 
 
-REFUSED = (
+REFUSED_MODELS = (
     (KeepsNothing, {}, "KeepsNothing: a model must predict once it was loaded, but a model must be fitted"),
     (NamesNothing, {}, "`saved` must name every attribute that `predict` reads, but 'level' is not among"),
     (KeepsAnObject, {}, "what a model learns must be saved, but KeepsAnObject: .* 'weights' is not: Object"),
@@ -130,9 +130,11 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("kind", "options", "said"), REFUSED, ids=[kind.__name__ for kind, *_ in REFUSED])
-def test_a_model_that_cannot_be_saved_is_refused_when_it_is_made(kind, options, said) -> None:
-    with pytest.raises(CostModelError, match=said) as caught:
+@pytest.mark.parametrize(
+    ("kind", "options", "message"), REFUSED_MODELS, ids=[kind.__name__ for kind, *_ in REFUSED_MODELS]
+)
+def test_a_model_that_cannot_be_saved_is_refused_when_it_is_made(kind, options, message) -> None:
+    with pytest.raises(CostModelError, match=message) as caught:
         make_model(kind, **options)
     assert kind.__name__ in str(caught.value)
     if kind is not NeedsAnOption and options:
@@ -140,9 +142,9 @@ def test_a_model_that_cannot_be_saved_is_refused_when_it_is_made(kind, options, 
 
 
 def test_one_that_can_be_saved_is_tried_once_in_a_process() -> None:
-    before = Mean.fitted
+    before = Mean.fit_count
     make_model(Mean), make_model(Mean)
-    assert Mean.fitted == before + 1
+    assert Mean.fit_count == before + 1
 
 
 def test_an_ensemble_tries_its_members() -> None:
@@ -198,7 +200,7 @@ class AnswersTwice(UncertainModel):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (np.zeros((4, 1)), r"Answers: `predict` must return one score a candidate, \(4,\), but got \(4, 1\)"),
         (np.zeros(3), r"Answers: `predict` must return one score a candidate, \(4,\), but got \(3,\)"),
@@ -209,14 +211,14 @@ class AnswersTwice(UncertainModel):
         (None, "Answers: `predict` must return"),
     ],
 )
-def test_predictions_that_are_no_scores_are_refused_by_name(answer, said) -> None:
+def test_predictions_that_are_no_scores_are_refused_by_name(answer, message) -> None:
     features = population(4)[0]
-    with pytest.raises(CostModelError, match=said):
+    with pytest.raises(CostModelError, match=message):
         Answers(answer).predict(features)
     for both in ((answer, np.zeros(4)), (np.zeros(4), answer)):
-        with pytest.raises(CostModelError, match=said.replace("Answers", "AnswersTwice")):
+        with pytest.raises(CostModelError, match=message.replace("Answers", "AnswersTwice")):
             AnswersTwice(*both).predict_with_deviation(features)
-    with pytest.raises(CostModelError, match=said.replace("Answers", "AnswersTwice")):
+    with pytest.raises(CostModelError, match=message.replace("Answers", "AnswersTwice")):
         AnswersTwice(answer, np.zeros(4)).predict(features)
 
 

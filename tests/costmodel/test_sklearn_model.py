@@ -85,7 +85,7 @@ class Ridge(BaseEstimator):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("estimator", "options", "said"),
+    ("estimator", "options", "message"),
     [
         ("Rigde", {}, "must be one of ARDRegression, .*, but got estimator='Rigde'; did you mean 'Ridge'"),
         ("os.system", {}, "`estimator` must be one of"),
@@ -97,8 +97,8 @@ class Ridge(BaseEstimator):  # type: ignore[misc]
         ("RandomForestRegressor", {"n_jobs": 8}, "must have options among .*, but got 'n_jobs'"),
     ],
 )
-def test_what_is_no_estimator_or_option_is_refused(estimator: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(CostModelError, match=said):
+def test_what_is_no_estimator_or_option_is_refused(estimator: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CostModelError, match=message):
         SklearnModel(estimator, **options)
 
 
@@ -112,7 +112,7 @@ def test_too_few_programs_for_an_estimator_are_an_error_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("estimator", "subprocess.Popen", "`estimator` must be one of"),
         ("options", '{"n_jobs": 2}', "must have options among"),
@@ -121,12 +121,12 @@ def test_too_few_programs_for_an_estimator_are_an_error_that_names_it() -> None:
         ("rows", None, "must have estimator, options|a saved model must"),
     ],
 )
-def test_files_that_say_something_else_are_refused(tmp_path: Path, key: str, value: Any, said: str) -> None:
+def test_files_that_say_something_else_are_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
     model, (features, throughput) = SklearnModel("Ridge"), population(8)
     model.fit(list(features), throughput)
     model.save(tmp_path / "model.txt")
     saved = json.loads((tmp_path / "model.txt").read_text())
     saved[key] = value
     (tmp_path / "model.txt").write_text(json.dumps(saved))
-    with pytest.raises(CostModelError, match=rf"model\.txt: .*({said})"):
+    with pytest.raises(CostModelError, match=rf"model\.txt: .*({message})"):
         SklearnModel().load(tmp_path / "model.txt")

@@ -63,9 +63,9 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _report(outcome: Outcome, wanted: dict[str, int]) -> None:
-    for kind in wanted:
-        refused = outcome.refused.get(kind, {})
+def _report(outcome: Outcome, counts: dict[str, int]) -> None:
+    for kind in counts:
+        refused = outcome.refusals.get(kind, {})
         print(f"{kind}: {outcome.right[kind]} right, {outcome.wrong[kind]} wrong, {sum(refused.values())} refused")
         for why, count in sorted(refused.items(), key=lambda item: -item[1])[:8]:
             print(f"    {count} {why}")

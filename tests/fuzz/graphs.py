@@ -114,7 +114,7 @@ def unary(g: Growing, x: str) -> None:
         g.node(op, [x], **more)
 
 
-def shaped(g: Growing, x: str) -> None:
+def parametric(g: Growing, x: str) -> None:
     """Functions with numbers of their own."""
     kind = g.among(
         ("HardSigmoid", "Clip", "Celu", "PRelu", "Sqrt", "Log", "Exp", "Reciprocal", "Pow", "ThresholdedRelu")
@@ -234,7 +234,7 @@ def convolution(g: Growing, x: str) -> None:
         g.node(g.among(("Relu", "HardSwish", "Sigmoid")), [made])
 
 
-def transposed(g: Growing, x: str) -> None:
+def transposed_convolution(g: Growing, x: str) -> None:
     window, c = _window(g, x), g.shapes[x][1]
     if window.get("auto_pad", "").startswith("SAME"):
         window.pop("dilations", None)
@@ -338,7 +338,7 @@ def reshape(g: Growing, x: str) -> None:
         g.node("Reshape", [x, g.integers(*shape)])
 
 
-def moved(g: Growing, x: str) -> None:
+def movement(g: Growing, x: str) -> None:
     """Adds an operator that moves elements."""
     shape, op = g.shapes[x], g.among(("Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "Resize", "Depth"))
     axis = g.among(range(len(shape)))
@@ -400,8 +400,21 @@ def _resize(g: Growing, x: str) -> None:
 
 
 GROW: tuple[Grow, ...] = (
-    *(unary, unary, shaped, exact, binary, binary, product, product, convolution, convolution, transposed, pool),
-    *(global_pool, normalisation, softmax, reduction, reduction, transpose, reshape, moved, moved),
+    *(
+        unary,
+        unary,
+        parametric,
+        exact,
+        binary,
+        binary,
+        product,
+        product,
+        convolution,
+        convolution,
+        transposed_convolution,
+        pool,
+    ),
+    *(global_pool, normalisation, softmax, reduction, reduction, transpose, reshape, movement, movement),
 )
 
 

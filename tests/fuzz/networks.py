@@ -21,7 +21,7 @@ from autotune.graph.ir import GraphError
 from autotune.tuner.settings import Settings
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.onnx_models import Array, runtime
-from tests.fuzz.verdicts import Refused, Wrong
+from tests.fuzz.verdicts import Refusal, Wrong
 
 TOLERANCE = 1e-4
 """Tolerance as a share of the largest element, as in a run's own check."""
@@ -56,11 +56,11 @@ def check(model: onnx.ModelProto, seed: int) -> None:
         Wrong: other numbers than ONNX Runtime's.
     """
     feeds = draw_feeds(model, seed)
-    wanted, room = _judged(model, feeds)
+    wanted, room = _judge(model, feeds)
     try:
         network = load_network(inferred(model), "fuzz")
     except (UnsupportedModelError, GraphError) as error:
-        raise Refused(f"{type(error).__name__}: {error}") from None
+        raise Refusal(f"{type(error).__name__}: {error}") from None
     found = compiled_outputs(network, feeds, *_schedules())
     names = [value.name for value in model.graph.output]
     for name, ours, theirs, allowed in zip(names, found, wanted, room, strict=True):
@@ -94,16 +94,16 @@ def compiled_outputs(network: Any, feeds: dict[str, Array], schedules: Schedules
     return [np.asarray(array) for array in (out if isinstance(out, tuple) else (out,))]
 
 
-def _judged(model: onnx.ModelProto, feeds: dict[str, Array]) -> tuple[list[Array], list[float]]:
+def _judge(model: onnx.ModelProto, feeds: dict[str, Array]) -> tuple[list[Array], list[float]]:
     """ONNX Runtime's outputs, and how far others may lie from them: more where small changes of the inputs grow."""
     try:
         wanted = runtime(model, feeds)
         near = {n: a * np.float32(1 + 1e-6) if a.dtype.kind == "f" else a for n, a in feeds.items()}
         moved = runtime(model, near)
     except Exception as error:  # ONNX Runtime has classes of its own for all it cannot do
-        raise Refused(f"ONNX Runtime: {str(error)[:200]}") from None
+        raise Refusal(f"ONNX Runtime: {str(error)[:200]}") from None
     if any(not np.isfinite(a.astype(float)).all() or np.abs(a.astype(float)).max(initial=0) > LARGEST for a in wanted):
-        raise Refused("numbers that are infinite, or too large to compare")
+        raise Refusal("numbers that are infinite, or too large to compare")
     room = []
     for one, other in zip(wanted, moved, strict=True):
         exact = one.dtype.kind in "iub"

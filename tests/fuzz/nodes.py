@@ -98,13 +98,13 @@ def _binary(name: str, attrs: Attrs, x: te.Tensor, y: te.Tensor) -> te.Tensor:
 REDUCERS = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
 
 
-def _reduced(attrs: Attrs, a: Array) -> Array:
+def _reduce_arrays(attrs: Attrs, a: Array) -> Array:
     more = {"dtype": _wide(a).dtype} if attrs["f"] in ("sum", "prod") else {}
     found = REDUCERS[attrs["f"]](_wide(a), axis=tuple(attrs["axes"]), keepdims=attrs["keep"], **more)
     return np.reshape(found, found.shape or (1,)).astype(a.dtype)
 
 
-@_op("reduce", _reduced)
+@_op("reduce", _reduce_arrays)
 def _reduce(name: str, attrs: Attrs, x: te.Tensor) -> te.Tensor:
     axes = {d: te.reduce_axis((0, x.shape[d]), f"{name}r{d}") for d in attrs["axes"]}
     kept = [d for d in range(len(x.shape)) if d not in axes]
@@ -126,7 +126,7 @@ def _products(attrs: Attrs, a: Array, b: Array) -> Array:
     return np.asarray(np.matmul(left, right).astype(out))
 
 
-def _accumulated(value: Any) -> Any:
+def _accumulate(value: Any) -> Any:
     return value.astype("int32") if value.dtype in ("int8", "uint8") else value
 
 
@@ -141,7 +141,7 @@ def _matmul(name: str, attrs: Attrs, x: te.Tensor, y: te.Tensor) -> te.Tensor:
         left = x[(*batch, r, row)] if attrs["turn_left"] else x[(*batch, row, r)]
         outer = batch if len(y.shape) > 2 else []
         right = y[(*outer, column, r)] if attrs["turn_right"] else y[(*outer, r, column)]
-        return te.sum(_accumulated(left) * _accumulated(right), axis=r)
+        return te.sum(_accumulate(left) * _accumulate(right), axis=r)
 
     return te.compute((*x.shape[:-2], m, n), element, name)
 
@@ -154,7 +154,7 @@ def _windows(attrs: Attrs, a: Array, kernel: tuple[int, int]) -> Array:
     return found[::sy, ::sx, :, ::dy, ::dx]
 
 
-def _convolved(attrs: Attrs, a: Array, weight: Array) -> Array:
+def _convolve(attrs: Attrs, a: Array, weight: Array) -> Array:
     out = np.int32 if a.dtype.itemsize == 1 else a.dtype
     left, right = (v.astype(np.int32) if v.dtype.itemsize == 1 else _wide(v) for v in (a, weight))
     return np.asarray(np.einsum("hwcyx,yxck->hwk", _windows(attrs, left, weight.shape[:2]), right).astype(out))
@@ -164,7 +164,7 @@ def _reach(extent: int, kernel: int, stride: int, dilation: int) -> int:
     return (extent - (kernel - 1) * dilation - 1) // stride + 1
 
 
-@_op("conv", _convolved)
+@_op("conv", _convolve)
 def _conv(name: str, attrs: Attrs, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     (sy, sx), (dy, dx) = attrs["stride"], attrs["dilation"]
     kh, kw, c, k = weight.shape
@@ -174,17 +174,17 @@ def _conv(name: str, attrs: Attrs, x: te.Tensor, weight: te.Tensor) -> te.Tensor
     def element(h: Any, w: Any, o: Any) -> te.Reduction:
         y, v, r = axes
         value = x[h * sy + y * dy, w * sx + v * dx, r]
-        return te.sum(_accumulated(value) * _accumulated(weight[y, v, r, o]), axis=axes)
+        return te.sum(_accumulate(value) * _accumulate(weight[y, v, r, o]), axis=axes)
 
     return te.compute(shape, element, name)
 
 
-def _pooled(attrs: Attrs, a: Array) -> Array:
+def _pool_arrays(attrs: Attrs, a: Array) -> Array:
     found = _windows(attrs, _wide(a), tuple(attrs["kernel"]))
     return np.asarray(REDUCERS[attrs["f"]](found, axis=(3, 4)).astype(a.dtype))
 
 
-@_op("pool", _pooled)
+@_op("pool", _pool_arrays)
 def _pool(name: str, attrs: Attrs, x: te.Tensor) -> te.Tensor:
     (kh, kw), (sy, sx), (dy, dx) = attrs["kernel"], attrs["stride"], attrs["dilation"]
     axes = [te.reduce_axis((0, e), f"{name}{n}") for n, e in (("rh", kh), ("rw", kw))]

@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from autotune.pytorch.backend import autotune_backend
-from tests.fuzz.verdicts import Refused, Wrong
+from tests.fuzz.verdicts import Refusal, Wrong
 
 Operator = dict[str, Any]
 """`operator`: its name in `op_db`; `sample`: its number; `dtype`, `change` and `training`."""
@@ -35,7 +35,7 @@ SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e4)
 ROOM = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 """Distance from the right value that is allowed, of the value and of a tenth of the largest one."""
 OTHER = {"float32": "bfloat16", "float64": "float32", "float16": "float32", "bfloat16": "float32"}
-_UNDETERMINED = ("empty", "new_empty", "resize_", "nn.functional.fractional_max_pool", "svd_lowrank", "pca_lowrank")
+_RANDOM_CONTENTS = ("empty", "new_empty", "resize_", "nn.functional.fractional_max_pool", "svd_lowrank", "pca_lowrank")
 """Beginnings of the names of operators whose results are whatever lies in memory, or drawn."""
 
 
@@ -89,7 +89,7 @@ def check(of: Operator, seed: int) -> None:
         _check(of, seed)
     except Wrong as wrong:
         raise Wrong(f"{title}: {wrong}") from None
-    except Refused:
+    except Refusal:
         raise
     except Exception as error:
         raise Wrong(f"{title}: {type(error).__name__}: {error}") from error
@@ -115,15 +115,15 @@ def _check(of: Operator, seed: int) -> None:
             raise
 
 
-def _refuse_traced(run: Any, values: Any, seed: int, wanted: Any, exact: Any) -> None:
+def _refuse_traced(run: Any, values: Any, seed: int, expected: Any, exact: Any) -> None:
     """Raises Refused where PyTorch's own kernels give another result than eager PyTorch, too, for what it traces."""
     try:
-        _compare(_outcome(run, values, seed), wanted, exact)
+        _compare(_outcome(run, values, seed), expected, exact)
     except Wrong as wrong:
-        raise Refused(f"PyTorch's tracing: {str(wrong)[:200]}") from None
+        raise Refusal(f"PyTorch's tracing: {str(wrong)[:200]}") from None
 
 
-def _said(outcome: Any) -> str:
+def _describe(outcome: Any) -> str:
     return f"{type(outcome).__name__}: {str(outcome)[:300]}" if isinstance(outcome, Exception) else "a value"
 
 
@@ -132,10 +132,10 @@ def _sample(of: Operator, seed: int) -> tuple[Any, Any]:
     """A function, and the first argument, the others, and those by name that it is given."""
     op = samples_of_pytorch()[of["operator"]]
     dtype, training = getattr(torch, of["dtype"]), of["training"]
-    if of["operator"].startswith(_UNDETERMINED):
-        raise Refused("results are not determined")
+    if of["operator"].startswith(_RANDOM_CONTENTS):
+        raise Refusal("results are not determined")
     if dtype not in op.supported_dtypes("cpu") or (training and not op.supports_autograd):
-        raise Refused("the operator does not take this type")
+        raise Refusal("the operator does not take this type")
     written = of["change"] == "in place" and op.inplace_variant is not None
     function = op.inplace_variant if written else op.op
     torch.manual_seed(seed)
@@ -143,28 +143,28 @@ def _sample(of: Operator, seed: int) -> tuple[Any, Any]:
     np.random.seed(seed % 2**32)
     drawn = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=training), MOST_SAMPLES))
     if not drawn:
-        raise Refused("the operator has no samples")
+        raise Refusal("the operator has no samples")
     sample = drawn[of["sample"] % len(drawn)]
     if written and sample.broadcasts_input:
-        raise Refused("a result in place must have the shape of the first argument")
+        raise Refusal("a result in place must have the shape of the first argument")
     given = sample.input, sample.args, sample.kwargs
     tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
     if sum(tensor.numel() for tensor in tensors) > MOST_ELEMENTS:
-        raise Refused("the sample is large")
+        raise Refusal("the sample is large")
     rng = np.random.default_rng([seed, 5])
     if of["change"] == "spread":
         given = tree_map(_spread, given)
     elif of["change"] == "turned":
-        given = tree_map(_turned, given)
+        given = tree_map(_turn, given)
     elif of["change"] == "special":
         given = tree_map(lambda leaf: _special(leaf, rng), given)
     elif of["change"] == "mixed":
         given = tree_map(lambda leaf: _cast(leaf, dtype, getattr(torch, OTHER[of["dtype"]])), given[0]), *given[1:]
 
-    def called(first: Any, args: Any, kwargs: Any) -> Any:
+    def call_function(first: Any, args: Any, kwargs: Any) -> Any:
         return function(first, *args, **kwargs)
 
-    return called, given
+    return call_function, given
 
 
 def _plain(leaf: Any) -> bool:
@@ -180,7 +180,7 @@ def _spread(leaf: Any) -> Any:
     return wide[..., ::2].detach().requires_grad_(leaf.requires_grad)
 
 
-def _turned(leaf: Any) -> Any:
+def _turn(leaf: Any) -> Any:
     """Returns equal elements with the second axis last in memory, as images in channels-last order have it."""
     if not _plain(leaf) or leaf.dim() < 2 or leaf.is_nested:
         return leaf
@@ -261,18 +261,18 @@ def _require_determined(first: Any, second: Any) -> None:
         if not torch.allclose(
             *(torch.view_as_real(t.detach().resolve_conj().cfloat()) for t in (one, other)), 0, 0, equal_nan=True
         ):
-            raise Refused("results are not determined")
+            raise Refusal("results are not determined")
 
 
-def _compare(computed: Any, wanted: Any, exact: Any) -> None:
+def _compare(actual: Any, expected: Any, exact: Any) -> None:
     """Raises Wrong where a result, a gradient or an argument is another one, or one of both is an error."""
-    if isinstance(wanted, NotImplementedError):
-        raise Refused("PyTorch has no kernel for this type")
-    if isinstance(wanted, Exception) or isinstance(computed, Exception):
-        if isinstance(wanted, Exception) and isinstance(computed, Exception):
+    if isinstance(expected, NotImplementedError):
+        raise Refusal("PyTorch has no kernel for this type")
+    if isinstance(expected, Exception) or isinstance(actual, Exception):
+        if isinstance(expected, Exception) and isinstance(actual, Exception):
             return
-        raise Wrong(f"the outcome must be {_said(wanted)} as without compiling, but got {_said(computed)}")
-    parts = zip(("result", "gradient", "argument"), computed, wanted, strict=True)
+        raise Wrong(f"the outcome must be {_describe(expected)} as without compiling, but got {_describe(actual)}")
+    parts = zip(("result", "gradient", "argument"), actual, expected, strict=True)
     for number, (name, ours, theirs) in enumerate(parts):
         best = [] if isinstance(exact, Exception) else tree_leaves(exact[number])
         mine, right = tree_leaves(ours), tree_leaves(theirs)
@@ -283,30 +283,30 @@ def _compare(computed: Any, wanted: Any, exact: Any) -> None:
             _compare_leaf(f"{name} {place}", one, other, nearer)
 
 
-def _compare_leaf(title: str, computed: Any, wanted: Any, exact: Any) -> None:
-    if not isinstance(wanted, torch.Tensor):
-        if type(computed) is not type(wanted):
-            raise Wrong(f"{title} must be {type(wanted).__name__}, but got {type(computed).__name__}")
+def _compare_leaf(title: str, actual: Any, expected: Any, exact: Any) -> None:
+    if not isinstance(expected, torch.Tensor):
+        if type(actual) is not type(expected):
+            raise Wrong(f"{title} must be {type(expected).__name__}, but got {type(actual).__name__}")
         return
-    facts = [(t.dtype, tuple(t.shape), t.layout, t.requires_grad, _strides(t)) for t in (wanted, computed)]
+    facts = [(t.dtype, tuple(t.shape), t.layout, t.requires_grad, _strides(t)) for t in (expected, actual)]
     if facts[0] != facts[1]:
         raise Wrong(f"{title} must be {facts[0]} (dtype, shape, layout, requires_grad, strides), but got {facts[1]}")
-    if wanted.layout is not torch.strided or wanted.is_nested:
-        computed, wanted, exact = computed.to_dense(), wanted.to_dense(), None
-    if wanted.is_quantized:
-        computed, wanted, exact = computed.dequantize(), wanted.dequantize(), None
-    computed, wanted = computed.detach(), wanted.detach()
-    if not wanted.is_floating_point() and not wanted.is_complex():
-        if not torch.equal(computed, wanted):
-            at = (computed != wanted).nonzero()[0].tolist()
-            raise Wrong(f"{title} must be {wanted[tuple(at)].item()} at {at}, but got {computed[tuple(at)].item()}")
+    if expected.layout is not torch.strided or expected.is_nested:
+        actual, expected, exact = actual.to_dense(), expected.to_dense(), None
+    if expected.is_quantized:
+        actual, expected, exact = actual.dequantize(), expected.dequantize(), None
+    actual, expected = actual.detach(), expected.detach()
+    if not expected.is_floating_point() and not expected.is_complex():
+        if not torch.equal(actual, expected):
+            at = (actual != expected).nonzero()[0].tolist()
+            raise Wrong(f"{title} must be {expected[tuple(at)].item()} at {at}, but got {actual[tuple(at)].item()}")
         return
-    if wanted.is_complex():
-        computed, wanted = (torch.view_as_real(t.resolve_conj()) for t in (computed, wanted))
+    if expected.is_complex():
+        actual, expected = (torch.view_as_real(t.resolve_conj()) for t in (actual, expected))
         exact = None
-    if not isinstance(exact, torch.Tensor) or exact.shape != wanted.shape or exact.dtype != torch.float64:
-        exact = wanted
-    _compare_numbers(title, computed, wanted, exact.detach())
+    if not isinstance(exact, torch.Tensor) or exact.shape != expected.shape or exact.dtype != torch.float64:
+        exact = expected
+    _compare_numbers(title, actual, expected, exact.detach())
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -316,16 +316,16 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1)
 
 
-def _compare_numbers(title: str, computed: torch.Tensor, wanted: torch.Tensor, exact: torch.Tensor) -> None:
+def _compare_numbers(title: str, actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> None:
     """Each number is as near to the one of float64 as eager PyTorch's is, or as the type allows."""
-    room = ROOM[wanted.dtype]
-    mine, theirs, right = computed.double(), wanted.double(), exact.double()
+    room = ROOM[expected.dtype]
+    mine, theirs, right = actual.double(), expected.double(), exact.double()
     finite = theirs[theirs.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0
-    floor = 4 * torch.finfo(torch.float64).eps if wanted.dtype == torch.float64 else 0.0  # nothing is more exact
+    floor = 4 * torch.finfo(torch.float64).eps if expected.dtype == torch.float64 else 0.0  # nothing is more exact
     allowed = room * (right.abs() + 0.1 * largest) + 8 * (theirs - right).abs() + floor
     same = (mine == theirs) | (mine.isnan() & theirs.isnan())
-    rounded = right.to(wanted.dtype).double()  # infinite where the type ends
+    rounded = right.to(expected.dtype).double()  # infinite where the type ends
     near = ((mine - right).abs() <= allowed) | (mine == rounded) | (mine.isnan() & right.isnan())
     bad = ~(same | near)
     if bad.any():

@@ -56,7 +56,7 @@ def evaluate(program: Program, arrays: Sequence[Array], wide: bool = False) -> l
     return found
 
 
-def pruned(program: Program) -> Program:
+def prune(program: Program) -> Program:
     """Removes inputs and nodes that the last node does not read."""
     count, nodes = len(program["inputs"]), program["nodes"]
     needed, stack = set(), [count + len(nodes) - 1]
@@ -75,7 +75,7 @@ def smaller(program: Program) -> Iterator[Program]:
     """Programs with less in them: an earlier node is the output, or an input stands for a node."""
     count, nodes = len(program["inputs"]), program["nodes"]
     for last in range(1, len(nodes)):
-        yield pruned({"inputs": program["inputs"], "nodes": nodes[:last]})
+        yield prune({"inputs": program["inputs"], "nodes": nodes[:last]})
     values = evaluate(program, inputs(program, 0))
     for n in range(len(nodes) - 1):
         value = values[count + n]
@@ -84,7 +84,7 @@ def smaller(program: Program) -> Iterator[Program]:
             rest = [{**x, "of": [p + (count <= p) for p in x["of"]]} for x in nodes]
             for x in rest:
                 x["of"] = [count if p == count + 1 + n else p for p in x["of"]]
-            yield pruned({"inputs": [*program["inputs"], given], "nodes": rest})
+            yield prune({"inputs": [*program["inputs"], given], "nodes": rest})
 
 
 class Growing:
@@ -285,12 +285,12 @@ def draw(seed: int) -> Program:
     """A program of one to six nodes, which reads all its inputs."""
     rng = np.random.default_rng(seed)
     while True:
-        program = _drawn(Growing(rng))
+        program = _draw_program(Growing(rng))
         if len(operations(tensors(program)[-1:])) == len(program["inputs"]) + len(program["nodes"]):
             return program  # an expression that is 0 whatever an input is does not read it
 
 
-def _drawn(growing: Growing) -> Program:
+def _draw_program(growing: Growing) -> Program:
     wanted = 1 + growing.small(6)
     for _ in range(8 * wanted):
         if len(growing.nodes) == wanted:
@@ -298,4 +298,4 @@ def _drawn(growing: Growing) -> Program:
         growing.grow()
     if not growing.nodes:
         growing.nodes.append({"op": "unary", "of": [-1], "attrs": {"f": "relu"}})
-    return pruned(growing.program)
+    return prune(growing.program)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.kinds import KINDS, Case
-from tests.fuzz.worker import REFUSED, RIGHT, WRONG
+from tests.fuzz.worker import REFUSAL, RIGHT, WRONG
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
@@ -83,13 +83,13 @@ class Outcome:
 
     Attributes:
         right: kind → cases that were run and are right.
-        refused: kind → reason → cases.
+        refusals: kind → reason → cases.
         findings: verdicts of cases that are wrong, of each sort the first, as small as it could be made.
         wrong: kind → cases that are wrong, of whatever sort.
     """
 
     right: Counter[str] = field(default_factory=Counter)
-    refused: dict[str, Counter[str]] = field(default_factory=dict)
+    refusals: dict[str, Counter[str]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     wrong: Counter[str] = field(default_factory=Counter)
     _sorts: set[str] = field(default_factory=set)
@@ -106,15 +106,15 @@ class Outcome:
         """Counts a verdict that is no finding."""
         if answer["verdict"] == RIGHT:
             self.right[kind] += 1
-        elif answer["verdict"] == REFUSED:
-            self.refused.setdefault(kind, Counter())[answer["why"][:60]] += 1
+        elif answer["verdict"] == REFUSAL:
+            self.refusals.setdefault(kind, Counter())[answer["why"][:60]] += 1
 
 
-def fuzz(wanted: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: Any = print) -> Outcome:
+def fuzz(counts: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: Any = print) -> Outcome:
     """Checks cases of every kind, in turns, until so many of each were run or the time is over.
 
     Args:
-        wanted: kind → cases that must be run; those that are refused do not count.
+        counts: kind → cases that must be run; those that are refused do not count.
         seed: seed of the first case; the next has the next number.
         minutes: minutes after which no case begins.
         jobs: processes.
@@ -122,7 +122,7 @@ def fuzz(wanted: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: 
     """
     outcome, lock, end = Outcome(), threading.Lock(), time.monotonic() + 60 * minutes
     raised: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-    seeds = _seeds(wanted, seed, outcome)
+    seeds = _seeds(counts, seed, outcome)
 
     def work() -> None:
         worker = Worker()
@@ -137,7 +137,7 @@ def fuzz(wanted: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: 
                     outcome.take(answer, case["kind"])
                     new = answer["verdict"] == WRONG and outcome.is_new(answer, case["kind"])
                 if new:
-                    found = {**reduced(worker, answer), "drawn": case}
+                    found = {**reduce_case(worker, answer), "drawn": case}
                     with lock:
                         outcome.findings.append(found)
                         tell(f"{case['kind']} seed {case['seed']}: {found['why']}")
@@ -156,11 +156,11 @@ def fuzz(wanted: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: 
     return outcome
 
 
-def _seeds(wanted: Mapping[str, int], first: int, outcome: Outcome) -> Iterator[Case]:
+def _seeds(counts: Mapping[str, int], first: int, outcome: Outcome) -> Iterator[Case]:
     """Kinds in turns, those that have enough left out; findings count as run."""
     number = first
     while True:
-        lacking = [kind for kind, count in wanted.items() if outcome.right[kind] + outcome.wrong[kind] < count]
+        lacking = [kind for kind, count in counts.items() if outcome.right[kind] + outcome.wrong[kind] < count]
         if not lacking:
             return
         for kind in lacking:
@@ -168,7 +168,7 @@ def _seeds(wanted: Mapping[str, int], first: int, outcome: Outcome) -> Iterator[
         number += 1
 
 
-def reduced(worker: Worker, answer: dict[str, Any]) -> dict[str, Any]:
+def reduce_case(worker: Worker, answer: dict[str, Any]) -> dict[str, Any]:
     """A smaller case that is wrong in the same way, as far as one is found in `REDUCING` seconds."""
     case, end = answer["case"], time.monotonic() + REDUCING
     if "of" not in case:  # it crashed before it could say what it was

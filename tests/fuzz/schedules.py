@@ -95,30 +95,30 @@ def expected(program: Program, arrays: list[Any]) -> tuple[Any, float]:
     return wide[-1], 32 * off + (64 if coarsest < 1e-5 else 4) * coarsest * max(1.0, min(largest, 500.0))
 
 
-def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float, target: Target) -> None:
+def run(program: LoopProgram, arrays: list[Any], reference: Any, room: float, target: Target) -> None:
     """Runs one kernel.
 
     Raises:
         Wrong: it is refused, ends its process, or its output is not what is wanted.
     """
     try:
-        (output,) = run_program(target, lowered, arrays)
+        (output,) = run_program(target, program, arrays)
     except BuildError as error:
         if no_code(error):
             return
         raise Wrong(f"a legal schedule must have code, but BuildError: {error}") from None
     except KernelCrash as error:
         raise Wrong(str(error)) from None
-    if output.shape != wanted.shape:
-        raise Wrong(f"an output must have shape {wanted.shape}, but got {output.shape}")
+    if output.shape != reference.shape:
+        raise Wrong(f"an output must have shape {reference.shape}, but got {output.shape}")
     if output.dtype.kind in "iub":
-        wrong = output != wanted
+        wrong = output != reference
     else:
-        wrong = ~(np.abs(output.astype(float) - wanted) <= room)
+        wrong = ~(np.abs(output.astype(float) - reference) <= room)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise Wrong(
-            f"an output must agree with NumPy within {room:.3g}, but got {output[at]} for {wanted[at]} at {at}, "
+            f"an output must agree with NumPy within {room:.3g}, but got {output[at]} for {reference[at]} at {at}, "
             f"{int(wrong.sum())} of {wrong.size} wrong"
         )
 

@@ -31,7 +31,7 @@ from tests.autotune.fakes import settings_with
 from tests.autotune.graph.onnx_models import Array
 from tests.fuzz.graphs import random_model
 from tests.fuzz.networks import compiled_outputs, draw_feeds
-from tests.fuzz.verdicts import Refused, Wrong
+from tests.fuzz.verdicts import Refusal, Wrong
 
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1e30, -1e30, 1e-30])
 DRAWS, ROOM = 6, 64
@@ -50,7 +50,7 @@ def draw(rng: np.random.Generator) -> onnx.ModelProto:
         for weight in model.graph.initializer:
             array = numpy_helper.to_array(weight)
             if array.dtype == np.float32 and array.ndim > 1:
-                weight.CopyFrom(numpy_helper.from_array(_scaled(rng, array), weight.name))
+                weight.CopyFrom(numpy_helper.from_array(_scale(rng, array), weight.name))
     return model
 
 
@@ -63,7 +63,7 @@ def feeds(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
             continue
         kind = rng.choice(("scaled", "few", "many", "numbers"))
         if kind == "scaled":
-            array = _scaled(rng, array)
+            array = _scale(rng, array)
         share = {"few": 1.5 / max(1, array.size), "many": 0.1, "numbers": 0.1}.get(kind, 0.0)
         chosen = rng.random(array.shape) < share
         special = SPECIAL[3:] if kind == "numbers" else SPECIAL
@@ -71,7 +71,7 @@ def feeds(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
     return values
 
 
-def _scaled(rng: np.random.Generator, array: Array) -> Array:
+def _scale(rng: np.random.Generator, array: Array) -> Array:
     """An array with scales from 1e-6 to 1e6 along one of its axes."""
     axis = int(rng.integers(max(1, array.ndim)))
     shape = [-1 if place == axis else 1 for place in range(array.ndim)]
@@ -88,11 +88,11 @@ def check(model: onnx.ModelProto, seed: int) -> None:
     """
     given = feeds(model, seed)
     model = inferred(model)
-    exact, narrow, room = _judged(model, given, seed)
+    exact, narrow, room = _judge(model, given, seed)
     try:
         network = load_network(model, "fuzz")
     except (UnsupportedModelError, GraphError) as error:
-        raise Refused(f"{type(error).__name__}: {error}") from None
+        raise Refusal(f"{type(error).__name__}: {error}") from None
     outputs = compiled_outputs(network, given, *_schedules())
     for value, ours in zip(model.graph.output, outputs, strict=True):
         compare(value.name, ours, exact[value.name], narrow[value.name], room[value.name])
@@ -138,21 +138,21 @@ def _kind(array: Array) -> Array:
     return np.where(np.isnan(array), 1, np.where(np.isposinf(array), 2, np.where(np.isneginf(array), 3, 0)))
 
 
-def _judged(model: onnx.ModelProto, feeds: dict[str, Array], seed: int) -> tuple[dict[str, Array], ...]:
+def _judge(model: onnx.ModelProto, feeds: dict[str, Array], seed: int) -> tuple[dict[str, Array], ...]:
     """Outputs in float64 and in float32, and the room of each element."""
     rng = np.random.default_rng([seed, 4])
     try:
         with np.errstate(all="ignore"):
             exact, narrow = evaluate_in_float64(model, feeds), evaluate_nodes(model, feeds)
-            moved = [_perturbed(model, feeds, rng) for _ in range(DRAWS)]
+            moved = [_perturb(model, feeds, rng) for _ in range(DRAWS)]
     except NodeError as error:
-        raise Refused(f"NodeError: {str(error)[:200]}") from None
+        raise Refusal(f"NodeError: {str(error)[:200]}") from None
     if any(other[name].shape != exact[name].shape for other in moved for name in exact):
-        raise Refused("a shape that changes with the rounding of a scale")
+        raise Refusal("a shape that changes with the rounding of a scale")
     if any(_jumps(model, name) for name in exact):
-        raise Refused("a computed number near a step may lie on either side of it")
+        raise Refusal("a computed number near a step may lie on either side of it")
     if reason := _not_judged(model):
-        raise Refused(reason)
+        raise Refusal(reason)
     room = {}
     for name, array in exact.items():
         if array.dtype.kind != "f":
@@ -196,10 +196,10 @@ def _not_judged(model: onnx.ModelProto) -> str:
     return ""
 
 
-def _perturbed(model: onnx.ModelProto, feeds: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+def _perturb(model: onnx.ModelProto, feeds: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Outputs in float64 with every float changed by up to one rounding of float32, at random."""
 
-    def changed(array: Array) -> Array:
+    def perturb_array(array: Array) -> Array:
         if array.dtype.kind != "f":
             return array
         wide = array.astype(np.float64)
@@ -207,9 +207,9 @@ def _perturbed(model: onnx.ModelProto, feeds: dict[str, Array], rng: np.random.G
 
     opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     values = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer} | feeds
-    values = {name: changed(array) for name, array in values.items()}
+    values = {name: perturb_array(array) for name, array in values.items()}
     for node in model.graph.node:
-        values |= {name: changed(array) for name, array in run_node(node, values, opset).items()}
+        values |= {name: perturb_array(array) for name, array in run_node(node, values, opset).items()}
     return {value.name: values[value.name] for value in model.graph.output}
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from targets.vta import isa
 from targets.vta.functional import FunctionalSimulator
 from tests.fuzz.verdicts import Wrong
-from tests.targets.vta.random_streams import SMALL, random_stream, shrunk, with_tokens
+from tests.targets.vta.random_streams import SMALL, make_small, random_stream, with_tokens
 from tests.targets.vta.reference import Interpreter
 
-HARDWARE = (SMALL, shrunk(1, 16, 16), shrunk(1, 4, 8), shrunk(2, 8, 4))
+HARDWARE = (SMALL, make_small(1, 16, 16), make_small(1, 4, 8), make_small(2, 8, 4))
 
 
 def check(of: None, seed: int) -> None:

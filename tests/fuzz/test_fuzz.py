@@ -18,7 +18,7 @@ from tests.fuzz import broadcasts, kinds, networks, operators, programs, runner,
 from tests.fuzz.__main__ import main
 from tests.fuzz.graphs import random_model
 from tests.fuzz.nodes import OPS
-from tests.fuzz.verdicts import Refused, Wrong
+from tests.fuzz.verdicts import Refusal, Wrong
 from tests.fuzz.worker import RIGHT, WRONG, verdict
 
 PRODUCT: programs.Program = {
@@ -85,7 +85,7 @@ def test_random_graphs_agree_with_onnx_runtime() -> None:
         try:
             networks.check(random_model(np.random.default_rng(seed)), seed)
             ran += 1
-        except Refused as refusal:
+        except Refusal as refusal:
             refused.append(str(refusal))
     assert ran >= 9, refused
 
@@ -96,7 +96,7 @@ def test_random_graphs_on_special_values_agree_with_float64() -> None:
         try:
             special.check(special.draw(np.random.default_rng(seed)), seed)
             ran += 1
-        except Refused as refusal:
+        except Refusal as refusal:
             refused.append(str(refusal))
     assert ran >= 10, refused
 
@@ -126,7 +126,7 @@ def test_samples_of_pytorch_agree_with_eager() -> None:
         try:
             operators.check(operators.draw(seed), seed)
             ran += 1
-        except Refused as refusal:
+        except Refusal as refusal:
             refused.append(str(refusal))
     assert ran >= 9, refused
 
@@ -140,7 +140,7 @@ def test_operators_are_drawn_in_turns_and_in_every_form() -> None:
     assert 100 < sum(of["training"] for of in drawn) < 250
 
 
-def test_a_wrong_operator_is_found_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_operator_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A finding names all that repeats it; smaller is the sample as it is, without gradients."""
     of = {"operator": "add", "sample": 4, "dtype": "float16", "change": "spread", "training": True}
     assert list(operators.smaller(of)) == [{**of, "training": False}, {**of, "change": "none"}]
@@ -155,7 +155,7 @@ def test_a_wrong_operator_is_found_and_told_of(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(operators, "autotune_backend", wrong)
     with pytest.raises(Wrong, match="add sample 4 float16 spread training=False seed 3: result 0 must be .* but got"):
         operators.check(of, 3)
-    with pytest.raises(Refused, match="results are not determined"):
+    with pytest.raises(Refusal, match="results are not determined"):
         operators.check({**of, "operator": "empty_like", "dtype": "float32", "change": "none"}, 3)
 
 
@@ -182,7 +182,7 @@ def test_a_wrong_value_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch
         def ask(self, case: Any) -> Any:
             return {**verdict(case), "case": case}
 
-    found = runner.reduced(Here(), Here().ask({"kind": "program", "seed": 0, "of": PRODUCT}))  # type: ignore[arg-type]
+    found = runner.reduce_case(Here(), Here().ask({"kind": "program", "seed": 0, "of": PRODUCT}))  # type: ignore[arg-type]
     assert [node["attrs"] for node in found["case"]["of"]["nodes"]] == [{"f": "absolute"}]
 
 
@@ -245,7 +245,7 @@ def test_the_command_counts_and_ends_with_what_it_found(
 def test_one_mistake_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand cases with one message are made smaller once; another mistake is another finding."""
 
-    class Broken:
+    class BrokenWorker:
         def ask(self, case: Any) -> Any:
             kind = "shape" if case["seed"] % 2 else "value"
             return {"verdict": WRONG, "why": f"Wrong: {kind} {case['seed']} sha256=ab{case['seed']}", "case": case}
@@ -253,6 +253,6 @@ def test_one_mistake_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(runner, "Worker", Broken)
+    monkeypatch.setattr(runner, "Worker", BrokenWorker)
     outcome = runner.fuzz({"stream": 30}, 0, 1.0, 2, tell=lambda text: None)
     assert len(outcome.findings) == 2 and 30 <= outcome.wrong["stream"] <= 31 and not outcome.right

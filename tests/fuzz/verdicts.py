@@ -7,5 +7,5 @@ class Wrong(AssertionError):
     """A program was refused that must not be, or computed something else."""
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """A model that is not supported, said in a sentence; or whose numbers nobody can compare."""

@@ -11,17 +11,17 @@ import sys
 import traceback
 
 from tests.fuzz.kinds import KINDS, Case, draw_case
-from tests.fuzz.verdicts import Refused
+from tests.fuzz.verdicts import Refusal
 
-RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
+RIGHT, REFUSAL, WRONG = "right", "refused", "wrong"
 
 
 def verdict(case: Case) -> dict[str, str]:
     """Checks a case; returns its `verdict`, and `why` as one line of text."""
     try:
         KINDS[case["kind"]].check(case["of"], case["seed"])
-    except Refused as refusal:
-        return {"verdict": REFUSED, "why": str(refusal)}
+    except Refusal as refusal:
+        return {"verdict": REFUSAL, "why": str(refusal)}
     except Exception as error:  # whatever a compiler raises is a finding
         last = traceback.extract_tb(error.__traceback__)[-1]
         return {"verdict": WRONG, "why": f"{type(error).__name__}: {error}", "where": f"{last.filename}:{last.lineno}"}

@@ -29,10 +29,10 @@ from search_space.schedule.intrinsics import get_intrinsic
 from search_space.space import Sketch, algorithms_on, concrete, generate, make_program
 from search_space.workloads import Workload
 from targets.registry import get
-from tests.properties.running import compiled
+from tests.properties.running import run_compiled
 
 
-def drawn(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
+def draw_rows(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
     """Random rows, legal or not."""
     rng = np.random.default_rng(seed)
     if not sketch.groups:
@@ -42,9 +42,9 @@ def drawn(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
 
 def legal(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
     """`count` random rows that keep every limit."""
-    rows = drawn(sketch, 4000, seed)
+    rows = draw_rows(sketch, 4000, seed)
     rows = rows[sketch.legal(rows)]
-    assert len(rows) >= min(count, sketch.size), (sketch.name, sketch.violations(drawn(sketch, 4000, seed)))
+    assert len(rows) >= min(count, sketch.size), (sketch.name, sketch.violations(draw_rows(sketch, 4000, seed)))
     return rows[:count]
 
 
@@ -55,21 +55,21 @@ def some_legal(sketches: Iterable[Sketch], rng: np.random.Generator) -> Iterator
     """
     found = list(sketches)
     for place in rng.permutation(len(found)):
-        rows = drawn(found[place], 500, int(rng.integers(1 << 32)))
+        rows = draw_rows(found[place], 500, int(rng.integers(1 << 32)))
         kept = found[place].legal(rows)
         if kept.any():
             yield found[place], rows[kept][0]
 
 
-def scheduled(hardware: Hardware, seed: int) -> Callable[[Workload], Schedule]:
+def make_chooser(hardware: Hardware, seed: int) -> Callable[[Workload], Schedule]:
     """A random candidate of each workload of a network, of one of its sketches."""
 
-    def chosen(workload: Workload) -> Schedule:
+    def choose(workload: Workload) -> Schedule:
         space = generate(workload, hardware, algorithms_on(workload, hardware))
         sketch = space.sketches[seed % len(space.sketches)]
         return Schedule(sketch.algorithm, sketch.trace(legal(sketch, 1, seed)[0]))
 
-    return chosen
+    return choose
 
 
 def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int = 0) -> LoopProgram:
@@ -88,7 +88,7 @@ def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int 
     rtol, atol = workload.tolerance
     wanted = workload.reference(*inputs).astype(np.float64)
     for each in (program, other):
-        out = compiled(get("cpu"), plain(each), named)[workload.output.name].astype(np.float64)
+        out = run_compiled(get("cpu"), plain(each), named)[workload.output.name].astype(np.float64)
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=str(sketch.values(row)))
     return program
 

@@ -24,7 +24,7 @@ def launches(sketch: Sketch) -> int:
     return len(list(kernels(sketch.program.body)))
 
 
-def ended(batch: int) -> Graph:
+def make_endings(batch: int) -> Graph:
     """Convolutions with a bias, a residual sum and a sigmoid, and a product, whose reductions are long."""
     rng = np.random.default_rng(0)
     b = GraphBuilder("ended", {"x": TensorType((batch, 3, 5, 256)), "row": TensorType((batch, 1, 1, 256))})
@@ -44,7 +44,7 @@ def products(graph: Graph) -> list[Workload]:
 @pytest.mark.parametrize("batch", [1, 2])
 def test_endings_are_part_of_the_kernel_that_adds_up(batch: int) -> None:
     split = 0
-    for number, workload in enumerate(products(ended(batch))):
+    for number, workload in enumerate(products(make_endings(batch))):
         for i, sketch in enumerate(generate(workload, H200).sketches):
             parts = "split" in sketch.name
             assert launches(sketch) == (2 if parts else 1), sketch.name

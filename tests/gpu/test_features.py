@@ -15,7 +15,7 @@ from search_space.hardware import Hardware
 from search_space.ir.stmt import substitute_program
 from search_space.space import Sketch, generate
 from search_space.workloads import Workload
-from tests.gpu.candidates import drawn, legal
+from tests.gpu.candidates import draw_rows, legal
 from tests.gpu.machines import H200
 
 MATMUL = workloads.matmul(1024, 1024, 1024)
@@ -89,7 +89,7 @@ def test_the_estimate_prefers_what_gpus_prefer() -> None:
     assert seconds(**good) < seconds(**{**good, "left_vector": (1,), "right_vector": (1,)})
     assert seconds(**good) > MATMUL.flops / H200.peak_flops
     softmax = generate(workloads.softmax(4096, 1024), H200).sketches
-    rows = drawn(softmax[0], 200)
+    rows = draw_rows(softmax[0], 200)
     by_name = {s.name: FeatureExtractor(s.program, s.columns, H200).roofline(s.expand(rows)).min() for s in softmax}
     assert min(by_name.values()) > 2 * 4 * 4096 * 1024 / H200.bandwidth
     assert min(by_name.values()) < 20 * 4 * 4096 * 1024 / H200.bandwidth

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_space.ir.expr import Expr, const, var
-from search_space.ir.regroup import Regrouping, pulled_apart, recombined
+from search_space.ir.regroup import Regrouping, pulled_apart, recombine
 from tests.interpreter import evaluate
 from tests.properties.running import examples
 
@@ -38,7 +38,7 @@ def test_values_are_kept(a: Expr, b: Expr, extents: tuple[int, ...], n: int, m: 
     for e in (a // n, a % n, a // n % m, a // n * n + a % n, (a % n) * m + b // m, a < n, a <= b, a % n < b % m):
         same(e, simplify(e), extents)
     for e in (a // n * n + a % n, (a // n // m * m + a // n % m) * n + a % n, b + a % n):
-        same(e, recombined(simplify(e), simplify), extents)
+        same(e, recombine(simplify(e), simplify), extents)
     for e in (a // n, a % n, (a // n - b) // m, (a % n * 3 + b) % m, (a + b // n * 6) // 3 % m):
         same(e, pulled_apart(e, simplify), extents)
 
@@ -73,4 +73,4 @@ def test_ravelled_indices_are_put_together(shape: tuple[int, ...]) -> None:
         rest = rest // extent
     for part, extent in zip((rest, *parts), shape, strict=True):
         index = index * extent + part
-    assert recombined(simplify(index), simplify) is f
+    assert recombine(simplify(index), simplify) is f

@@ -9,7 +9,7 @@ from search_space import workloads
 from search_space.lower.blocks import kernels, shared_bytes
 from search_space.space import concrete, generate
 from search_space.workloads import Workload
-from tests.gpu.candidates import check, drawn, legal
+from tests.gpu.candidates import check, draw_rows, legal
 from tests.gpu.machines import H200
 
 SMALL: tuple[tuple[Workload, str], ...] = (
@@ -47,9 +47,9 @@ RESNET = (
 def test_layers_of_resnet50_have_legal_candidates_that_lower(workload: Workload) -> None:
     algorithm = "im2col" if "im2col" in workload.algorithms else "direct"
     for sketch in generate(workload, H200, [algorithm]).sketches:
-        rows = drawn(sketch, 4000)
+        rows = draw_rows(sketch, 4000)
         rows = rows[sketch.legal(rows)]
-        assert len(rows) > 100, sketch.violations(drawn(sketch, 4000))
+        assert len(rows) > 100, sketch.violations(draw_rows(sketch, 4000))
         program = concrete(sketch, sketch.values(rows[0]))
         found = list(kernels(program.body))
         assert len(found) == (2 if "split" in sketch.name else 1)
@@ -73,7 +73,7 @@ def test_limits_hold_of_legal_candidates_alone() -> None:
     """Bytes of shared memory that a limit counts are those of the program, one buffer twice where it is pipelined."""
     workload = workloads.matmul(m=2048, n=2048, k=512)
     for sketch in generate(workload, H200, ["direct"]).sketches:
-        rows = drawn(sketch, 200)
+        rows = draw_rows(sketch, 200)
         for row, keeps in zip(rows, sketch.legal(rows), strict=True):
             values = sketch.values(row)
             threads = values["matmul.rows.threads"] * values["matmul.columns.threads"]

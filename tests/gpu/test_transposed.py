@@ -23,7 +23,7 @@ from tests.targets.cuda.emulator import emulate
 TARGET = CudaTarget()
 
 
-def transposed(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32") -> Workload:
+def make_transposition(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32") -> Workload:
     """A transposition with a residual sum: out[i] = x[i, permuted] + y[i]."""
     x = te.placeholder(shape, dtype, "x")
     wanted = tuple(shape[a] for a in axes)
@@ -44,10 +44,10 @@ def first(workload: Workload) -> LoopProgram:
 @pytest.mark.parametrize(
     "workload",
     [
-        transposed((33, 50), (1, 0)),
-        transposed((2, 20, 3, 36), (0, 3, 2, 1)),
-        transposed((48, 5, 18), (2, 1, 0), "float16"),
-        transposed((3, 17, 64), (0, 2, 1), "int8"),
+        make_transposition((33, 50), (1, 0)),
+        make_transposition((2, 20, 3, 36), (0, 3, 2, 1)),
+        make_transposition((48, 5, 18), (2, 1, 0), "float16"),
+        make_transposition((3, 17, 64), (0, 2, 1), "int8"),
     ],
     ids=str,
 )
@@ -65,9 +65,9 @@ def test_tiles_mean_the_reference(workload: Workload) -> None:
 
 def test_large_transpositions_are_coalesced() -> None:
     """Lanes next to each other read 16 bytes of one row, and write elements of one row."""
-    text = emit_program(TARGET.device_program(first(transposed((4096, 2048), (1, 0)))))
+    text = emit_program(TARGET.device_program(first(make_transposition((4096, 2048), (1, 0)))))
     assert re.search(r"\*\(const Vec<float, 4>\*\)\(x ", text) and "__shared__" in text
-    few = [transposed((3, 224, 224), (1, 2, 0)), transposed((12, 64, 128), (1, 0, 2))]
+    few = [make_transposition((3, 224, 224), (1, 2, 0)), make_transposition((12, 64, 128), (1, 0, 2))]
     assert all(len(generate(w, H200).sketches) == 1 for w in few)  # too narrow for tiles; along the same rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-LOST = 70
+LOST_DEVICE = 70
 """Exit code of a process whose device is lost."""
 _STATE = {"lost": False}
 
@@ -30,4 +30,4 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 def pytest_runtest_logfinish(nodeid: str) -> None:
     """Ends one of several processes; the report of its test has been sent."""
     if _STATE["lost"] and "PYTEST_XDIST_WORKER" in os.environ:
-        os._exit(LOST)
+        os._exit(LOST_DEVICE)

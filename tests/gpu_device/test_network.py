@@ -14,7 +14,7 @@ from autotune.graph.ir import Graph
 from targets.cuda.driver import missing_device
 from targets.cuda.target import CudaTarget
 from tests.autotune.graph.nets import branches, feeds, residual
-from tests.gpu.candidates import scheduled
+from tests.gpu.candidates import make_chooser
 
 if missing_device():
     pytest.skip(f"no gpu: {missing_device()}", allow_module_level=True)
@@ -27,7 +27,7 @@ def test_outputs_are_the_graphs(graph: Graph, tmp_path: Path) -> None:
     target = CudaTarget(first_device().arch)
     for seed in range(3):
         folder = tmp_path / str(seed)
-        Compiler(graph, scheduled(target.hardware, seed), f"cuda:{target.arch}").write(folder)
+        Compiler(graph, make_chooser(target.hardware, seed), f"cuda:{target.arch}").write(folder)
         network = autotune.load(folder)
         for given in (feeds(graph, 0), feeds(graph, 1), feeds(graph, 0)):
             found, values = network(given["x"]), evaluate(graph, given)

@@ -18,7 +18,7 @@ from targets.cuda.driver import missing_device
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.target import CudaTarget
 from tests.autotune.graph.nets import residual
-from tests.gpu.candidates import legal, scheduled
+from tests.gpu.candidates import legal, make_chooser
 from tests.targets.cuda.programs import inputs, matmul_program
 
 if missing_device():
@@ -58,7 +58,7 @@ def test_times_are_those_of_the_steps(tmp_path: Path) -> None:
     from targets.cuda.device import first_device
 
     target = CudaTarget(first_device().arch)
-    Compiler(residual(), scheduled(target.hardware, 0), f"cuda:{target.arch}").write(tmp_path)
+    Compiler(residual(), make_chooser(target.hardware, 0), f"cuda:{target.arch}").write(tmp_path)
     network = autotune.load(tmp_path)
     whole, steps = np.median(network.time(32)), np.median(network.profile(8), axis=0)
     assert 1e-6 < whole < 1e-2 and steps.shape == (len(network.manifest["steps"]),)

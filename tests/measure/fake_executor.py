@@ -62,20 +62,20 @@ def _exhaust() -> None:
     os.abort()
 
 
-def _killed() -> None:
+def _kill() -> None:
     os.kill(os.getpid(), 9)
 
 
-class _Lost(RunError):
+class _DeviceLost(RunError):
     fatal = True
 
 
-def _lost() -> None:
-    raise _Lost("a kernel must run to its end, but the driver says: illegal address")
+def _lose() -> None:
+    raise _DeviceLost("a kernel must run to its end, but the driver says: illegal address")
 
 
 _DEEDS = {
-    "lost": _lost,
+    "lost": _lose,
     "segfault": _segfault,
     "hang": _hang,
     "eat": _eat,
@@ -84,7 +84,7 @@ _DEEDS = {
     "no_memory": _no_memory,
     "abort": _abort,
     "exhaust": _exhaust,
-    "killed": _killed,
+    "killed": _kill,
     "ok": lambda: None,
 }
 

@@ -34,7 +34,7 @@ def record(seconds: float = 1e-3, time: float = 0.0, **options: Any) -> Record:
     return Record.of(result, Provenance(time=time, sketch="tile", order=step), host={"cores": 2})
 
 
-def changed(record: Record, **values: Any) -> Record:
+def change_record(record: Record, **values: Any) -> Record:
     """A record with other values in its trial, outcome and provenance, whichever has a field of that name."""
     parts = {}
     for part in ("trial", "outcome", "provenance"):
@@ -43,7 +43,7 @@ def changed(record: Record, **values: Any) -> Record:
     return replace(record, **{**parts, **values})
 
 
-def edited(data: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def edit_data(data: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """A record's line as data, with other values where the fields of these names are; unknown ones at the top."""
     data = {name: dict(part) if isinstance(part, dict) else part for name, part in data.items()}
     for name, value in values.items():

@@ -37,15 +37,15 @@ class NoisyPool(MeasurePool):
         self.failures = failures
         self._rng = rng
         self._draws: dict[int, tuple[float, bool]] = {}  # index -> factor, whether it fails
-        self._submitted = 0
+        self._submit_count = 0
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Passes trials on and draws their noise."""
         self.pool.submit(trials)
         for _ in trials:
             factor = math.exp(self.relative * self._rng.standard_normal())
-            self._draws[self._submitted] = (factor, bool(self._rng.random() < self.failures))
-            self._submitted += 1
+            self._draws[self._submit_count] = (factor, bool(self._rng.random() < self.failures))
+            self._submit_count += 1
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
         """Results of the pool below, with noise."""

@@ -12,7 +12,7 @@ from measure.errors import ErrorClass, TrialFailure
 from measure.timing import Timing, TimingPolicy
 
 
-class Scripted(Timeable):
+class ScriptedKernel(Timeable):
     """Takes `seconds` each time, the last for ever, and logs what it does."""
 
     def __init__(self, name: str, log: list[str], seconds: Sequence[float] = (1.0,), fails: str = "") -> None:
@@ -40,7 +40,9 @@ POLICY = TimingPolicy(budget_seconds=0.0, min_samples=3, max_samples=3)
 
 def test_one_after_the_other_is_timed_to_its_end() -> None:
     log: list[str] = []
-    first, second = Bench(Sequential(POLICY)).time([Scripted("a", log, (4.0, 2.0, 3.0)), Scripted("b", log)])
+    first, second = Bench(Sequential(POLICY)).time(
+        [ScriptedKernel("a", log, (4.0, 2.0, 3.0)), ScriptedKernel("b", log)]
+    )
     assert log == ["a prepare", "a1", "a2", "a check", "b prepare", "b1", "b2", "b check"]
     assert isinstance(first, Timing) and first.latencies == (4.0, 2.0, 3.0) and first.seconds == 3.0
     assert first.steady == 2.0 and first.spread == pytest.approx(1 / 3)
@@ -49,13 +51,13 @@ def test_one_after_the_other_is_timed_to_its_end() -> None:
 
 def test_a_clear_loser_is_cut_short_and_looked_at_less() -> None:
     log: list[str] = []
-    (timing,) = Bench(Sequential(POLICY, best_seconds=0.1)).time([Scripted("a", log)])
+    (timing,) = Bench(Sequential(POLICY, best_seconds=0.1)).time([ScriptedKernel("a", log)])
     assert isinstance(timing, Timing) and timing.cut and log == ["a prepare", "a1", "a glance"]
 
 
 def test_what_says_the_same_each_time_is_executed_once() -> None:
     log: list[str] = []
-    simulated = Scripted("a", log)
+    simulated = ScriptedKernel("a", log)
     simulated.deterministic = True
     (timing,) = Bench(Sequential(POLICY, best_seconds=0.1)).time([simulated])
     assert isinstance(timing, Timing) and not timing.cut and log == ["a prepare", "a1", "a check"]
@@ -63,7 +65,10 @@ def test_what_says_the_same_each_time_is_executed_once() -> None:
 
 def test_turns_go_round_and_their_first_half_does_not_count() -> None:
     log: list[str] = []
-    subjects = [Scripted("a", log, [0.5] * 4 + [9.0, 9.0, 1.0, 1.0, 9.0, 9.0, 2.0]), Scripted("b", log, (0.25,))]
+    subjects = [
+        ScriptedKernel("a", log, [0.5] * 4 + [9.0, 9.0, 1.0, 1.0, 9.0, 9.0, 2.0]),
+        ScriptedKernel("b", log, (0.25,)),
+    ]
     first, second = Bench(Interleaved(2, 1.0, warm=True)).time(subjects)
     assert log == [
         *("a prepare", "b prepare", "a1", "a3", "b1", "b3"),
@@ -77,14 +82,14 @@ def test_turns_go_round_and_their_first_half_does_not_count() -> None:
 def test_what_takes_longer_than_a_turn_is_executed_so_often_at_least() -> None:
     for least in (1, 3):
         log: list[str] = []
-        Bench(Interleaved(1, 0.5, least)).time([Scripted("a", log)])
+        Bench(Interleaved(1, 0.5, least)).time([ScriptedKernel("a", log)])
         assert log == ["a prepare", "a1", f"a{least}", "a check"]
 
 
 def test_orders_differ_from_round_to_round_and_not_from_run_to_run() -> None:
     def order() -> list[str]:
         log: list[str] = []
-        Bench(Interleaved(6, 1.0, seed=3)).time([Scripted(name, log) for name in "abcd"])
+        Bench(Interleaved(6, 1.0, seed=3)).time([ScriptedKernel(name, log) for name in "abcd"])
         return [entry[0] for entry in log if " " not in entry][4:]
 
     rounds = np.array(order()).reshape(6, 4)
@@ -96,7 +101,9 @@ def test_orders_differ_from_round_to_round_and_not_from_run_to_run() -> None:
 @pytest.mark.parametrize("fails", ["prepare", "check"])
 def test_one_that_fails_is_alone_with_its_failure(policy: Sequential | Interleaved, fails: str) -> None:
     log: list[str] = []
-    found = Bench(policy).time([Scripted("a", log), Scripted("b", log, fails=fails), Scripted("c", log)])
+    found = Bench(policy).time(
+        [ScriptedKernel("a", log), ScriptedKernel("b", log, fails=fails), ScriptedKernel("c", log)]
+    )
     assert [isinstance(each, Timing) for each in found] == [True, False, True]
     assert isinstance(found[1], TrialFailure) and found[1].message == "b fails"
     assert ("b1" in log) == (fails == "check")
@@ -112,5 +119,5 @@ def test_a_tick_that_raises_ends_the_timing(policy: Sequential | Interleaved) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Bench(policy, tick).time([Scripted(name, []) for name in "abcdefgh"])
+        Bench(policy, tick).time([ScriptedKernel(name, []) for name in "abcdefgh"])
     assert len(ticks) == 5

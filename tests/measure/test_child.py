@@ -27,7 +27,7 @@ def child() -> Iterator[Child]:
         yield child
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Tells whether a process is gone, or dead and not reaped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -78,7 +78,7 @@ def test_each_fault_is_an_error_and_the_process_has_ended(child: Child, deed: st
         child.ask({"do": deed}, seconds=late)
     death = raised.value.death
     assert (death.error, death.outside) == (error, False) and how in death.how
-    assert ended(child.pid) and not child.alive
+    assert has_ended(child.pid) and not child.alive
     with pytest.raises(ChildError):  # a request to one that has ended is no other error
         child.ask({"do": "nothing"}, seconds=30.0)
 
@@ -86,7 +86,7 @@ def test_each_fault_is_an_error_and_the_process_has_ended(child: Child, deed: st
 def test_one_that_hangs_up_and_does_not_end_is_ended(child: Child) -> None:
     with pytest.raises(ChildError, match="hung up and did not end"):
         child.ask({"do": "hang_up"}, seconds=30.0)
-    assert ended(child.pid)
+    assert has_ended(child.pid)
 
 
 def test_one_that_somebody_kills_was_killed_from_outside(child: Child) -> None:
@@ -101,7 +101,7 @@ def test_one_that_takes_no_message_is_late(child: Child) -> None:
     os.kill(child.pid, signal.SIGSTOP)
     with pytest.raises(ChildError, match=r"did not take a message within 0\.3 s"):
         child.ask({"do": "nothing"}, bytes(1 << 22), LATE)
-    assert ended(child.pid)
+    assert has_ended(child.pid)
 
 
 @pytest.mark.parametrize("how", ["pressed", "asked"])
@@ -113,7 +113,7 @@ def test_ctrl_c_leaves_no_process_whose_answer_comes_late(child: Child, how: str
     with pytest.raises(KeyboardInterrupt):
         child.ask({"do": "sleep", "seconds": 5.0}, seconds=30.0, stop=(lambda: True) if how == "asked" else None)
     signal.signal(signal.SIGINT, before)
-    assert ended(child.pid)
+    assert has_ended(child.pid)
     with pytest.raises(ChildError, match="was ended"):
         child.ask({"do": "nothing"}, seconds=30.0)
 
@@ -129,7 +129,7 @@ def test_what_a_child_has_started_ends_with_it(child: Child, tmp_path: Path, the
     child.ask({"do": "nothing"}, seconds=30.0)
     with pytest.raises(ChildError):
         child.ask({"do": "start", "file": str(file), "then": then}, seconds=1.0 if then == "hang" else 30.0)
-    soon(lambda: ended(int(file.read_text())))
+    soon(lambda: has_ended(int(file.read_text())))
 
 
 def test_a_child_ends_when_its_parent_hangs_up(child: Child) -> None:
@@ -168,7 +168,7 @@ def test_a_program_answers_lines() -> None:
 def test_faults_of_a_program(code: str, how: str) -> None:
     with Program(python(code), most=1000) as program, pytest.raises(ChildError) as raised:
         program.exchange(b"?", 0.3 if "time-out" in how else 30.0)
-    assert how in raised.value.death.how and ended(program.pid)
+    assert how in raised.value.death.how and has_ended(program.pid)
 
 
 def test_a_program_that_is_none_cannot_be_started() -> None:

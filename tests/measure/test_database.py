@@ -24,7 +24,7 @@ from measure.provenance import Provenance
 from measure.record import HEAD, Record
 from search_space import workloads
 from search_space.schedule.trace import compute_key
-from tests.measure.helpers import changed, edited, record, trial
+from tests.measure.helpers import change_record, edit_data, record, trial
 
 
 @pytest.fixture
@@ -77,13 +77,13 @@ def test_a_torn_last_line_is_cut_off_and_reported(path, cut, caplog):
     lost = record(step=3).to_line()
     path.write_bytes(whole + lost[: -cut - 1])
     with caplog.at_level(logging.WARNING), Database(path) as database:
-        assert "the last line was torn" in database.repaired and "cut off" in database.repaired
-        assert database.repaired in caplog.text
+        assert "the last line was torn" in database.last_repair and "cut off" in database.last_repair
+        assert database.last_repair in caplog.text
         assert len(database) == 2
         database.append(record(step=4))
     with Database(path, readonly=True) as database:
         assert [item.provenance.order for item in database] == [1, 2, 4]
-        assert database.repaired is None
+        assert database.last_repair is None
 
 
 def test_a_file_that_is_one_torn_line_becomes_empty(path):
@@ -97,7 +97,7 @@ def test_a_last_line_that_lost_only_its_newline_is_kept(path):
     fill(path, record(step=1))
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
     with Database(path) as database:
-        assert len(database) == 1 and "put back" in database.repaired
+        assert len(database) == 1 and "put back" in database.last_repair
         database.append(record(step=2))
     with Database(path, readonly=True) as database:
         assert [item.provenance.order for item in database] == [1, 2]
@@ -108,7 +108,7 @@ def test_a_reader_leaves_a_torn_line_alone(path):
     path.write_bytes(path.read_bytes() + b'{"outcome":"torn')
     before = path.read_bytes()
     with Database(path, readonly=True) as database:
-        assert len(database) == 1 and "left out" in database.repaired
+        assert len(database) == 1 and "left out" in database.last_repair
         with pytest.raises(RecordError, match="opened for writing"):
             database.append(record())
     assert path.read_bytes() == before
@@ -177,12 +177,12 @@ def real(step=0, **changes):
     tried = Trial(workload.to_json(), "direct", steps, workload_key=workload.key, trace_key=compute_key(steps))
     result = TrialResult(tried, 0, Outcome((1e-3,), 1e-3, spread=0.0))
     true = orjson.loads(Record.of(result, Provenance(order=step)).to_line())
-    return orjson.dumps(edited(true, changes), option=orjson.OPT_SORT_KEYS) + b"\n"
+    return orjson.dumps(edit_data(true, changes), option=orjson.OPT_SORT_KEYS) + b"\n"
 
 
 LATENCY = r"`latencies` must be finite and at least 1e-10 seconds"
 OTHER = [{"step": "twist", "stage": "matmul"}]
-TYPED = [{"step": "fuse", "stage": "matmul", "axes": 3}]
+TYPED_TRACE = [{"step": "fuse", "stage": "matmul", "axes": 3}]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ TYPED = [{"step": "fuse", "stage": "matmul", "axes": 3}]
             "`trace` must be a schedule, but `step` must be one of split",
         ),
         (
-            {"trace": TYPED, "trace_key": compute_key(TYPED)},
+            {"trace": TYPED_TRACE, "trace_key": compute_key(TYPED_TRACE)},
             "`axes` of a fuse step must be a list of names, but got axes=3",
         ),
         ({"workload_key": "matmul(m=1)"}, r"`workload_key` must be that of the workload, matmul\(m=64"),
@@ -243,7 +243,7 @@ def test_a_last_line_that_is_whole_but_not_true_is_no_torn_one(path):
         assert len(database) == 1 and len(database.refused) == 1
     assert path.read_bytes() == whole
     with Database(path) as database:
-        assert len(database) == 1 and "put back" in database.repaired
+        assert len(database) == 1 and "put back" in database.last_repair
         assert database.append(record(step=3)).position.line == 3
     assert path.read_bytes() == whole + b"\n" + record(step=3).to_line()
 
@@ -252,7 +252,7 @@ def test_what_is_not_true_is_not_written(path):
     with Database(path) as database:
         database.append(record(step=1))
         with pytest.raises(RecordError, match="`records` must be true to be kept in .*`trace_key` must be that"):
-            database.append(changed(record(step=2), trace_key="x"))
+            database.append(change_record(record(step=2), trace_key="x"))
         assert len(database) == 1
     assert path.read_bytes() == record(step=1).to_line()
 
@@ -265,17 +265,17 @@ JSON = st.recursive(
 TRUE = orjson.loads(real())
 NAMES = sorted({*TRUE, *TRUE["trial"], *TRUE["outcome"], *TRUE["provenance"]})
 FIELDS = st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3)
-CHANGED = FIELDS.map(lambda fields: json.dumps(edited(TRUE, fields)).encode())
-ANY = st.binary(max_size=60) | CHANGED | JSON.map(lambda data: json.dumps(data).encode())
+CHANGED_LINES = FIELDS.map(lambda fields: json.dumps(edit_data(TRUE, fields)).encode())
+ANY = st.binary(max_size=60) | CHANGED_LINES | JSON.map(lambda data: json.dumps(data).encode())
 PIECES = ANY | st.just(real().rstrip()) | st.integers(1, 200).map(lambda n: real()[:n])
 
 
 @settings(deadline=None, max_examples=80)
 @given(st.lists(PIECES, max_size=4), st.booleans())
-def test_any_file_keeps_its_bytes_and_gives_true_records_or_a_sentence(tmp_path_factory, pieces, ended):
+def test_any_file_keeps_its_bytes_and_gives_true_records_or_a_sentence(tmp_path_factory, pieces, ends_in_newline):
     """A torn record at the end, which nobody was ever told of, may be lost."""
     path = tmp_path_factory.mktemp("any") / "records.jsonl"
-    content = b"\n".join(pieces) + b"\n" * ended
+    content = b"\n".join(pieces) + b"\n" * ends_in_newline
     path.write_bytes(content)
     try:
         with Database(path) as database:
@@ -289,7 +289,7 @@ def test_any_file_keeps_its_bytes_and_gives_true_records_or_a_sentence(tmp_path_
     lost = content.removeprefix(kept.rstrip(b"\n")).strip(b"\n")
     assert kept in (content, content + b"\n") or HEAD.startswith(lost[: len(HEAD)])
     with Database(path, readonly=True) as database:
-        assert len(database) == found and database.repaired is None
+        assert len(database) == found and database.last_repair is None
 
 
 def test_resuming_with_another_target_is_refused_but_reading_is_not(path):
@@ -319,19 +319,21 @@ def test_a_line_that_another_writer_tore_is_healed_by_the_next_append(path, capl
         with open(path, "ab") as dying:
             dying.write(record(step=2).to_line()[:-20])
         with Database(path, readonly=True) as reader:
-            assert len(reader) == 1 and "left out" in reader.repaired
-        assert database.repaired is None
+            assert len(reader) == 1 and "left out" in reader.last_repair
+        assert database.last_repair is None
         database.append(record(step=3))
-        assert "torn" in database.repaired and "cut off" in database.repaired and database.repaired in caplog.text
+        assert (
+            "torn" in database.last_repair and "cut off" in database.last_repair and database.last_repair in caplog.text
+        )
         with open(path, "ab") as dying:
             dying.write(record(step=4).to_line()[:-1])
         database.append(record(step=5))
-        assert "put back" in database.repaired
+        assert "put back" in database.last_repair
     with Database(path, readonly=True) as database:
-        assert [item.provenance.order for item in database] == [1, 3, 4, 5] and database.repaired is None
+        assert [item.provenance.order for item in database] == [1, 3, 4, 5] and database.last_repair is None
 
 
-def test_a_file_that_stays_locked_is_told_of(path, monkeypatch):
+def test_a_file_that_stays_locked_is_reported(path, monkeypatch):
     monkeypatch.setattr("measure.journal.LOCK_TIMEOUT", 0.05)
     with Database(path) as database, open(path) as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -370,7 +372,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch, room):
         left[:] = [10]  # in two parts, which is slow but no failure
         database.append(record(step=4))
     with Database(path, readonly=True) as database:
-        assert [item.provenance.order for item in database] == [1, 3, 4] and database.repaired is None
+        assert [item.provenance.order for item in database] == [1, 3, 4] and database.last_repair is None
 
 
 def test_records_that_come_together_are_synced_once(path, monkeypatch):
@@ -424,7 +426,7 @@ def test_writers_and_readers_of_several_processes_do_not_disturb_each_other(path
     torn = seen = 0
     while any(process.poll() is None for process in running):
         with Database(path, readonly=True) as database:
-            assert len(database) >= seen and (database.repaired is None or "left out" in database.repaired)
+            assert len(database) >= seen and (database.last_repair is None or "left out" in database.last_repair)
             seen = len(database)
         with open(path, "ab", buffering=0) as dying:
             fcntl.flock(dying, fcntl.LOCK_EX)

@@ -36,7 +36,7 @@ HONEST = [
     trial("none", constant=True),
     trial("none", constant=True, cache="network"),
 ]
-SEEN = [
+SEEN_LIES = [
     (trial("wrong later"), AFTER),
     (trial("wrong later", from_call=40), AFTER),
     (trial("idle later"), AFTER),
@@ -65,7 +65,7 @@ CRASHES = [
 ]
 
 
-def played(trial_given: Trial, check: bool = True) -> dict[str, object]:
+def play(trial_given: Trial, check: bool = True) -> dict[str, object]:
     """The worker's answer to a trial, timed as long as the winner of a search."""
     executor = LyingExecutor()
     timing = TimingPolicy(budget_seconds=0.0, min_samples=50).to_json()
@@ -76,26 +76,26 @@ def played(trial_given: Trial, check: bool = True) -> dict[str, object]:
 
 @pytest.mark.parametrize("honest", HONEST)
 def test_honest_kernels_are_believed(honest):
-    found = played(honest)
+    found = play(honest)
     assert "error" not in found and found["max_error"] == 0.0
-    assert "error" not in played(honest, check=False)
+    assert "error" not in play(honest, check=False)
 
 
-@pytest.mark.parametrize(("lie", "message"), SEEN)
+@pytest.mark.parametrize(("lie", "message"), SEEN_LIES)
 def test_a_lie_is_a_wrong_output(lie, message):
-    found = played(lie)
+    found = play(lie)
     assert found["error"] is ErrorClass.wrong_output and message in found["message"] and "latencies" not in found
 
 
 def test_what_is_not_written_after_the_timing_is_seen_where_the_reference_is_elsewhere():
-    found = played(trial("idle later", "int32", from_call=40), check=False)
+    found = play(trial("idle later", "int32", from_call=40), check=False)
     assert found["error"] is ErrorClass.wrong_output
     assert f"must be written whole, but got {SIZE} of {SIZE} elements that were not" in found["message"]
 
 
 def test_what_leaves_its_arrays_far_ends_its_process_alone(settings):
     with LocalPool(settings) as pool:
-        *lied, wrong, honest = pool.run([*CRASHES, SEEN[0][0], HONEST[0]])
+        *lied, wrong, honest = pool.run([*CRASHES, SEEN_LIES[0][0], HONEST[0]])
     for result in lied:
         assert result.error is ErrorClass.crash and "SIGSEGV" in result.message
     assert wrong.error is ErrorClass.wrong_output and wrong.latencies == () and honest.ok

@@ -232,7 +232,7 @@ def test_closing_ends_the_processes(lock):
         pool.submit([trial()])
 
 
-def test_workers_that_cannot_start_are_the_users_to_know_of(lock):
+def test_workers_that_cannot_start_are_reported_to_the_user(lock):
     broken = LocalSettings(builders=1, executor="tests.measure.fake_executor:BrokenExecutor", host_lock=lock)
     with (
         LocalPool(broken) as pool,

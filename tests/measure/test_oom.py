@@ -55,16 +55,16 @@ def test_a_count_is_read_anew_each_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "error", "outside", "told"),
+    ("count", "error", "outside", "message"),
     [
         (0, ErrorClass.crash, True, "was killed from outside (SIGKILL)"),
         (1, ErrorClass.out_of_memory, False, "was killed by the system for its memory"),
         (None, ErrorClass.crash, True, "(SIGKILL), and the system does not say whether for its memory"),
     ],
 )
-def test_a_kill_is_told_by_the_count(count, error, outside, told):
+def test_a_kill_is_told_by_the_count(count, error, outside, message):
     death = cause_of_death(-signal.SIGKILL, "", count)
-    assert (death.error, death.outside) == (error, outside) and told in death.how
+    assert (death.error, death.outside) == (error, outside) and message in death.how
 
 
 def test_other_deaths_are_nobody_elses_doing():

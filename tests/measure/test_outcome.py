@@ -17,7 +17,7 @@ from measure.pool import TrialResult
 from measure.replay import ReplayPool
 from measure.timing import TICK, TimingPolicy, measure
 from search_space import workloads
-from tests.measure.helpers import changed, record, trial
+from tests.measure.helpers import change_record, record, trial
 
 NAN = math.nan
 LIES = [
@@ -68,7 +68,7 @@ def test_the_median_is_that_of_numpy(latencies):
 )
 def test_a_records_own_fields_have_their_ranges(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
-        changed(record(), **changes)
+        change_record(record(), **changes)
 
 
 def test_no_machine_is_faster_than_its_kind_can_be():

@@ -14,7 +14,7 @@ from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.provenance import Kind, Provenance
 from measure.record import SCHEMA, Record
-from tests.measure.helpers import edited, record, trial
+from tests.measure.helpers import edit_data, record, trial
 
 
 def test_a_line_gives_the_equal_record_back():
@@ -41,7 +41,7 @@ def test_metrics_are_kept_where_there_are_any():
     assert Record.from_line(line).metrics == {"cycles": 100_000, "share": 0.5}
     assert b"metrics" not in record(1e-3).to_line() and Record.from_line(record(1e-3).to_line()).metrics == {}
     with pytest.raises(RecordError, match="`metrics` must be an object of numbers, but got metrics=3"):
-        Record.from_line(orjson.dumps(edited(orjson.loads(line), {"metrics": 3})))
+        Record.from_line(orjson.dumps(edit_data(orjson.loads(line), {"metrics": 3})))
 
 
 def test_only_what_is_known_of_its_provenance_is_written():
@@ -91,7 +91,7 @@ def test_the_record_of_a_trial_makes_the_equal_trial():
     ],
 )
 def test_a_wrong_field_is_named_with_rule_and_value(field, value, complaint):
-    data = edited(orjson.loads(record().to_line()), {field: value})
+    data = edit_data(orjson.loads(record().to_line()), {field: value})
     with pytest.raises(RecordError, match=complaint):
         Record.from_line(orjson.dumps(data), "runs.jsonl:7")
 

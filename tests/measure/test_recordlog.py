@@ -116,4 +116,4 @@ def test_a_record_takes_little_memory(tmp_path):
         result = TrialResult(replace(trial(), trace=steps, trace_key=key), place, Outcome((1e-3,), 1e-3, spread=0.0))
         sizes.append(len(Record.of(result, Provenance(time=1.0, order=place)).to_line()))
         log.append(Record.of(result, Provenance(time=1.0, order=place)))
-    assert np.mean(sizes) > 2500 and np.mean([len(packed) for packed in log._packed[1:]]) < 700
+    assert np.mean(sizes) > 2500 and np.mean([len(packed) for packed in log._packed_records[1:]]) < 700

@@ -58,13 +58,13 @@ def test_a_file_may_hold_lines_of_both_and_a_torn_one_of_the_first(tmp_path):
     old = b"\n".join(LINES[:3]) + b"\n"
     path.write_bytes(old + LINES[3][:-40])
     with Database(path) as database:
-        assert "was cut off" in database.repaired and len(database) == 3
+        assert "was cut off" in database.last_repair and len(database) == 3
         database.append(record())
         assert min(each.seconds for each in database if each.ok) < 1e-3
     assert path.read_bytes() == old + record().to_line()
     path.write_bytes(old.rstrip())
     with Database(path) as database:
-        assert "put back" in database.repaired and len(database) == 3
+        assert "put back" in database.last_repair and len(database) == 3
 
 
 @pytest.mark.parametrize(

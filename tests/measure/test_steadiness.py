@@ -32,7 +32,7 @@ def test_halves_disagree_where_the_machine_changed(seconds, factor):
     assert disagreement(half_medians([math.nan] * 8)) == 0
 
 
-def told():
+def collect_messages():
     said = []
     tell_if_busy(said.append)
     return said
@@ -56,7 +56,7 @@ def test_who_keeps_the_cores_busy_is_counted(tmp_path, monkeypatch):
         monkeypatch.setattr(steadiness.time, "sleep", lambda seconds, b=busy, i=idle: look(seconds, b, i))
         assert busy_cores() == pytest.approx(cores)
         stat.write_text(counts(100, 200))
-        assert told() == (
+        assert collect_messages() == (
             ["the machine is busy: others use 1.5 of 2 cores, so timings are slower and less certain"]
             if busy == 15
             else []

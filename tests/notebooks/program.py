@@ -13,7 +13,7 @@ HEAVY = ["autotune.tuner.tuner", "autotune.run.sweep", "costmodel.dataset", "lig
 
 
 @dataclass(frozen=True)
-class Finished:
+class ProgramResult:
     """A program that has ended: its exit code, and what it wrote."""
 
     code: int | None
@@ -21,7 +21,7 @@ class Finished:
     err: str
 
 
-def run(notebook: Path, folder: Path, logs: Path, timeout: float = 100.0) -> Finished:
+def run(notebook: Path, folder: Path, logs: Path, timeout: float = 100.0) -> ProgramResult:
     """Runs a notebook in `folder`; what it writes goes through files in `logs`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(HEAVY)
@@ -30,7 +30,7 @@ def run(notebook: Path, folder: Path, logs: Path, timeout: float = 100.0) -> Fin
     process.join(timeout)
     process.kill()
     process.join()
-    return Finished(process.exitcode, (logs / "out").read_text(), (logs / "err").read_text())
+    return ProgramResult(process.exitcode, (logs / "out").read_text(), (logs / "err").read_text())
 
 
 def _execute(notebook: str, folder: str, logs: str) -> None:

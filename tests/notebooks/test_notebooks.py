@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 IN_A_KERNEL = ROOT / "notebooks" / "sketch_rule.py"
 
-SHOWN = {
+OUTPUTS = {
     "design_an_accelerator.py": "ms with vta:log_inp_buffer",
     "inside_a_search.py": "evolution  best",
     "sketch_rule.py": "no failures",
@@ -32,17 +32,17 @@ SHOWN = {
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_as_a_program_from_anywhere(notebook: Path, tmp_path: Path) -> None:
-    check_run(notebook, SHOWN[notebook.name], tmp_path)
+    check_run(notebook, OUTPUTS[notebook.name], tmp_path)
 
 
-def check_run(notebook: Path, shown: str, tmp_path: Path) -> None:
+def check_run(notebook: Path, text: str, tmp_path: Path) -> None:
     """Runs a notebook as a program, and expects that it shows a text and leaves nothing behind."""
     folder, logs = tmp_path / "folder", tmp_path / "logs"
     folder.mkdir()
     logs.mkdir()
     done = program.run(notebook, folder, logs)
     assert done.code == 0, done.err
-    assert shown in done.out
+    assert text in done.out
     assert "Warning" not in done.err
     assert not list(folder.iterdir()), "a notebook leaves nothing behind"
 
@@ -55,7 +55,7 @@ def test_a_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     NotebookClient(notebook, km=kernel, timeout=90, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert all(cell.execution_count for cell in code(notebook))
     assert "best" in "".join(output.get("text", "") for output in outputs(notebook))
-    assert drawn(notebook) == sum("plt.show()" in cell.source for cell in code(notebook)) > 0
+    assert count_figures(notebook) == sum("plt.show()" in cell.source for cell in code(notebook)) > 0
 
 
 def test_a_sweep_draws_without_taking_the_notebooks_backend(tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def check_text(notebook: Path) -> None:
 
 
 def test_every_notebook_is_listed() -> None:
-    assert {path.name for path in NOTEBOOKS} == set(SHOWN) == listed("")
+    assert {path.name for path in NOTEBOOKS} == set(OUTPUTS) == list_notebooks("")
     assert not list((ROOT / "notebooks").rglob("*.ipynb"))
 
 
-def listed(folder: str) -> set[str]:
+def list_notebooks(folder: str) -> set[str]:
     """Names of the notebooks of a folder, such as `lab/`, that the page names."""
     page = (ROOT / "docs" / "cost_model_lab.md").read_text()
     return set(re.findall(rf"\(\.\./notebooks/{folder}(\w+\.py)\)", page))
@@ -108,6 +108,6 @@ def outputs(notebook: NotebookNode) -> list[NotebookNode]:
     return [output for cell in code(notebook) for output in cell.outputs]
 
 
-def drawn(notebook: NotebookNode) -> int:
+def count_figures(notebook: NotebookNode) -> int:
     """Figures among the outputs."""
     return sum("image/png" in output.get("data", {}) for output in outputs(notebook))

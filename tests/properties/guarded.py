@@ -25,14 +25,14 @@ from targets.cpu.kernel import CpuKernel
 from targets.registry import get
 from tests.properties import open_programs
 from tests.properties.programs import PROGRAMS, initial, inputs
-from tests.properties.running import MOST_STORES, interpreted, no_code, same, stores
+from tests.properties.running import MOST_STORES, no_code, run_interpreter, same, stores
 from tests.properties.traces import Dice, random_trace
 
 PAGE = mmap.PAGESIZE
 _maps: list[mmap.mmap] = []
 
 
-def guarded(shape: tuple[int, ...], dtype: np.dtype[Any], at_end: bool) -> NDArray[Any]:
+def make_guarded(shape: tuple[int, ...], dtype: np.dtype[Any], at_end: bool) -> NDArray[Any]:
     """An array whose last (or first) byte touches a page without access rights."""
     size = int(np.prod(shape)) * dtype.itemsize
     pages = -(-size // PAGE)
@@ -54,7 +54,7 @@ def run_between_guards(
     module = kernel.module
     known = {name: (sizes or {})[name] for name in module.sizes}
     parameters = [p.at(known) for p in (*module.sources, *module.parameters)]
-    placed = {p.name: guarded(p.shape, numpy_dtype(p.dtype), at_end) for p in parameters}
+    placed = {p.name: make_guarded(p.shape, numpy_dtype(p.dtype), at_end) for p in parameters}
     for name, array in arrays.items():
         placed[name][...] = array
     packed = [p for p in module.parameters if p.packed_from]
@@ -63,7 +63,7 @@ def run_between_guards(
     threads = 2
     facts = module.metadata
     size = facts["shared_bytes"] + threads * facts["scratch_bytes"]
-    space = guarded((max(64, size),), np.dtype(np.uint8), at_end)
+    space = make_guarded((max(64, size),), np.dtype(np.uint8), at_end)
     table = np.array([*(placed[p.name].ctypes.data for p in module.parameters), *known.values()], np.uint64)
     kernel.run(table.ctypes.data, threads, space.ctypes.data)
     return {name: placed[name] for name in module.outputs}
@@ -92,7 +92,7 @@ def check(seed: int) -> bool:
         return False
     assert isinstance(kernel, CpuKernel)
     arrays = inputs(state, seed)
-    wanted = interpreted(program, arrays)
+    wanted = run_interpreter(program, arrays)
     for at_end in (True, False):
         for output, found in run_between_guards(kernel, arrays, at_end).items():
             same(found, wanted[output], program.buffers[output].dtype, f"seed {seed}")
@@ -121,7 +121,7 @@ def check_open(seed: int) -> bool:
         sizes = open_programs.draw_sizes(dice)
         print(sizes, flush=True)
         arrays = open_programs.inputs(state, sizes, seed)
-        wanted = interpreted(substitute_program(lower(state), sizes), arrays)
+        wanted = run_interpreter(substitute_program(lower(state), sizes), arrays)
         for output, found in run_between_guards(kernel, arrays, at_end, sizes).items():
             same(found, wanted[output], program.buffers[output].dtype, f"seed {seed}")
     return True

@@ -75,7 +75,7 @@ def flatten(dtype: str) -> Tensors:
     return [te.compute((n * m,), lambda i: p[i // m, i % m] - a[(n * m - 1 - i) // m, i % m], "F")]
 
 
-def transposed(dtype: str) -> Tensors:
+def make_transposition(dtype: str) -> Tensors:
     """Two open axes exchanged, scaled by one of them."""
     n, m = _size("n"), _size("m")
     a = te.placeholder((n, m), dtype, "A")
@@ -115,7 +115,7 @@ OPEN: dict[str, tuple[Callable[[str], Tensors], tuple[str, ...]]] = {
     "conv": (conv, ("float32", "bfloat16")),
     "pooling": (pooling, ("float32", "uint8")),
     "flatten": (flatten, ("float32", "int32")),
-    "transposed": (transposed, ("float32", "int32")),
+    "transposed": (make_transposition, ("float32", "int32")),
     "chain": (chain, ("float32", "int64")),
     "mask": (mask, ("float32", "uint8")),
     "product_of_all": (product_of_all, ("float32", "int32")),

@@ -16,7 +16,7 @@ from search_space.schedule.state import State, initial_state
 Tensors = list[te.Tensor]
 
 
-def _accumulated(value: Any, dtype: str) -> Any:
+def _accumulate(value: Any, dtype: str) -> Any:
     return value.astype("int32") if dtype in ("int8", "uint8") else value
 
 
@@ -25,9 +25,7 @@ def matmul(dtype: str) -> Tensors:
     a, b = te.placeholder((5, 9), dtype, "A"), te.placeholder((9, 7), dtype, "B", constant=True)
     k = te.reduce_axis((0, 9), "k")
     return [
-        te.compute(
-            (5, 7), lambda i, j: te.sum(_accumulated(a[i, k], dtype) * _accumulated(b[k, j], dtype), axis=k), "C"
-        )
+        te.compute((5, 7), lambda i, j: te.sum(_accumulate(a[i, k], dtype) * _accumulate(b[k, j], dtype), axis=k), "C")
     ]
 
 
@@ -55,7 +53,7 @@ def conv(dtype: str) -> Tensors:
     return [te.compute((3, 6, 3), lambda h, v, k: te.maximum(y[h, v, k], 0), "Z")]
 
 
-def transposed(dtype: str) -> Tensors:
+def make_upsampling(dtype: str) -> Tensors:
     """Stride-2 upsampling: divisions and remainders of indices that may be negative."""
     x = te.placeholder((4,), dtype, "X")
     w = te.placeholder((3,), dtype, "W", constant=True)
@@ -140,7 +138,7 @@ PROGRAMS: dict[str, tuple[Callable[[str], Tensors], tuple[str, ...]]] = {
     "matmul": (matmul, (*FLOATS, *INTEGERS)),
     "dense_relu": (dense_relu, ("float32", "int32")),
     "conv": (conv, ("float32", "float16", "int32")),
-    "transposed": (transposed, ("float32", "int64")),
+    "transposed": (make_upsampling, ("float32", "int64")),
     "softmax": (softmax, ("float32", "bfloat16")),
     "chain": (chain, (*FLOATS, *INTEGERS)),
     "flatten": (flatten, ("float32", "int32")),

@@ -32,14 +32,14 @@ def examples(count: int) -> int:
     return count * settings.default.max_examples // 100
 
 
-def same(computed: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> None:
+def same(actual: NDArray[Any], expected: NDArray[Any], dtype: str, what: str) -> None:
     """Equal for integers; for floats equal up to the order of sums."""
     if dtype in FLOATS:
-        a, b = computed.astype(np.float64), wanted.astype(np.float64)
+        a, b = actual.astype(np.float64), expected.astype(np.float64)
         scale = max(1.0, float(np.abs(b).max()))
         np.testing.assert_allclose(a, b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale, err_msg=what)
     else:
-        np.testing.assert_array_equal(computed, wanted, err_msg=what)
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
 
 
 def no_code(error: BuildError) -> bool:
@@ -56,13 +56,13 @@ def stores(stmt: Stmt) -> int:
     return stores(stmt.body) if isinstance(stmt, Allocate) else 1
 
 
-def interpreted(program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def run_interpreter(program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The outputs by name, from the interpreter."""
     memory = interpret(program, arrays)
     return {name: memory[name] for name in program.outputs}
 
 
-def compiled(target: Target, program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def run_compiled(target: Target, program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The outputs by name, from a kernel that runs in a child process.
 
     Raises:

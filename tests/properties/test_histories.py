@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 def texts() -> list[str]:
     """LLVM text of programs of open sizes, and C text of them at the greatest; what has no code is left out."""
     written: list[str] = []
-    for program in (*_copied(), *_drawn()):
+    for program in (*_make_copies(), *_draw_programs()):
         try:
             written.append(emit_cpu(program, "kernel", "").text)
             known = cleanup(substitute_program(program, {name: high for name, (_, high) in program.sizes.items()}))
@@ -51,7 +51,7 @@ def texts() -> list[str]:
     return written
 
 
-def _copied() -> Iterator[LoopProgram]:
+def _make_copies() -> Iterator[LoopProgram]:
     """Heads that are transposed, rows of a fused axis in parallel, and a product that is clamped: all sizes open."""
     n, m, r = te.var("n", 8, 32), te.var("m", 2, 32), te.reduce_axis((0, 8), "r")
     x = te.placeholder((n, m, 4, 8), name="x")
@@ -84,7 +84,7 @@ def _copied() -> Iterator[LoopProgram]:
     yield autotune.lower(s, [a, w, z])
 
 
-def _drawn() -> Iterator[LoopProgram]:
+def _draw_programs() -> Iterator[LoopProgram]:
     """Programs with random schedules."""
     for seed, (name, (_, dtypes)) in product(range(2), OPEN.items()):
         with suppress(ScheduleError):
@@ -93,14 +93,14 @@ def _drawn() -> Iterator[LoopProgram]:
 
 def test_code_is_the_same_whichever_expressions_are_older_or_still_held(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[Expr, None] = {}
-    plain, rng = expr._interned, np.random.default_rng(0)
+    plain, rng = expr._intern, np.random.default_rng(0)
 
-    def noted(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
+    def note_node(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
         node = plain(key, args)
         made[node] = None
         return node
 
-    monkeypatch.setattr(expr, "_interned", noted)
+    monkeypatch.setattr(expr, "_intern", note_node)
     first = texts()
     assert len(first) >= 16
     choices: list[Callable[[Expr], bool]] = [

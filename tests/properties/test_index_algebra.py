@@ -26,8 +26,8 @@ from search_space.ir.expr import (
 )
 from search_space.ir.findings import Findings
 from search_space.ir.polynomial import canon, from_poly, poly
-from search_space.ir.regroup import recombined
-from search_space.ir.simplify import Simplifier, Unbounded, interval
+from search_space.ir.regroup import recombine
+from search_space.ir.simplify import Simplifier, UnboundedIndexError, interval
 from tests.interpreter import evaluate
 from tests.properties.running import examples
 
@@ -111,7 +111,7 @@ def test_intervals_hold_every_value(
     simplify = Simplifier(known)
     try:
         found = interval(e, {n: known[n] for n in running}, simplify)
-    except Unbounded:
+    except UnboundedIndexError:
         assume(False)
     assert not variables(found.width) & set(LOOPS)
     assert not variables(found.low) & running
@@ -169,9 +169,9 @@ def test_a_split_index_that_is_fused_again_is_the_index(divisor: Expr, scale: Ex
     index, rest = var("i") + var("j") * 7, var("k") - 4
     simplify = Simplifier({"i": var("t") + 4, "j": const(3), "k": const(4)})
     joined = index // divisor * divisor * scale + rest + index % divisor * scale
-    assert recombined(canon(joined), simplify) is canon(index * scale + rest)
+    assert recombine(canon(joined), simplify) is canon(index * scale + rest)
     other = index // divisor * (divisor + 1) + index % divisor
-    assert value(recombined(canon(other), simplify), POINT) == value(other, POINT) != value(index, POINT)
+    assert value(recombine(canon(other), simplify), POINT) == value(other, POINT) != value(index, POINT)
 
 
 def test_facts_about_decisions_decide_extrema() -> None:

@@ -20,13 +20,13 @@ from search_space.schedule.trace import Trace
 from targets.base import BuildError
 from targets.registry import get
 from tests.properties.programs import PROGRAMS, initial, inputs
-from tests.properties.running import MOST_STORES, compiled, examples, interpreted, no_code, same, stores
+from tests.properties.running import MOST_STORES, examples, no_code, run_compiled, run_interpreter, same, stores
 from tests.properties.traces import anything, random_trace, symbolic
 
 CASES = [(name, dtype) for name, (_, dtypes) in PROGRAMS.items() for dtype in dtypes]
 
 
-class Drawn:
+class HypothesisDraw:
     """Decisions of hypothesis, which shrinks them."""
 
     def __init__(self, data: st.DataObject) -> None:
@@ -41,7 +41,7 @@ def start(name: str, dtype: str) -> tuple[State, dict[str, NDArray[Any]], dict[s
     """The unscheduled state, its inputs, and the outputs the interpreter finds."""
     state = initial(name, dtype)
     arrays = inputs(state, 0)
-    return state, arrays, interpreted(lower(state), arrays)
+    return state, arrays, run_interpreter(lower(state), arrays)
 
 
 def holds(constraint: Constraint, numbers: dict[str, int]) -> bool:
@@ -55,7 +55,7 @@ def holds(constraint: Constraint, numbers: dict[str, int]) -> bool:
 @given(data=st.data())
 def test_a_schedule_changes_no_result(name: str, dtype: str, data: st.DataObject) -> None:
     state, arrays, wanted = start(name, dtype)
-    trace, scheduled = random_trace(Drawn(data), state)
+    trace, scheduled = random_trace(HypothesisDraw(data), state)
     note(str(trace))
     try:
         program = lower(scheduled)
@@ -65,12 +65,12 @@ def test_a_schedule_changes_no_result(name: str, dtype: str, data: st.DataObject
     assume(stores(program.body) <= MOST_STORES)
     assert str(lower(Trace.from_json(trace.to_json()).apply(state))) == str(program)
     tidy = cleanup(program)
-    for output, found in interpreted(program, arrays).items():
+    for output, found in run_interpreter(program, arrays).items():
         same(found, wanted[output], program.buffers[output].dtype, "interpreter, scheduled")
-    for output, found in interpreted(tidy, arrays).items():
+    for output, found in run_interpreter(tidy, arrays).items():
         same(found, wanted[output], program.buffers[output].dtype, "interpreter, tidied")
     try:
-        outputs = compiled(get("cpu"), tidy, arrays)
+        outputs = run_compiled(get("cpu"), tidy, arrays)
     except BuildError as error:
         if not no_code(error):
             raise
@@ -86,7 +86,7 @@ def test_symbolic_lowering_is_concrete_lowering(name: str, data: st.DataObject) 
     """Decision variables substituted after lowering: the same outputs, buffer sizes and legality as before it."""
     dtype = PROGRAMS[name][1][0]
     state, arrays, wanted = start(name, dtype)
-    trace, scheduled = random_trace(Drawn(data), state)
+    trace, scheduled = random_trace(HypothesisDraw(data), state)
     general, numbers = symbolic(trace)
     note(str(trace))
     try:
@@ -107,7 +107,7 @@ def test_symbolic_lowering_is_concrete_lowering(name: str, data: st.DataObject) 
     sizes = [{n: tuple(map(str, b.shape)) for n, b in p.buffers.items()} for p in (found, expected)]
     if name != "flatten":  # a concrete divisor may be proved to divide what a clamped symbol is not known to be
         assert sizes[0] == sizes[1]
-    for output, array in interpreted(found, arrays).items():
+    for output, array in run_interpreter(found, arrays).items():
         same(array, wanted[output], expected.buffers[output].dtype, "symbolic")
 
 
@@ -116,7 +116,7 @@ def test_symbolic_lowering_is_concrete_lowering(name: str, data: st.DataObject) 
 def test_illegal_steps_raise_schedule_errors_only(data: st.DataObject) -> None:
     """Steps with names and numbers from anywhere: a ScheduleError, a state, or a program, and no other exception."""
     state, _, _ = start(*data.draw(st.sampled_from(CASES)))
-    choose = Drawn(data)
+    choose = HypothesisDraw(data)
     try:
         for _ in range(choose.pick((1, 2, 3))):
             state = anything(choose, state).apply(state)

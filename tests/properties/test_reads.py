@@ -57,14 +57,14 @@ def bodies() -> st.SearchStrategy[Expr]:
 def guarded_bodies() -> st.SearchStrategy[tuple[Expr, dict[str, int]]]:
     """Reads at any index under just the conditions that they need, or some of them: borderline cases."""
 
-    def guarded(table: tuple[int, int], at: tuple[Expr, Expr], slack: tuple[int, int, int, int]) -> Expr:
+    def guard(table: tuple[int, int], at: tuple[Expr, Expr], slack: tuple[int, int, int, int]) -> Expr:
         ends = [(i + low >= 0, i < n + high) for i, n, low, high in zip(at, table, slack[:2], slack[2:], strict=True)]
         conditions = [condition for pair in ends for condition in pair]
         return select(logical_and(*conditions), load(TABLES[table], at, "float32"), 0.0)
 
     slack = st.tuples(*[st.sampled_from((0, 0, 0, 1))] * 2, *[st.sampled_from((0, 0, 0, 1))] * 2)
     pairs = st.tuples(INDICES, INDICES)
-    return st.tuples(st.builds(guarded, st.sampled_from(sorted(TABLES)), pairs, slack), EXTENTS)
+    return st.tuples(st.builds(guard, st.sampled_from(sorted(TABLES)), pairs, slack), EXTENTS)
 
 
 def number(e: Expr, at: Mapping[str, int]) -> Any:
@@ -125,8 +125,8 @@ def test_bounds_hold_wherever_the_conditions_do(e: Expr, condition: Expr, extent
 A, B = te.placeholder((5, 8), name="A"), te.placeholder((3, 8), name="B")
 AT, BYTE = te.placeholder((5,), "int32", name="at"), te.placeholder((5,), "uint8", name="byte")
 TABLE = te.placeholder((256,), name="table")
-REDUCED = te.reduce_axis((0, 4), "r")
-REFUSED: list[tuple[Callable[..., Any], str]] = [
+REDUCE_AXIS = te.reduce_axis((0, 4), "r")
+REFUSED_BODIES: list[tuple[Callable[..., Any], str]] = [
     (
         lambda i, j: A[i, j] + B[i, j],
         r"`B` must be read within its shape \(3, 8\), but C reads its axis 0 at i, which runs from 0 to 4$",
@@ -141,7 +141,7 @@ REFUSED: list[tuple[Callable[..., Any], str]] = [
     (lambda i, j: te.if_then_else(A[i, j] > 0.0, B[i, j], 0.0), "axis 0 at i, which runs from 0 to 4"),
     (lambda i, j: te.if_then_else(i < 3, 0.0, B[i, j]), "from 3 to 4 where its conditions hold$"),
     (lambda i, j: te.if_then_else(te.all(i < 3, B[i, j] > 0.0), 1.0, 0.0), "axis 0 at i, which runs from 0 to 4"),
-    (lambda i, j: te.sum(A[i, j + REDUCED], axis=REDUCED), r"axis 1 at j \+ r, which runs from 0 to 10$"),
+    (lambda i, j: te.sum(A[i, j + REDUCE_AXIS], axis=REDUCE_AXIS), r"axis 1 at j \+ r, which runs from 0 to 10$"),
     (lambda i, j: TABLE[AT[i]], r"axis 0 at at\[i\], which runs from -2147483648 to 2147483647; te.minimum and"),
     (lambda i, j: te.if_then_else(AT[i] >= 0, TABLE[AT[i]], 0.0), "from 0 to 2147483647 where its conditions hold$"),
     (
@@ -152,17 +152,17 @@ REFUSED: list[tuple[Callable[..., Any], str]] = [
         lambda i, j: TABLE[AT[i + 1] % 256],
         r"`at` must be read within its shape \(5,\), but C reads its axis 0 at i \+ 1",
     ),
-    (lambda i, j: A[i, j + REDUCED], "`body` of C must be over the axes of its stage .i, j., but got r$"),
+    (lambda i, j: A[i, j + REDUCE_AXIS], "`body` of C must be over the axes of its stage .i, j., but got r$"),
 ]
 
 
-@pytest.mark.parametrize(("function", "message"), REFUSED, ids=[message for _, message in REFUSED])
+@pytest.mark.parametrize(("function", "message"), REFUSED_BODIES, ids=[message for _, message in REFUSED_BODIES])
 def test_what_leaves_a_tensor_is_refused_with_axis_range_and_shape(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         te.compute((5, 8), function, name="C")
 
 
-ACCEPTED: list[Callable[..., Any]] = [
+ACCEPTED_BODIES: list[Callable[..., Any]] = [
     lambda i, j: te.if_then_else(i < 3, B[i, j], 0.0),
     lambda i, j: te.if_then_else(2 * i.expr < 5, B[i, j], 0.0),
     lambda i, j: te.if_then_else(te.eq(i, 4), B[i - 2, j], 0.0),
@@ -178,7 +178,7 @@ ACCEPTED: list[Callable[..., Any]] = [
 ]
 
 
-@pytest.mark.parametrize("function", ACCEPTED)
+@pytest.mark.parametrize("function", ACCEPTED_BODIES)
 def test_what_conditions_and_data_keep_inside_is_accepted(function: Callable[..., Any]) -> None:
     assert te.compute((5, 8), function, name="C").shape == (5, 8)
 
@@ -208,18 +208,18 @@ def test_conditions_that_fork_often_are_checked_in_time() -> None:
     """A shared expression of 2**60 paths: what all of them have in common counts."""
     x = te.placeholder((8,), name="x")
 
-    def forked(i: Any, least: int) -> Expr:
+    def fork(i: Any, least: int) -> Expr:
         value = te.if_then_else(i >= least, x[i - 1], 0.0)
         for level in range(60):
             value = te.if_then_else(i * 7 % (level + 2) < 1, value + 1.0, value * 2.0)
         return value
 
-    te.compute((8,), lambda i: forked(i, 1), name="F")
+    te.compute((8,), lambda i: fork(i, 1), name="F")
     with pytest.raises(ValueError, match="which runs from -1 to"):
-        te.compute((8,), lambda i: forked(i, 0), name="F")
+        te.compute((8,), lambda i: fork(i, 0), name="F")
 
 
-def moved() -> dict[str, Any]:
+def move_read() -> dict[str, Any]:
     """A definition as plain data whose read was moved out of its tensor afterwards."""
     x = te.placeholder((4, 6), name="x")
     data = copy.deepcopy(te_json.to_json([x, te.compute((4, 6), lambda i, j: x[i, j] * 2.0, name="y")]))
@@ -231,8 +231,8 @@ def moved() -> dict[str, Any]:
 def test_definitions_as_plain_data_are_checked_alike() -> None:
     message = r"`x` must be read within its shape \(4, 6\), but y reads its axis 0 at i, which runs from 0 to 4"
     with pytest.raises(ValueError, match=message):
-        te_json.from_json(moved())
-    plain = {"operator": "tensors", "args": {"definition": moved()}}
+        te_json.from_json(move_read())
+    plain = {"operator": "tensors", "args": {"definition": move_read()}}
     with pytest.raises(ValueError, match=message):
         Workload.from_json(plain)
     trial = Trial(plain, "direct", (), workload_key="y", trace_key="none")

@@ -111,18 +111,23 @@ STRUCTURE: tuple[Maker, ...] = (
     _pack,
 )
 LOOPS: tuple[Maker, ...] = (_split, _split, _fuse, _reorder)
-PLACES: tuple[Maker, ...] = (
+PLACEMENTS: tuple[Maker, ...] = (
     _compute_at,
     _annotate,
     lambda c, s, stage: Pragma(stage.name, c.pick(stage.leaves), "hint", c.pick((0, 1))),
 )
-ANY: tuple[Maker, ...] = STRUCTURE + LOOPS + PLACES
+ANY: tuple[Maker, ...] = STRUCTURE + LOOPS + PLACEMENTS
 
 
 def random_trace(choose: Chooser, state: State) -> tuple[Trace, State]:
     """A legal trace: steps in the usual order, with a few of any kind between; illegal ones raise and are left out."""
     trace = Trace()
-    phases = ((STRUCTURE, (0, 0, 1, 2)), ((_split, _rfactor), (0, 0, 1)), (LOOPS, (0, 2, 4, 6)), (PLACES, (1, 2, 3, 5)))
+    phases = (
+        (STRUCTURE, (0, 0, 1, 2)),
+        ((_split, _rfactor), (0, 0, 1)),
+        (LOOPS, (0, 2, 4, 6)),
+        (PLACEMENTS, (1, 2, 3, 5)),
+    )
     for makers, counts in phases:
         for _ in range(choose.pick(counts)):
             maker = choose.pick((*makers, choose.pick(ANY)))

@@ -17,7 +17,7 @@ from tests.autotune.fakes import settings_with
 from tests.gpu import candidates
 
 
-def transposed(rows: int, row: int, dtype: str = "float32") -> Workload:
+def make_transposition(rows: int, row: int, dtype: str = "float32") -> Workload:
     """A matrix of rows times its neighbours along them."""
     x = te.placeholder((rows, row), dtype, "x")
     return Workload.of([x, te.compute((row, rows), lambda i, j: x[j, i], name="transpose")])
@@ -26,7 +26,7 @@ def transposed(rows: int, row: int, dtype: str = "float32") -> Workload:
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "float16", "bfloat16"])
 @pytest.mark.parametrize(("rows", "row"), [(16, 4), (37, 21), (64, 16), (50, 5), (33, 8), (19, 35)])
 def test_every_sketch_transposes_and_reads_nothing_past_the_array(rows: int, row: int, dtype: str) -> None:
-    workload, target = transposed(rows, row, dtype), registry.get("cpu")
+    workload, target = make_transposition(rows, row, dtype), registry.get("cpu")
     x = np.arange(rows * row).astype(numpy_dtype(dtype)).reshape(rows, row)
     sketches = generate(workload, target.hardware).sketches
     assert [sketch.name for sketch in sketches] == ["direct:flat", "direct:rows", "direct:tiles"]
@@ -39,7 +39,7 @@ def test_every_sketch_transposes_and_reads_nothing_past_the_array(rows: int, row
 
 
 def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
-    workload, target = transposed(224, 21), registry.get("cpu")
+    workload, target = make_transposition(224, 21), registry.get("cpu")
     found = select_by_roofline(Task("transpose", workload), settings_with())
     program = make_program(workload, found.algorithm, found.trace)
     text, *_ = target.llvm_ir(program)
@@ -49,7 +49,7 @@ def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_of_16_bits_as_many_bytes_are_moved_at_once(dtype: str) -> None:
-    workload, target = transposed(224, 24, dtype), registry.get("cpu")
+    workload, target = make_transposition(224, 24, dtype), registry.get("cpu")
     found = select_by_roofline(Task("transpose", workload), settings_with())
     text, *_ = target.llvm_ir(make_program(workload, found.algorithm, found.trace))
     lanes, element = 2 * target.hardware.float_lanes, LLVM_TYPE[dtype]
@@ -61,7 +61,7 @@ def test_of_16_bits_as_many_bytes_are_moved_at_once(dtype: str) -> None:
 def test_short_axes_have_no_tiles() -> None:
     target = registry.get("cpu")
     for rows, row in [(64, 3), (5, 64)]:
-        found = generate(transposed(rows, row), target.hardware).sketches
+        found = generate(make_transposition(rows, row), target.hardware).sketches
         assert "direct:tiles" not in [sketch.name for sketch in found]
 
 

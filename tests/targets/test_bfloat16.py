@@ -18,7 +18,7 @@ LOWER = np.uint32([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
 """Lower halves of a number: zero, next to zero, and both sides of a tie."""
 
 
-def converted(values: np.ndarray, dtype: str, target: CpuTarget) -> np.ndarray:
+def convert(values: np.ndarray, dtype: str, target: CpuTarget) -> np.ndarray:
     x = te.placeholder(values.shape, str(values.dtype), "x")
     workload = Workload.of([x, te.compute(values.shape, lambda i: x[i].astype(dtype), name="y")])
     sketch = generate(workload, target.hardware).sketches[0]
@@ -36,7 +36,7 @@ def target(request: pytest.FixtureRequest) -> CpuTarget:
 def test_rounding_is_to_nearest_and_keeps_infinity_and_nan(target: CpuTarget, left_over: int) -> None:
     bits = (UPPER[:, None] | LOWER).reshape(-1)
     values = np.concatenate([bits, bits[:left_over]]).view(np.float32)
-    found = converted(values, "bfloat16", target).astype(np.float32)
+    found = convert(values, "bfloat16", target).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         wanted = values.astype(ml_dtypes.bfloat16).astype(np.float32)
     same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
@@ -48,4 +48,4 @@ def test_rounding_is_to_nearest_and_keeps_infinity_and_nan(target: CpuTarget, le
 
 def test_widening_is_exact(target: CpuTarget) -> None:
     values = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(converted(values, "float32", target), values.astype(np.float32))
+    np.testing.assert_array_equal(convert(values, "float32", target), values.astype(np.float32))

@@ -20,12 +20,12 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
 from tests.native import run_module
-from tests.search_space.operators.few_bits import WEIGHTS, drawn
+from tests.search_space.operators.few_bits import WEIGHTS, draw_inputs
 
 HOST = registry.get("cpu")
 
 
-def chained(count: int) -> Workload:
+def chain_dots(count: int) -> Workload:
     """Sums of two dots and a number, of `count` pairs of words."""
     left, right = (te.placeholder((2, count), "int32", name) for name in ("left", "right"))
     total = te.placeholder((count,), "int32", "more")
@@ -37,7 +37,7 @@ def chained(count: int) -> Workload:
     return Workload.of([total, left, right, body])
 
 
-def built(workload: Workload, spec: str) -> Module:
+def build_module(workload: Workload, spec: str) -> Module:
     target = registry.get(spec)
     sketch = generate(workload, target.hardware).sketches[0]
     row = np.zeros(len(sketch.groups), np.int32)
@@ -46,7 +46,7 @@ def built(workload: Workload, spec: str) -> Module:
 
 @pytest.mark.parametrize("count", [1, 19, 64])
 def test_dots_are_those_of_bytes(count: int) -> None:
-    workload, rng = chained(count), np.random.default_rng(count)
+    workload, rng = chain_dots(count), np.random.default_rng(count)
     more, left, right = (
         rng.integers(-(1 << 31), 1 << 31, shape).astype(np.int32) for shape in (count, (2, count), (2, count))
     )
@@ -54,14 +54,14 @@ def test_dots_are_those_of_bytes(count: int) -> None:
     products = left.view(np.uint8).astype(np.int32) * right.view(np.int8).astype(np.int32)
     wanted = more + products.reshape(2, count, 4).sum(2).sum(0)
     for spec in ("cpu", "cpu:haswell"):
-        found = run_module(HOST, built(workload, spec), [more, left, right], 1)[0]
+        found = run_module(HOST, build_module(workload, spec), [more, left, right], 1)[0]
         np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(("spec", "one"), [("cpu:znver4", True), ("cpu:sapphirerapids", True), ("cpu:haswell", False)])
 def test_processors_that_have_the_instruction_use_it(spec: str, one: bool) -> None:
     target = registry.get(spec)
-    assert ("vpdpbusd" in target.assembly(built(chained(64), spec))) == one
+    assert ("vpdpbusd" in target.assembly(build_module(chain_dots(64), spec))) == one
 
 
 @settings(max_examples=25, deadline=None)
@@ -70,7 +70,7 @@ def test_slices_lose_no_more_than_sums_of_floats(
     bits: int, group: int, zeros: bool, k: int, spread: int, seed: int
 ) -> None:
     workload = workloads.matmul_nbits(1, 5, k, bits, group, zeros)
-    data, weights, largest = drawn(workload, spread, seed)
+    data, weights, largest = draw_inputs(workload, spread, seed)
     found = evaluate(workload.tensors(BY_SLICES), [data, *weights])
     wanted = workload.reference(data, *weights)
     # Rounding is that of the largest number, times what the largest weights add up to.

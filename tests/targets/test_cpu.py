@@ -100,7 +100,7 @@ def test_a_vector_is_reduced_by_halves(reducer: str, lanes: int) -> None:
     assert "vector.reduce" not in text
 
 
-def built(workload: workloads.Workload) -> Module:
+def build_module(workload: workloads.Workload) -> Module:
     """The module of some legal candidate."""
     target = registry.get("cpu")
     sketch = generate(workload, target.hardware).sketches[0]
@@ -111,7 +111,7 @@ def built(workload: workloads.Workload) -> Module:
 
 
 def test_modules_survive_the_wire() -> None:
-    module = built(workloads.matmul(7, 33, 5))
+    module = build_module(workloads.matmul(7, 33, 5))
     assert Module.from_bytes(module.to_bytes()) == module
 
 
@@ -135,7 +135,7 @@ def test_an_exported_kernel_runs_from_c(tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("needs the system package that has cc")
     workload = workloads.matmul(7, 33, 5)
-    module = built(workload)
+    module = build_module(workload)
     files = registry.get("cpu").export(module, tmp_path, "product")
     assert {"product.o", "product_runtime.o", "product.h", "product.so"} <= set(files)
     a, b = workload.make_inputs(0)
@@ -172,7 +172,7 @@ int main(void) {{
 
 
 def test_assembly_is_text() -> None:
-    assert "kernel:" in registry.get("cpu").assembly(built(workloads.matmul(7, 33, 5)))
+    assert "kernel:" in registry.get("cpu").assembly(build_module(workloads.matmul(7, 33, 5)))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_assembly_is_text() -> None:
 def test_wrong_arrays_are_refused(inputs: list[np.ndarray], message: str) -> None:
     target = registry.get("cpu")
     with pytest.raises(RunError, match=message):
-        target.load(built(workloads.matmul(7, 33, 5))).bind(inputs)
+        target.load(build_module(workloads.matmul(7, 33, 5))).bind(inputs)
 
 
 def test_nested_vectors_are_refused() -> None:
@@ -233,7 +233,7 @@ def test_another_processor_can_be_built_for() -> None:
 @pytest.mark.parametrize("constant", [True, False])
 def test_cold_constants_leave_the_output_as_it_is(constant: bool) -> None:
     workload = workloads.matmul(8, 32, 16, constant_b=constant)
-    kernel = registry.get("cpu").load(built(workload))
+    kernel = registry.get("cpu").load(build_module(workload))
     inputs = workload.make_inputs(0)
     warm, cold = kernel.bind(inputs), kernel.bind(inputs, copies=4)
     seconds = cold.time(5, 2)

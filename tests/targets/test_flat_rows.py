@@ -68,14 +68,14 @@ def test_whatever_the_strides_elements_stay_where_they_are(extents: list[int], s
                 assert substitute(merged, at).value == substitute(plain, at).value
 
 
-def scaled(shape: tuple[int, ...]) -> Workload:
+def scale_rows(shape: tuple[int, ...]) -> Workload:
     """Elements by constants of their place in a row."""
     x = te.placeholder(shape, name="x")
     scale, shift = (te.placeholder(shape[-1:], name=name, constant=True) for name in ("scale", "shift"))
     return Workload.of([x, scale, shift, te.compute(shape, lambda *i: x[i] * scale[i[-1]] + shift[i[-1]], name="y")])
 
 
-def doubled(shape: tuple[int, ...]) -> Workload:
+def double_elements(shape: tuple[int, ...]) -> Workload:
     """Each element twice, one behind the other."""
     x = te.placeholder((*shape, 1), name="x")
     return Workload.of([x, te.compute((*shape, 2), lambda *i: x[(*i[:-1], 0)] * 1.5, name="y")])
@@ -87,7 +87,10 @@ def find_flat_sketch(workload: Workload) -> Sketch:
     return next((s for s in sketches if s.name.endswith(":flat")), sketches[0])
 
 
-@pytest.mark.parametrize("workload", [scaled((1, 5, 7, 24)), scaled((3, 40)), doubled((1, 3, 28, 14)), doubled((5, 9))])
+@pytest.mark.parametrize(
+    "workload",
+    [scale_rows((1, 5, 7, 24)), scale_rows((3, 40)), double_elements((1, 3, 28, 14)), double_elements((5, 9))],
+)
 def test_no_element_of_the_output_is_scattered(workload: Workload) -> None:
     sketch, inputs, on = find_flat_sketch(workload), workload.make_inputs(0), registry.get("cpu")
     for row in candidates.legal(sketch, 3, 0)[:3]:
@@ -100,7 +103,7 @@ def test_no_element_of_the_output_is_scattered(workload: Workload) -> None:
 @pytest.mark.parametrize("target", [SERVER, "cpu:haswell"])
 @pytest.mark.parametrize("length", [356, 360])
 def test_constants_of_rows_that_are_no_whole_vectors_are_not_gathered(length: int, target: str) -> None:
-    workload = scaled((1, 14, 14, length))
+    workload = scale_rows((1, 14, 14, length))
     found = select_by_roofline(Task("kernel", workload), settings_with(target=target))
     program = make_program(workload, found.algorithm, found.trace)
     assert "masked.gather" not in registry.get(target).build(program).llvm_ir

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FRAGMENTED = """
+FRAGMENTING_PROGRAM = """
 import ctypes, mmap
 import numpy as np
 from autotune import build
@@ -43,5 +43,7 @@ np.testing.assert_allclose(made, np.exp(1) + 2.5, rtol=1e-6)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="lays out the memory of a Linux process")
 def test_sections_of_a_kernel_lie_within_reach_of_each_other(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FRAGMENTED], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", FRAGMENTING_PROGRAM], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr

@@ -30,15 +30,15 @@ HIGH = 37
 
 Tensors = list[te.Tensor]
 Arrays = list[NDArray[Any]]
-Scheduled = tuple[Schedule, Tensors]
+ScheduledTensors = tuple[Schedule, Tensors]
 rng = np.random.default_rng(0)
 
 
-def drawn(*shape: int) -> NDArray[Any]:
+def draw(*shape: int) -> NDArray[Any]:
     return rng.standard_normal(shape, np.float32)
 
 
-def layer(rows: int = 4, low: int = 4, tail: str = "clamp") -> Scheduled:
+def layer(rows: int = 4, low: int = 4, tail: str = "clamp") -> ScheduledTensors:
     """n rows times packed weights: tiles of registers, rows in parallel."""
     n, r = te.var("n", low, HIGH), te.reduce_axis((0, 12), "r")
     a, b = te.placeholder((n, 12), name="A"), te.placeholder((12, 24), name="B", constant=True)
@@ -62,7 +62,7 @@ def layer(rows: int = 4, low: int = 4, tail: str = "clamp") -> Scheduled:
     return s, [a, b, c]
 
 
-def product(tail: str = "guard") -> Scheduled:
+def product(tail: str = "guard") -> ScheduledTensors:
     """(n, k) x (k, m), whose strides are open; a part of the sum at a time."""
     n, k, m = (te.var(name, 1, HIGH) for name in "nkm")
     a, b, r = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B"), te.reduce_axis((0, k), "r")
@@ -80,7 +80,7 @@ def product(tail: str = "guard") -> Scheduled:
     return s, [a, b, c]
 
 
-def accumulated(tail: str) -> Scheduled:
+def accumulation(tail: str) -> ScheduledTensors:
     """Sums over an open axis in registers, which a loop that may run not at all leaves as they were."""
     n = te.var("n", 1, HIGH)
     a, b, r = te.placeholder((8, n), name="A"), te.placeholder((n, 16), name="B"), te.reduce_axis((0, n), "r")
@@ -102,7 +102,7 @@ def accumulated(tail: str) -> Scheduled:
     return s, [a, b, c]
 
 
-def scaled(tail: str = "guard") -> Scheduled:
+def scaling(tail: str = "guard") -> ScheduledTensors:
     """Element-wise over two open axes, fused to one, in vectors."""
     n, m = te.var("n", 1, HIGH), te.var("m", 8, HIGH)
     a = te.placeholder((n, m), name="A")
@@ -114,7 +114,7 @@ def scaled(tail: str = "guard") -> Scheduled:
     return s, [a, b]
 
 
-def summed(tail: str = "guard") -> Scheduled:
+def row_sums(tail: str = "guard") -> ScheduledTensors:
     """The sum of an open axis: partial sums in vectors, then one of these."""
     n = te.var("n", 1, HIGH)
     a, r = te.placeholder((3, n), name="A"), te.reduce_axis((0, n), "r")
@@ -130,7 +130,7 @@ def summed(tail: str = "guard") -> Scheduled:
     return s, [a, b]
 
 
-def softmax(_: str) -> Scheduled:
+def softmax(_: str) -> ScheduledTensors:
     """Schedules softmax over an open axis, a row at a time."""
     n = te.var("n", 1, HIGH)
     x = te.placeholder((3, n), name="X")
@@ -149,7 +149,7 @@ def softmax(_: str) -> Scheduled:
     return s, [x, y]
 
 
-def conv(_: str) -> Scheduled:
+def conv(_: str) -> ScheduledTensors:
     """A convolution of open length, padded by 1; the padding is made at a tile of its consumer."""
     n = te.var("n", 6, HIGH)
     x, w = te.placeholder((n, 4), name="X"), te.placeholder((3, 4, 8), name="W")
@@ -184,26 +184,26 @@ def numpy_conv(x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-Case = tuple[Callable[[], Scheduled], Callable[[int], Arrays], Callable[..., NDArray[Any]]]
+Case = tuple[Callable[[], ScheduledTensors], Callable[[int], Arrays], Callable[..., NDArray[Any]]]
 CASES: dict[str, Case] = {
-    "layer_clamp": (layer, lambda n: [drawn(n, 12), drawn(12, 24)], np.matmul),
-    "layer_guard": (lambda: layer(4, 1, "guard"), lambda n: [drawn(n, 12), drawn(12, 24)], np.matmul),
-    "layer_peel": (lambda: layer(4, 1, "peel"), lambda n: [drawn(n, 12), drawn(12, 24)], np.matmul),
+    "layer_clamp": (layer, lambda n: [draw(n, 12), draw(12, 24)], np.matmul),
+    "layer_guard": (lambda: layer(4, 1, "guard"), lambda n: [draw(n, 12), draw(12, 24)], np.matmul),
+    "layer_peel": (lambda: layer(4, 1, "peel"), lambda n: [draw(n, 12), draw(12, 24)], np.matmul),
     "product_guard": (
         product,
-        lambda n: [drawn(n, 1 + n * 5 % HIGH), drawn(1 + n * 5 % HIGH, HIGH + 1 - n)],
+        lambda n: [draw(n, 1 + n * 5 % HIGH), draw(1 + n * 5 % HIGH, HIGH + 1 - n)],
         np.matmul,
     ),
-    "product_peel": (lambda: product("peel"), lambda n: [drawn(n, HIGH + 1 - n), drawn(HIGH + 1 - n, n)], np.matmul),
-    "accumulated_guard": (lambda: accumulated("guard"), lambda n: [drawn(8, n), drawn(n, 16)], np.matmul),
-    "accumulated_peel": (lambda: accumulated("peel"), lambda n: [drawn(8, n), drawn(n, 16)], np.matmul),
-    "scaled_guard": (scaled, lambda n: [drawn(n, max(8, HIGH - n))], lambda a: a * 2 + 1),
-    "scaled_clamp": (lambda: scaled("clamp"), lambda n: [drawn(n, max(8, n))], lambda a: a * 2 + 1),
-    "scaled_peel": (lambda: scaled("peel"), lambda n: [drawn(n, max(8, n))], lambda a: a * 2 + 1),
-    "summed_guard": (summed, lambda n: [drawn(3, n)], lambda a: a.sum(1)),
-    "summed_peel": (lambda: summed("peel"), lambda n: [drawn(3, n)], lambda a: a.sum(1)),
-    "softmax": (lambda: softmax(""), lambda n: [drawn(3, n)], numpy_softmax),
-    "conv": (lambda: conv(""), lambda n: [drawn(max(6, n), 4), drawn(3, 4, 8)], numpy_conv),
+    "product_peel": (lambda: product("peel"), lambda n: [draw(n, HIGH + 1 - n), draw(HIGH + 1 - n, n)], np.matmul),
+    "accumulated_guard": (lambda: accumulation("guard"), lambda n: [draw(8, n), draw(n, 16)], np.matmul),
+    "accumulated_peel": (lambda: accumulation("peel"), lambda n: [draw(8, n), draw(n, 16)], np.matmul),
+    "scaled_guard": (scaling, lambda n: [draw(n, max(8, HIGH - n))], lambda a: a * 2 + 1),
+    "scaled_clamp": (lambda: scaling("clamp"), lambda n: [draw(n, max(8, n))], lambda a: a * 2 + 1),
+    "scaled_peel": (lambda: scaling("peel"), lambda n: [draw(n, max(8, n))], lambda a: a * 2 + 1),
+    "summed_guard": (row_sums, lambda n: [draw(3, n)], lambda a: a.sum(1)),
+    "summed_peel": (lambda: row_sums("peel"), lambda n: [draw(3, n)], lambda a: a.sum(1)),
+    "softmax": (lambda: softmax(""), lambda n: [draw(3, n)], numpy_softmax),
+    "conv": (lambda: conv(""), lambda n: [draw(max(6, n), 4), draw(3, 4, 8)], numpy_conv),
 }
 """Schedule, inputs at a size, and what NumPy makes of them."""
 
@@ -221,7 +221,7 @@ def test_one_kernel_runs_at_every_size(name: str) -> None:
         assert not bound.damage()
 
 
-def built(s: Schedule, tensors: Tensors, target: str = "cpu") -> Module:
+def build_module(s: Schedule, tensors: Tensors, target: str = "cpu") -> Module:
     module: Module = registry.get(target).build(autotune.lower(s, tensors))
     return module
 
@@ -249,20 +249,20 @@ def test_what_is_known_outside_of_loops_is_computed_there() -> None:
 
 
 def test_registers_pass_by_loops_that_do_not_run() -> None:
-    s, tensors = accumulated("peel")
-    text = built(s, tensors).llvm_ir
+    s, tensors = accumulation("peel")
+    text = build_module(s, tensors).llvm_ir
     merged = re.findall(r"after\d+:\n((?:  %v\d+ = phi <16 x float> .*\n)+)", text)
     assert [group.count("phi") for group in merged] == [4, 4]  # behind the whole tiles, and behind the rest
 
 
 def test_open_modules_survive_the_wire() -> None:
-    module = built(*conv(""))
+    module = build_module(*conv(""))
     assert module.sizes == {"n": (6, HIGH)}
     (given,) = [p for p in module.parameters if p.name == "X"]
     assert given.shape == (HIGH, 4) and given.extents == ("n", 4) and given.at({"n": 7}).shape == (7, 4)
     again = Module.from_bytes(module.to_bytes())
     assert again == module
-    x, w = drawn(20, 4), drawn(3, 4, 8)
+    x, w = draw(20, 4), draw(3, 4, 8)
     found = registry.get("cpu").load(again).bind([x, w]).run()
     np.testing.assert_allclose(found, numpy_conv(x, w), rtol=1e-4, atol=1e-5)
 
@@ -273,11 +273,11 @@ def test_extents_of_outputs_are_worked_out() -> None:
     y = te.compute(((n - 1) // 2,), lambda i: te.max(x[i * 2 + r], axis=r), "Y")
     kernel = autotune.build(te.create_schedule(y.op), [x, y])
     for size in (3, 4, HIGH):
-        given, found = drawn(size), np.zeros((size - 1) // 2, np.float32)
+        given, found = draw(size), np.zeros((size - 1) // 2, np.float32)
         kernel(given, found)
         np.testing.assert_array_equal(found, [given[2 * i : 2 * i + 3].max() for i in range((size - 1) // 2)])
     with pytest.raises(RunError, match=r"output `Y` must be float32 of shape \(2,\), but got float32 of shape \(3,\)"):
-        kernel(drawn(5), np.zeros(3, np.float32))
+        kernel(draw(5), np.zeros(3, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -294,22 +294,22 @@ def test_sizes_that_a_kernel_does_not_take_are_refused(shapes: list[tuple[int, .
     s, tensors = product()
     kernel = autotune.build(s, tensors)
     with pytest.raises(RunError, match=message):
-        kernel.bind([drawn(*shape) for shape in shapes])
+        kernel.bind([draw(*shape) for shape in shapes])
 
 
 def test_arrays_that_sizes_do_not_make_are_refused() -> None:
     s, tensors = layer()
     kernel = autotune.build(s, tensors)
     with pytest.raises(RunError, match=r"input `A` must be float32 of shape \(5, 12\), but got float32 of shape"):
-        kernel.bind([drawn(5, 13), drawn(12, 24)])
+        kernel.bind([draw(5, 13), draw(12, 24)])
     with pytest.raises(RunError, match=r"input `A` must be float32 of shape \(5, 12\), but got float64 of shape"):
-        kernel.bind([drawn(5, 12).astype(np.float64), drawn(12, 24)])
+        kernel.bind([draw(5, 12).astype(np.float64), draw(12, 24)])
 
 
 @pytest.mark.parametrize("target", ["c", "cuda:sm_90a", "vta"])
 def test_other_targets_take_no_open_sizes(target: str) -> None:
     with pytest.raises(VerifyError, match="shapes of kernel must be numbers here, but got the size n, m"):
-        built(*scaled(), target)
+        build_module(*scaling(), target)
 
 
 def test_arrays_that_may_be_too_large_are_refused() -> None:
@@ -319,15 +319,15 @@ def test_arrays_that_may_be_too_large_are_refused() -> None:
     with pytest.raises(
         BuildError, match=r"`A` must have fewer than 2\*\*31 elements for all sizes, but has up to 2147"
     ):
-        built(te.create_schedule(b.op), [a, b])
+        build_module(te.create_schedule(b.op), [a, b])
 
 
 def test_an_exported_kernel_is_told_its_sizes(tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs the system package that has cc")
-    s, tensors = scaled()
-    module = built(s, tensors)
+    s, tensors = scaling()
+    module = build_module(s, tensors)
     registry.get("cpu").export(module, tmp_path, "scaled")
     text = (tmp_path / "scaled.h").read_text()
     assert "/* A[n, m], B[n, m]: dense, row-major, n from 1 to 37, m from 8 to 37. */" in text
@@ -350,7 +350,7 @@ int main(void) {
     assert done.stdout == "same\n"
 
 
-def schedule_rows(n: Any) -> Scheduled:
+def schedule_rows(n: Any) -> ScheduledTensors:
     """A tile is no higher than the smallest size."""
     rows = n if isinstance(n, int) else min(4, span(n)[0])
     a, b = te.placeholder((n, 6), name="A"), te.placeholder((6, 8), name="B")
@@ -368,7 +368,7 @@ def test_the_kernel_of_a_range_runs() -> None:
     kernel = build_for_sizes(schedule_rows, [(1, 1), (2, 2), (3, 3), (4, 20), (21, 64)])
     assert [dict(k.module.sizes) for k in kernel.kernels[-2:]] == [{"n": (4, 20)}, {"n": (21, 64)}]
     for n in (1, 2, 3, 4, 19, 20, 21, 64):
-        a, b, c = drawn(n, 6), drawn(6, 8), np.zeros((n, 8), np.float32)
+        a, b, c = draw(n, 6), draw(6, 8), np.zeros((n, 8), np.float32)
         assert kernel.of([a, b]) is kernel.kernels[min(n - 1, 3) if n < 21 else 4]
         kernel(a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
@@ -388,7 +388,7 @@ def test_a_library_multiplies_blocks_of_open_rows() -> None:
     s[c].tensorize(s[c].split(c.op.axis[0], 4, tail="exact")[1], get_intrinsic("sgemm:4x8x6"))
     kernel = autotune.build(s, [size, a, b, d])
     for blocks in (1, 2, 9):
-        scale, left, right = drawn(blocks), drawn(4 * blocks, 6), drawn(6, 8)
+        scale, left, right = draw(blocks), draw(4 * blocks, 6), draw(6, 8)
         found = kernel.bind([scale, left, right]).run()
         np.testing.assert_allclose(found, left @ right * np.repeat(scale, 4)[:, None], rtol=1e-4, atol=1e-5)
 
@@ -397,13 +397,13 @@ def test_what_no_range_holds_is_refused() -> None:
     kernel = build_for_sizes(schedule_rows, [(1, 1), (4, 20)])
     taken, got = "A[1, 6], B[6, 8] or A[n, 6], B[6, 8], n from 4 to 20", "(3, 6), (6, 8)"
     with pytest.raises(RunError, match=re.escape(f"inputs must be {taken}, but got shapes {got}")):
-        kernel.bind([drawn(3, 6), drawn(6, 8)])
+        kernel.bind([draw(3, 6), draw(6, 8)])
     with pytest.raises(RunError, match="a kernel must be given its 2 inputs"):
-        kernel.bind([drawn(3, 6)])
+        kernel.bind([draw(3, 6)])
     with pytest.raises(RunError, match="a kernel must be given arrays, but got str, which is none"):
-        kernel("A", drawn(6, 8))
+        kernel("A", draw(6, 8))
     with pytest.raises(RunError, match="input `A` must be float32"):
-        kernel.bind([drawn(4, 6).astype(np.float64), drawn(6, 8)])
+        kernel.bind([draw(4, 6).astype(np.float64), draw(6, 8)])
 
 
 def test_kernels_of_other_arrays_do_not_go_together() -> None:
@@ -420,13 +420,13 @@ def test_a_kernel_runs_within_fewer_sizes_than_it_holds_for() -> None:
     low, high = (Within(kernel, {"n": sizes}) for sizes in ((4, 9), (12, 64)))
     both = Dispatch([low, high])
     for n in (4, 9, 12, 64, 9):
-        a, b, c = drawn(n, 6), drawn(6, 8), np.zeros((n, 8), np.float32)
+        a, b, c = draw(n, 6), draw(6, 8), np.zeros((n, 8), np.float32)
         assert both.of([a, b]) is (low if n < 10 else high)
         both(a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(both.bind([a, b]).run(), a @ b, rtol=1e-4, atol=1e-5)
     with pytest.raises(RunError, match=re.escape("but got shapes (10, 6), (6, 8)")):
-        both.bind([drawn(10, 6), drawn(6, 8)])
+        both.bind([draw(10, 6), draw(6, 8)])
     for sizes in ({"n": (3, 9)}, {"n": (9, 65)}, {"n": (9, 8)}, {"m": (4, 9)}):
         with pytest.raises(ValueError, match="`sizes` must be within n from 4 to 64, but got"):
             Within(kernel, sizes)
@@ -435,4 +435,4 @@ def test_a_kernel_runs_within_fewer_sizes_than_it_holds_for() -> None:
 def test_few_of_many_kernels_are_named() -> None:
     kernel = autotune.build(*schedule_rows(te.var("n", 4, 64)))
     with pytest.raises(RunError, match="n from 7 to 7 or those of 3 more, but got shapes"):
-        Dispatch([Within(kernel, {"n": (n, n)}) for n in range(4, 11)]).bind([drawn(20, 6), drawn(6, 8)])
+        Dispatch([Within(kernel, {"n": (n, n)}) for n in range(4, 11)]).bind([draw(20, 6), draw(6, 8)])

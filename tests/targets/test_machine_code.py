@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.population import Frame, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import FEW_SPILLS, select_by_roofline
@@ -44,7 +44,7 @@ KERNELS = {
 }
 
 
-def chosen(workload: Workload, target: str) -> bytes:
+def build_choice(workload: Workload, target: str) -> bytes:
     """Object code of what is chosen with no trial."""
     found = select_by_roofline(Task("kernel", workload), settings_with(target=target), algorithms=("direct",))
     return registry.get(target).build(make_program(workload, found.algorithm, found.trace)).object_code
@@ -54,7 +54,7 @@ def chosen(workload: Workload, target: str) -> bytes:
 def test_standard_kernels_keep_their_vectors_in_registers(processor: str) -> None:
     target = registry.get(f"cpu:{processor}")
     for name, workload in KERNELS.items():
-        code = chosen(workload, target.name)
+        code = build_choice(workload, target.name)
         loop = busiest(innermost_loops(code, target.machine.triple))
         assert loop.products >= 8, (name, loop)
         allowed = FEW_SPILLS if target.hardware.vector_registers == 16 else 0.0
@@ -161,7 +161,7 @@ def test_what_has_no_register_is_seen() -> None:
 def full_blocks(workload: Workload, target: str, vectors: int | None = None, count: int = 8) -> list[LoopProgram]:
     """Programs of random candidates whose sums take most of the registers that the space allows."""
     space = generate(workload, registry.get(target).hardware, ("direct",))
-    sampled = LegalSampler(Frame(space), Seen(), np.random.default_rng(0)).spread(
+    sampled = LegalSampler(Frame(space), SeenCandidates(), np.random.default_rng(0)).spread(
         np.full(len(space.sketches), 200, np.int64)
     )
     found = []

@@ -35,7 +35,7 @@ def layer(rows: int, columns: int, dtype: str, zero: bool, high: float) -> list[
     return [x, scale, *([added] if zero else []), te.compute((rows, columns), of, name="byte")]
 
 
-def tiled(tensors: list[Tensor], target: CpuTarget, rows: int, vectors: int, lanes: int) -> Module:
+def build_tiles(tensors: list[Tensor], target: CpuTarget, rows: int, vectors: int, lanes: int) -> Module:
     """Register tiles of rows x vectors, each written from one unrolled nest; the last rows are written twice."""
     byte = tensors[-1]
     s = te.create_schedule(byte.op)
@@ -67,7 +67,7 @@ def test_tiles_of_all_forms_hold_the_bytes_of_numpy(name: str, dtype: str, zero:
     low, high = ENDS[dtype]
     for columns in (vectors * lanes, 2 * vectors * lanes + 5):
         tensors, arrays = layer(7, columns, dtype, zero, float(high)), draw_floats(7, columns, zero)
-        module = tiled(tensors, target, rows, vectors, lanes)
+        module = build_tiles(tensors, target, rows, vectors, lanes)
         found = target.load(module).bind(arrays, fenced=True).run()
         product = (arrays[0] * arrays[1]).astype(np.float64)
         np.testing.assert_array_equal(found, np.clip(np.rint(product) + 131 * zero, low, high).astype(dtype))
@@ -78,7 +78,7 @@ def test_tiles_of_all_forms_hold_the_bytes_of_numpy(name: str, dtype: str, zero:
 def test_lower_limits_of_the_upper_end_hold(name: str) -> None:
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
     arrays = draw_floats(4, 4 * lanes, False)
-    module = tiled(layer(4, 4 * lanes, "uint8", False, 99.0), target, 1, 4, lanes)
+    module = build_tiles(layer(4, 4 * lanes, "uint8", False, 99.0), target, 1, 4, lanes)
     found = target.load(module).bind(arrays).run()
     wanted = np.clip(np.rint((arrays[0] * arrays[1]).astype(np.float64)), 0, 99).astype(np.uint8)
     np.testing.assert_array_equal(found, wanted)
@@ -89,7 +89,7 @@ def test_lower_limits_of_the_upper_end_hold(name: str) -> None:
 def test_limits_that_narrowing_does_not_have_are_kept(name: str) -> None:
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
     arrays = draw_floats(4, 4 * lanes, True)
-    module = tiled(layer(4, 4 * lanes, "uint8", True, 200.0), target, 1, 4, lanes)
+    module = build_tiles(layer(4, 4 * lanes, "uint8", True, 200.0), target, 1, 4, lanes)
     found = target.load(module).bind(arrays).run()
     wanted = np.clip(np.rint((arrays[0] * arrays[1]).astype(np.float64)) + 131, 0, 200).astype(np.uint8)
     np.testing.assert_array_equal(found, wanted)
@@ -101,7 +101,7 @@ def test_what_is_no_number_is_the_same_byte_alone_and_together(name: str) -> Non
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
     arrays = [np.full((1, 4 * lanes), np.nan, np.float32), np.ones(4 * lanes, np.float32)]
     for vectors in (1, 4):
-        module = tiled(layer(1, 4 * lanes, "uint8", False, 255.0), target, 1, vectors, lanes)
+        module = build_tiles(layer(1, 4 * lanes, "uint8", False, 255.0), target, 1, vectors, lanes)
         np.testing.assert_array_equal(target.load(module).bind(arrays).run(), 0)
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_number_is_the_same_byte_alone_and_together(name: str) -> Non
 def test_bytes_that_are_read_again_do_not_wait(name: str) -> None:
     target, lanes = registry.get(f"cpu:{name}"), LIKE[name][1]
     x = te.placeholder((4, lanes), name="x")
-    byte = te.compute((4, lanes), lambda i, j: clipped(x[i, j]), name="byte")
+    byte = te.compute((4, lanes), lambda i, j: clip_to_byte(x[i, j]), name="byte")
     twice = te.compute(
         (4, lanes), lambda i, j: byte[i, j].astype("int32") + byte[3 - i, j].astype("int32"), name="twice"
     )
@@ -124,7 +124,7 @@ def test_bytes_that_are_read_again_do_not_wait(name: str) -> None:
     np.testing.assert_array_equal(found, bytes_ + bytes_[::-1])
 
 
-def clipped(number: Expr) -> Expr:
+def clip_to_byte(number: Expr) -> Expr:
     return te.minimum(te.maximum(te.rint(number), 0.0), 255.0).astype("int32").astype("uint8")
 
 

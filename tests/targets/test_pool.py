@@ -25,13 +25,13 @@ _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, 
 def run(body: Callable[[int, int, int], None], extent: int, threads: int) -> None:
     failures: list[BaseException] = []
 
-    def caught(_: int, thread: int, low: int, high: int) -> None:
+    def call_body(_: int, thread: int, low: int, high: int) -> None:
         try:
             body(thread, low, high)
         except BaseException as error:  # a callback cannot raise through native code: it is raised below
             failures.append(error)
 
-    native = _BODY(caught)
+    native = _BODY(call_body)
     parallel_for = _PARALLEL_FOR(runtime().address("autotune_parallel_for"))
     parallel_for(ctypes.cast(native, ctypes.c_void_p).value or 0, 0, extent, threads)
     if failures:
@@ -149,7 +149,7 @@ def test_a_forked_child_has_no_threads_and_waits_for_none(tmp_path: Path) -> Non
 
 
 @pytest.fixture(autouse=True)
-def _bounded() -> Iterator[None]:
+def _free_pool() -> Iterator[None]:
     """Loops of other tests in this process have ended: the pool is free."""
     yield
     threads: set[int] = set()

@@ -18,11 +18,11 @@ from targets.cpu.caches import Caches, host_caches
 from targets.cpu.descriptions import DESCRIPTIONS, get_description
 from targets.cpu.figures import FiguresError
 from targets.cpu.host import cycle_rates
-from targets.cpu.probe import Probed, digits, probe
+from targets.cpu.probe import ProbeFigures, digits, probe
 from targets.threads import allowed_cores
 
 CPU = registry.get("cpu").limits
-FIGURES = Probed(
+FIGURES = ProbeFigures(
     3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0, 1.0, 6.0, 0.5, 7.0
 )
 PROCESSOR = (16, 32, (0, 1))
@@ -68,13 +68,13 @@ def test_a_probe_finds_figures_that_a_processor_can_have(tmp_path: Path, monkeyp
 def test_a_probe_runs_in_a_process_of_its_own_that_ends_by_itself() -> None:
     before = len(os.listdir("/proc/self/task"))
     assert probe.__module__ == "targets.cpu.probe"
-    figures.probed(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
+    figures.load_or_probe(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
     assert len(os.listdir("/proc/self/task")) <= before
 
 
 def test_figures_are_measured_once_and_then_read(figures_file: Path, probes: list[list[str]]) -> None:
-    assert figures.probed(*PROCESSOR) == FIGURES
-    assert figures.probed(*PROCESSOR) == FIGURES
+    assert figures.load_or_probe(*PROCESSOR) == FIGURES
+    assert figures.load_or_probe(*PROCESSOR) == FIGURES
     (command,) = probes
     assert command[3:7] == ["16", "32", "2", str(figures.physical_cores((0, 1)))]
     assert command[7:] == [str(size) for size in host_caches().sizes]
@@ -99,12 +99,14 @@ def test_other_vectors_cores_and_processors_have_figures_of_their_own(
 def test_a_disturbed_probe_is_measured_again_after_an_hour(figures_file: Path, probes: list[list[str]]) -> None:
     disturbed = dataclasses.replace(FIGURES, disturbed=True)
     figures.save(disturbed, figures_file)
-    assert figures.probed(*PROCESSOR) == disturbed and not probes
+    assert figures.load_or_probe(*PROCESSOR) == disturbed and not probes
     long_ago = figures_file.stat().st_mtime - figures.DISTURBED_SECONDS - 1
     os.utime(figures_file, (long_ago, long_ago))
-    assert figures.probed(*PROCESSOR) == FIGURES and len(probes) == 1
+    assert figures.load_or_probe(*PROCESSOR) == FIGURES and len(probes) == 1
     os.utime(figures_file, (long_ago, long_ago))
-    assert figures.probed(*PROCESSOR) == FIGURES and len(probes) == 1, "one that nothing disturbed holds for good"
+    assert figures.load_or_probe(*PROCESSOR) == FIGURES and len(probes) == 1, (
+        "one that nothing disturbed holds for good"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}', '{"version": 1, "figures": {"clock_hz": 1}}'])
@@ -113,7 +115,7 @@ def test_a_torn_or_foreign_file_is_measured_again(figures_file: Path, probes: li
     figures_file.write_text(text)
     with pytest.raises(FiguresError, match=str(figures_file)):
         figures.load(figures_file)
-    assert figures.probed(*PROCESSOR) == FIGURES and len(probes) == 1
+    assert figures.load_or_probe(*PROCESSOR) == FIGURES and len(probes) == 1
 
 
 @pytest.mark.parametrize("name", ["clock_hz", "fma", "one", "start_seconds"])
@@ -129,9 +131,9 @@ def test_figures_that_are_no_positive_numbers_are_refused(figures_file: Path, na
 
 def test_a_file_that_others_may_write_is_not_believed(figures_file: Path, probes: list[list[str]]) -> None:
     figures.save(dataclasses.replace(FIGURES, fma=9.0), figures_file)
-    assert figures.probed(*PROCESSOR).fma == 9.0
+    assert figures.load_or_probe(*PROCESSOR).fma == 9.0
     figures_file.chmod(0o666)
-    assert figures.probed(*PROCESSOR) == FIGURES
+    assert figures.load_or_probe(*PROCESSOR) == FIGURES
 
 
 def test_a_folder_that_cannot_be_made_costs_a_probe_each_time(
@@ -139,14 +141,18 @@ def test_a_folder_that_cannot_be_made_costs_a_probe_each_time(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert figures.probed(*PROCESSOR) == FIGURES and figures.probed(*PROCESSOR) == FIGURES and len(probes) == 2
+    assert (
+        figures.load_or_probe(*PROCESSOR) == FIGURES
+        and figures.load_or_probe(*PROCESSOR) == FIGURES
+        and len(probes) == 2
+    )
 
 
 def test_a_probe_that_fails_says_why(figures_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 3, "", "first\nno such instruction\n")
     monkeypatch.setattr(figures.subprocess, "run", lambda *given, **options: failed)
     with pytest.raises(RuntimeError, match="must end with code 0, but got 3: no such instruction"):
-        figures.probed(*PROCESSOR)
+        figures.load_or_probe(*PROCESSOR)
 
 
 def test_digits_round_to_two_of_them() -> None:
@@ -161,7 +167,7 @@ def test_rates_are_by_the_cycle() -> None:
 
 def test_hardware_of_this_host_is_what_was_probed() -> None:
     hardware = registry.get("cpu").hardware
-    found = figures.probed(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
+    found = figures.load_or_probe(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
     assert (hardware.peak_flops, hardware.bandwidth) == (found.peak_flops, found.each[2] * CPU.cores)
     assert hardware.rates == cycle_rates(found) and hardware.ways == host_caches().ways[:2]
 

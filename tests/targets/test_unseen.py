@@ -9,7 +9,7 @@ import pytest
 
 from autotune.graph.ops.base import find
 from autotune.graph.types import TensorType
-from autotune.tuner.sizes.opening import opened
+from autotune.tuner.sizes.opening import open_program
 from search_space import te
 from search_space.ir.stmt import For, LoopProgram, Store, walk_stmt
 from search_space.lower.unseen import without_unseen
@@ -24,7 +24,7 @@ def attention(heads: int, rows: Any, keys: Any, depth: int, causal: int) -> list
     return find("attention").tensors({"weights": "float32", "causal": causal}, [TensorType(s) for s in shapes])
 
 
-def drawn(space: SearchSpace, rng: np.random.Generator, count: int) -> list[tuple[str, Any]]:
+def draw_traces(space: SearchSpace, rng: np.random.Generator, count: int) -> list[tuple[str, Any]]:
     """Algorithms and traces of legal candidates, of every sketch."""
     found = []
     for sketch in space.sketches:
@@ -48,7 +48,7 @@ def test_it_computes_the_reference(rows: int, keys: int, causal: int) -> None:
     workload, target = Workload.of(attention(2, rows, keys, 32, causal)), registry.get("cpu")
     inputs, (rtol, atol) = workload.make_inputs(0), workload.tolerance
     wanted = workload.reference(*inputs)
-    for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(rows), 4):
+    for algorithm, trace in draw_traces(generate(workload, target.hardware), np.random.default_rng(rows), 4):
         program = make_program(workload, algorithm, trace)
         bound = target.load(target.build(program)).bind(inputs, fenced=True)
         np.testing.assert_allclose(bound.run(2), wanted, rtol, atol)
@@ -59,7 +59,7 @@ def test_loops_of_all_that_is_masked_are_shortened() -> None:
     target, rng = registry.get("cpu"), np.random.default_rng(0)
     for length in (512, 48):
         workload = Workload.of(attention(2, length, length, 16, 1))
-        chains = [make_program(workload, *each) for each in drawn(generate(workload, target.hardware), rng, 6)]
+        chains = [make_program(workload, *each) for each in draw_traces(generate(workload, target.hardware), rng, 6)]
         chains = [p for p in chains if "exponent" in p.buffers]
         shortened = [without_unseen(p) for p in chains]
         if length == 512:
@@ -76,7 +76,7 @@ def test_loops_of_all_that_is_masked_are_shortened() -> None:
 
 def test_what_is_not_causal_stays_as_it_is() -> None:
     workload, target = Workload.of(attention(2, 24, 24, 32, 0)), registry.get("cpu")
-    for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 2):
+    for algorithm, trace in draw_traces(generate(workload, target.hardware), np.random.default_rng(0), 2):
         program = make_program(workload, algorithm, trace)
         assert without_unseen(program) is program
 
@@ -95,7 +95,7 @@ def test_rows_that_see_nothing_are_what_they_were() -> None:
     target, inputs = registry.get("cpu"), workload.make_inputs(0)
     rtol, atol = workload.tolerance
     np.testing.assert_allclose(workload.reference(*inputs)[0], inputs[2].mean(0), rtol=1e-4, atol=1e-5)
-    for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 3):
+    for algorithm, trace in draw_traces(generate(workload, target.hardware), np.random.default_rng(0), 3):
         program = make_program(workload, algorithm, trace)
         assert str(without_unseen(program)) == str(program)
         found = target.load(target.build(program)).bind(inputs).run(2)
@@ -111,7 +111,7 @@ def test_zeros_that_somebody_stores_are_made() -> None:
     out = te.compute((20, 20), lambda i, j: te.exp(seen[i, j] - top[i]), name="out")
     workload, target = Workload.of([x, out]), registry.get("cpu")
     inputs, (rtol, atol) = workload.make_inputs(0), workload.tolerance
-    for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 3):
+    for algorithm, trace in draw_traces(generate(workload, target.hardware), np.random.default_rng(0), 3):
         bound = target.load(target.build(make_program(workload, algorithm, trace))).bind(inputs, fenced=True)
         found = bound.run(2)
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol, atol)
@@ -137,8 +137,8 @@ def test_of_open_sizes() -> None:
 
     space = generate(Workload.of(define(64)), target.hardware)
     found = 0
-    for _, trace in drawn(space, np.random.default_rng(3), 3):
-        program = opened(define, trace, 64, 200)
+    for _, trace in draw_traces(space, np.random.default_rng(3), 3):
+        program = open_program(define, trace, 64, 200)
         found += bool(runs(without_unseen(program), "e"))
         kernel = target.load(target.build(program))
         for n in (64, 101, 200):

@@ -16,8 +16,8 @@ from search_space.operators.functions import ACTIVATIONS
 from search_space.schedule.steps import Annotate, Split
 from targets import registry
 from targets.base import Module
-from targets.cpu.piecewise import ERF, ERF_SHORT, GELU, GELU_SHORT, PLACES, TANH, TANH_SHORT, Table
-from targets.cpu.wide_math import LANES, NEEDED, ROUNDS, Form, match_form
+from targets.cpu.piecewise import ERF, ERF_SHORT, GELU, GELU_SHORT, INTERVALS, TANH, TANH_SHORT, Table
+from targets.cpu.wide_math import LANES, REQUIRED_FEATURE, ROUNDS, Form, match_form
 
 SERVER = "cpu:sapphirerapids"
 """A processor that has the instructions, whatever this host is."""
@@ -40,7 +40,7 @@ def expression(name: str, x: Expr) -> Expr:
     return ACTIVATIONS[name].expression(x) if name in ACTIVATIONS else getattr(te, name)(x)
 
 
-def built(of: Callable[[Expr], Expr], count: int, target: str = "cpu", lanes: int = LANES) -> Module:
+def build_vectors(of: Callable[[Expr], Expr], count: int, target: str = "cpu", lanes: int = LANES) -> Module:
     """An element-wise kernel in vectors."""
     x = te.placeholder((count,), name="x")
     y = te.compute((count,), lambda i: of(x[i]), name="y")
@@ -51,9 +51,9 @@ def built(of: Callable[[Expr], Expr], count: int, target: str = "cpu", lanes: in
 
 
 def run(of: Callable[[Expr], Expr], x: np.ndarray) -> np.ndarray:
-    if not {NEEDED, ROUNDS} <= set(registry.get("cpu").hardware.features):
-        pytest.skip(f"needs a processor with {NEEDED} and {ROUNDS}")
-    return registry.get("cpu").load(built(of, len(x))).bind([x]).run(1)
+    if not {REQUIRED_FEATURE, ROUNDS} <= set(registry.get("cpu").hardware.features):
+        pytest.skip(f"needs a processor with {REQUIRED_FEATURE} and {ROUNDS}")
+    return registry.get("cpu").load(build_vectors(of, len(x))).bind([x]).run(1)
 
 
 def floats(low: float = -math.inf, high: float = math.inf) -> np.ndarray:
@@ -149,9 +149,9 @@ def test_zeros_infinities_and_what_is_no_number(name: str, dtype: str) -> None:
 )
 def test_polynomials_are_near_their_function(table: Table, error: float) -> None:
     rows = table.coefficients
-    assert len(rows) == table.degree + 1 and all(len(row) == PLACES for row in rows)
-    assert rows[-1][0] == 0 and rows[-1][-1] == table.function((PLACES - 1) / table.scale)
-    places = np.linspace(1e-6, PLACES - 1, 5001)
+    assert len(rows) == table.degree + 1 and all(len(row) == INTERVALS for row in rows)
+    assert rows[-1][0] == 0 and rows[-1][-1] == table.function((INTERVALS - 1) / table.scale)
+    places = np.linspace(1e-6, INTERVALS - 1, 5001)
     nearest = np.rint(places).astype(int)
     found = np.polyval(np.array(rows)[:, nearest], places - nearest)
     wanted = np.array([table.function(place / table.scale) for place in places.tolist()])
@@ -183,11 +183,11 @@ def test_forms_of_functions() -> None:
 
 
 def text(of: Callable[[Expr], Expr], target: str = SERVER, lanes: int = LANES) -> str:
-    return built(of, 64, target, lanes).llvm_ir
+    return build_vectors(of, 64, target, lanes).llvm_ir
 
 
-def _rounded(of: Callable[[Expr], Expr], dtype: str, added: float, x: Expr) -> Expr:
-    return (of(x) + added if added else of(x)).astype(dtype)
+def _round_sum(of: Callable[[Expr], Expr], dtype: str, addend: float, x: Expr) -> Expr:
+    return (of(x) + addend if addend else of(x)).astype(dtype)
 
 
 def test_a_rounded_product_takes_fewer_digits_and_a_sum_does_not() -> None:
@@ -195,9 +195,9 @@ def test_a_rounded_product_takes_fewer_digits_and_a_sum_does_not() -> None:
         return "mask.reduce" in text(of)
 
     for short in (te.sigmoid, lambda v: 3.0 * te.exp(v), lambda v: te.exp(v) / (v + 2.0), lambda v: v * te.sigmoid(v)):
-        assert is_reduced(partial(_rounded, short, "bfloat16", 0.0))
-        assert not is_reduced(partial(_rounded, short, "bfloat16", 1.0))
-        assert not is_reduced(partial(_rounded, short, "float16", 0.0)) and not is_reduced(short)
+        assert is_reduced(partial(_round_sum, short, "bfloat16", 0.0))
+        assert not is_reduced(partial(_round_sum, short, "bfloat16", 1.0))
+        assert not is_reduced(partial(_round_sum, short, "float16", 0.0)) and not is_reduced(short)
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("cpu:x86-64-v3", 8), ("cpu:aarch64:generic", 4), (SERVER, 8)])

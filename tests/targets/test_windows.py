@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import FeatureExtractor
-from costmodel.features.estimators.cpu import PERMUTED
+from costmodel.features.estimators.cpu import PERMUTED_LOADS
 from costmodel.features.groups import NAMES
 from search_space import te, te_json, workloads
 from search_space.ir.expr import var
@@ -28,12 +28,12 @@ from tests.autotune.fakes import settings_with
 from tests.gpu import candidates
 from tests.native import run_module, run_program
 
-GROUPED = [(8, 8, 4), (32, 32, 4), (32, 64, 8), (24, 48, 12), (16, 32, 16), (20, 20, 5), (48, 16, 16), (128, 128, 32)]
-GROUPED += [(64, 64, 2), (96, 96, 8), (48, 48, 2)]
+GROUPS = [(8, 8, 4), (32, 32, 4), (32, 64, 8), (24, 48, 12), (16, 32, 16), (20, 20, 5), (48, 16, 16), (128, 128, 32)]
+GROUPS += [(64, 64, 2), (96, 96, 8), (48, 48, 2)]
 """Input channels, output channels, groups."""
 
 
-@pytest.mark.parametrize(("given_channels", "out_channels", "groups"), GROUPED)
+@pytest.mark.parametrize(("given_channels", "out_channels", "groups"), GROUPS)
 def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, out_channels: int, groups: int) -> None:
     workload = workloads.conv2d(
         height=6, width=7, in_channels=given_channels, out_channels=out_channels, kernel=3, padding=1, groups=groups
@@ -60,11 +60,11 @@ def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, 
         assert gathered == 0
 
 
-SHUFFLED = [(7, 2, 116), (3, 4, 2, 58), (2, 3, 3, 20), (5, 4, 40), (4, 2, 16), (3, 9, 3, 7), (5, 7, 33), (2, 3, 1, 40)]
+SHUFFLES = [(7, 2, 116), (3, 4, 2, 58), (2, 3, 3, 20), (5, 4, 40), (4, 2, 16), (3, 9, 3, 7), (5, 7, 33), (2, 3, 1, 40)]
 """Groups and their channels last: of a shuffle these take turns."""
 
 
-@pytest.mark.parametrize("shape", SHUFFLED)
+@pytest.mark.parametrize("shape", SHUFFLES)
 def test_channels_in_turns_are_right_and_gather_nothing_where_groups_are_few(shape: tuple[int, ...]) -> None:
     x = te.placeholder(shape, name="x")
     out = (*shape[:-2], shape[-1], shape[-2])
@@ -93,7 +93,7 @@ def test_runs_hold_every_lane_once(offsets: list[int], constant: int) -> None:
         assert len(parts) > MOST_RUNS or any(part[-1] - part[0] >= len(offsets) for part in parts)
         return
     for lane, offset in enumerate(offsets):
-        places = [(part, part.places[lane]) for part in found if part.places[lane] >= 0]
+        places = [(part, part.positions[lane]) for part in found if part.positions[lane] >= 0]
         ((part, place),) = places
         assert part.constant + place == constant + offset
         assert place < part.there <= part.size
@@ -163,7 +163,7 @@ def test_a_window_slides_over_the_tile_and_what_it_brings_is_used_at_every_posit
     extractor = FeatureExtractor(sketch.program, sketch.columns, target.hardware)
     features = extractor(sketch.expand(choices))[0, :, NAMES.index("roofline.loads")]
     permuted, weights = 8 * (8 + 3 - 1), 8 * 3
-    assert np.exp2(features.max()) - 1 == pytest.approx(PERMUTED * permuted + weights, rel=1e-4)
+    assert np.exp2(features.max()) - 1 == pytest.approx(PERMUTED_LOADS * permuted + weights, rel=1e-4)
     loop = busiest(innermost_loops(module.object_code, module.metadata["triple"]))
     assert loop.products == 8 * 8 * 3 and loop.instructions <= 1.7 * loop.products
 
@@ -185,7 +185,7 @@ def test_a_window_has_registers() -> None:
     assert windows >= 2
 
 
-def repeated(count: int, each: int, start: int, step: int):
+def build_repetition(count: int, each: int, start: int, step: int):
     """y[i] = x[i // each * step + start], in vectors of 8."""
     size = (count - 1) // each * step + start + 1
     x = te.placeholder((size,), name="x")
@@ -201,17 +201,17 @@ def repeated(count: int, each: int, start: int, step: int):
 @pytest.mark.parametrize(("start", "step"), [(0, 1), (1, 2), (3, 4), (5, 3), (2, 40)])
 def test_nothing_is_read_past_the_array(each: int, start: int, step: int) -> None:
     count = 24
-    size, module = repeated(count, each, start, step)
+    size, module = build_repetition(count, each, start, step)
     x = np.arange(size, dtype=np.float32)
     y = run_module(registry.get("cpu"), module, [x], fenced=True)[0]
     np.testing.assert_array_equal(y, 2 * x[np.arange(count) // each * step + start])
 
 
 @given(st.permutations(range(8)), st.integers(0, 3))
-def test_lanes_that_stay_in_their_part_cross_nothing(places: list[int], shift: int) -> None:
-    inside = [(place % 4 + shift) % 4 for place in places[:4]]
+def test_lanes_that_stay_in_their_part_cross_nothing(order: list[int], shift: int) -> None:
+    inside = [(place % 4 + shift) % 4 for place in order[:4]]
     assert not crosses(tuple(part * 4 + place for part in range(4) for place in inside))
-    assert crosses(tuple(8 + place for place in places))
+    assert crosses(tuple(8 + place for place in order))
     assert crosses((0, 1, 2, 3, 4, 5, 7, 6))
 
 
@@ -230,8 +230,8 @@ def test_a_window_holds_every_lane_and_is_known_to_be_there(
     if found is None:
         assert max(lanes) - min(lanes) + 1 > len(offsets)
         return
-    assert [found.constant + p for p in found.places] == lanes
-    assert all(0 <= p < found.there for p in found.places) and found.there <= found.size <= 2 * len(offsets)
+    assert [found.constant + p for p in found.positions] == lanes
+    assert all(0 <= p < found.there for p in found.positions) and found.there <= found.size <= 2 * len(offsets)
     if found.there == found.size and (min(lanes), max(lanes)) != (found.constant, found.constant + found.size - 1):
         assert grain % found.size == 0 and found.constant % found.size == 0
         assert all(c % found.size == 0 for c in factors)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.compiler.cache.code import code_digest
-from autotune.compiler.cache.linked import Linked
+from autotune.compiler.cache.linked import LinkResult
 from autotune.compiler.cache.store import FolderCache
 from autotune.schedule import KernelSpec, OpenKernel, Schedule
 from autotune.schedule_store import ScheduledWorkload
@@ -68,14 +68,14 @@ class KernelCache:
         """Keeps a kernel for `module`."""
         self.store.put(key, module.to_bytes())
 
-    def linked(self, name: str, modules: Sequence[str]) -> Linked | None:
+    def get_link_result(self, name: str, modules: Sequence[str]) -> LinkResult | None:
         """Returns the last linking result of kernels of a network of that name; `modules` are their keys, in order."""
         data = self.store.get(_together(name, modules))
-        return None if data is None else Linked.from_bytes(data)
+        return None if data is None else LinkResult.from_bytes(data)
 
-    def keep_linked(self, name: str, modules: Sequence[str], linked: Linked) -> None:
-        """Keeps a linking result for `linked`."""
-        self.store.put(_together(name, modules), linked.to_bytes())
+    def keep_linked(self, name: str, modules: Sequence[str], result: LinkResult) -> None:
+        """Keeps a linking result for `result`."""
+        self.store.put(_together(name, modules), result.to_bytes())
 
 
 class ChoiceStore:

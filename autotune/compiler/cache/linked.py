@@ -14,7 +14,7 @@ from targets.manifest import digest
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkResult:
     """A network's linked files, and its kernels without their code, which the files contain.
 
     Attributes:
@@ -30,9 +30,9 @@ class Linked:
     modules: tuple[Module, ...]
 
     @staticmethod
-    def of(plan: str, facts: Mapping[str, Any], files: Mapping[str, bytes], modules: Sequence[Module]) -> Linked:
+    def of(plan: str, facts: Mapping[str, Any], files: Mapping[str, bytes], modules: Sequence[Module]) -> LinkResult:
         """Makes an entry of the modules that were linked."""
-        return Linked(plan, facts, files, tuple(replace(m, object_code=b"", llvm_ir="") for m in modules))
+        return LinkResult(plan, facts, files, tuple(replace(m, object_code=b"", llvm_ir="") for m in modules))
 
     def to_bytes(self) -> bytes:
         """Serialises the entry: a JSON header, its length in front, then files and modules."""
@@ -42,7 +42,7 @@ class Linked:
         return b"".join([struct.pack("<Q", len(header)), header, *parts])
 
     @staticmethod
-    def from_bytes(data: bytes) -> Linked:
+    def from_bytes(data: bytes) -> LinkResult:
         """Reads the entry that `to_bytes` wrote."""
         (length,) = struct.unpack_from("<Q", data)
         facts = json.loads(data[8 : 8 + length])
@@ -50,7 +50,7 @@ class Linked:
         parts = [data[start:end] for start, end in pairwise(ends)]
         files = dict(zip(facts["files"], parts, strict=False))
         modules = tuple(map(Module.from_bytes, parts[len(files) :]))
-        return Linked(facts["plan"], facts["facts"], files, modules)
+        return LinkResult(facts["plan"], facts["facts"], files, modules)
 
 
 def plan_digest(plan: NetworkPlan, kernels: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.files import replace_file
-from targets.arrays import aligned
+from targets.arrays import allocate_aligned
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ class FolderCache:
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
-        self._warned: set[str] = set()
-        self._written = False
+        self._warned_kinds: set[str] = set()
+        self._has_new_entries = False
         self._check()
 
     def has(self, key: str) -> bool:
@@ -83,7 +83,7 @@ class FolderCache:
         """Returns the payload under a key, a hexadecimal digest; None if there is no entry or it is damaged."""
         path = self._path(key)
         try:
-            with _opened(path) as file:
+            with _open_entry(path) as file:
                 data = file.read()
         except FileNotFoundError:
             return None
@@ -101,9 +101,9 @@ class FolderCache:
         """Reads a large entry, like `get`, as bytes (n,) aligned to 64; reading and checking overlap."""
         path = self._path(key)
         try:
-            with _opened(path) as file, ThreadPoolExecutor(1, "autotune-cache") as thread:
+            with _open_entry(path) as file, ThreadPoolExecutor(1, "autotune-cache") as thread:
                 head = file.read(len(_head(key, b"")) + _DIGITS)
-                data = aligned((max(0, os.fstat(file.fileno()).st_size - len(head)),), "uint8", np.empty)
+                data = allocate_aligned((max(0, os.fstat(file.fileno()).st_size - len(head)),), "uint8", np.empty)
                 checksum, filled = hashlib.sha256(), 0
                 while got := file.readinto(data[filled : filled + _CHUNK].data):
                     thread.submit(checksum.update, data[filled : filled + got].data)
@@ -136,13 +136,13 @@ class FolderCache:
             replace_file(path, _head(key, found), *payload, private=True)
         except OSError as error:
             self._warn(f"the cache cannot be written: {path}: {error.strerror}")
-        self._written = True
+        self._has_new_entries = True
 
     def trim(self) -> None:
         """Removes the entries used least recently while the total exceeds the limit, if any entry is new."""
-        if not self._written:
+        if not self._has_new_entries:
             return
-        self._written = False
+        self._has_new_entries = False
         files = sorted(self._files(), key=lambda item: (item[2], item[0]))
         total = sum(size for _, size, _ in files)
         for path, size, _ in files:
@@ -198,8 +198,8 @@ class FolderCache:
 
     def _warn(self, sentence: str) -> None:
         kind = sentence.partition(":")[0]
-        if kind not in self._warned:
-            self._warned.add(kind)
+        if kind not in self._warned_kinds:
+            self._warned_kinds.add(kind)
             log.warning("%s", sentence)
 
 
@@ -208,7 +208,7 @@ def _head(key: str, digest: bytes) -> bytes:
     return _MARK + key.encode() + b" " + digest + b"\n"
 
 
-def _opened(path: Path) -> io.FileIO:
+def _open_entry(path: Path) -> io.FileIO:
     """Opens an entry to read; waits for no writer of a FIFO.
 
     Raises:

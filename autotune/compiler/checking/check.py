@@ -75,10 +75,10 @@ def check_network(
             return check_lowered(outputs, probing)
         if network.accuracy is not None:
             return _check_quantised(outputs, probing)
-        if network.imported is not None:
+        if network.imported_layers is not None:
             check = _check_quantised(outputs, probing)
             plain = optimise(network.source.graph())
-            beside = errors_against_floats(plain, network.imported, feeds)
+            beside = errors_against_floats(plain, network.imported_layers, feeds)
             worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
             return replace(check, errors={**check.errors, **worst})
         if any(node.op == "dynamic_matmul" for node in network.graph.nodes):
@@ -91,7 +91,7 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
     """Compares outputs in float32 with another runtime's, or with the model in float64 where they differ."""
     network = probing.network
 
-    def compared(
+    def compare(
         source: ModelSource, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
     ) -> tuple[Check, Mapping[str, Array]]:
         reference, wanted = source.outputs(probing.feeds, threads, probing.folder)
@@ -103,12 +103,12 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
         return against_float64(check, source, probing.feeds, ours, wanted), wanted
 
     loops, threads = bool(list_loops(network.graph)), probing.settings.threads
-    check, wanted = compared(network.source, outputs, say)
+    check, wanted = compare(network.source, outputs, say)
 
     def reference(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         return network.source.outputs(feeds, threads, probing.folder)[1]
 
-    if not probing.needed(check.max_error, wanted, reference):
+    if not probing.needs_values_between(check.max_error, wanted, reference):
         return check
     source = network.source.with_checkpoints()
     graph = optimise(source.graph(loops=loops))
@@ -116,7 +116,7 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
         graph = step(graph)
     graph = with_attention(graph, probing.settings.target.hardware)
     arrays = probing.outputs(replace(network, source=source, graph=executable_graph(graph)))
-    between = {**compared(source, arrays)[0].errors}
+    between = {**compare(source, arrays)[0].errors}
     for name in check.errors:
         del between[name]
     return replace(check, layers=in_order(between, source.output_names))
@@ -136,7 +136,7 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     errors = {name: compute_error(graph, name, array, plain, rounded) for name, array in ours.items()}
     check = Check("numpy", errors)
     wanted = {name: plain[name] for name in ours}
-    if not probing.needed(check.max_error, wanted, lambda feeds: evaluate(graph, feeds)):
+    if not probing.needs_values_between(check.max_error, wanted, lambda feeds: evaluate(graph, feeds)):
         return check
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]

@@ -32,12 +32,12 @@ class Rounding:
         return float(10 ** (-self.decibels / 20))
 
     @staticmethod
-    def between(computed: Array, exact: Array) -> Rounding:
+    def between(actual: Array, exact: Array) -> Rounding:
         """Computes the rounding of an output beside its value in float32."""
-        finite = np.isfinite(computed) & np.isfinite(exact)
-        ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (computed, exact))
+        finite = np.isfinite(actual) & np.isfinite(exact)
+        ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (actual, exact))
         return Rounding(
-            decibels(float((theirs**2).sum()), float(((ours - theirs) ** 2).sum())), relative_error(computed, exact)
+            decibels(float((theirs**2).sum()), float(((ours - theirs) ** 2).sum())), relative_error(actual, exact)
         )
 
 
@@ -76,33 +76,33 @@ def in_order(errors: Mapping[str, float], names: Iterable[str]) -> dict[str, flo
     return {name: errors[name] for name in names if name in errors}
 
 
-def relative_error(computed: Array, wanted: Array) -> float:
-    """Computes the largest difference over the largest finite element of `wanted`; infinite if the shapes differ."""
-    if computed.shape != wanted.shape:
+def relative_error(actual: Array, expected: Array) -> float:
+    """Computes the largest difference over the largest finite element of `expected`; infinite if the shapes differ."""
+    if actual.shape != expected.shape:
         return math.inf
-    ours, theirs = computed.astype(np.float64), wanted.astype(np.float64)
+    ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
     scale = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))) or 1.0
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # also for infinities, whose difference is NaN
     return float(np.max(np.abs(np.subtract(ours, theirs, out=np.zeros_like(ours), where=~same)), initial=0.0)) / scale
 
 
-def compute_errors(computed: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[str, float]:
+def compute_errors(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
     """Computes the relative error of each value."""
-    return {name: relative_error(array, wanted[name]) for name, array in computed.items()}
+    return {name: relative_error(array, expected[name]) for name, array in actual.items()}
 
 
 def against_float64(
     check: Check,
     source: ModelSource,
     feeds: Mapping[str, Array],
-    computed: Mapping[str, Array],
-    wanted: Mapping[str, Array],
+    actual: Mapping[str, Array],
+    expected: Mapping[str, Array],
 ) -> Check:
     """Measures errors beside the model in float64, which uses neither the importer nor a kernel."""
     try:
         exact = source.exact_outputs(feeds)
     except NodeError as error:
         return replace(check, note=f"nothing decides between the network and {check.reference}: {error}")
-    theirs = Check(check.reference, compute_errors(wanted, exact))
+    theirs = Check(check.reference, compute_errors(expected, exact))
     note = f"{theirs.reference} is {theirs.max_error:.1e} off the model in float64"
-    return Check("the model in float64", compute_errors(computed, exact), note)
+    return Check("the model in float64", compute_errors(actual, exact), note)

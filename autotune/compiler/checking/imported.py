@@ -9,11 +9,11 @@ import numpy as np
 from autotune.compiler.checking.comparison import relative_error
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.ir import Array, Graph
-from autotune.graph.quantise import Imported
+from autotune.graph.quantise import ByteGraph
 from autotune.graph.quantise.imported import SIGN
 
 
-def errors_against_floats(graph: Graph, imported: Imported, feeds: Mapping[str, Array]) -> dict[str, float]:
+def errors_against_floats(graph: Graph, imported_layers: ByteGraph, feeds: Mapping[str, Array]) -> dict[str, float]:
     """Measures the error of each value that a model rounds to bytes, and of its outputs.
 
     Each is compared with the value that NumPy computes in floats from the bytes before it, so that a number which falls
@@ -21,18 +21,18 @@ def errors_against_floats(graph: Graph, imported: Imported, feeds: Mapping[str, 
 
     Args:
         graph: graph of the model, optimised: it dequantises, computes in floats, and quantises.
-        imported: quantised network made of it.
+        imported_layers: quantised network made of it.
         feeds: inputs.
 
     Returns:
         Errors by name: 0 for bytes off by one step at most, else their relative error; for outputs the relative error.
     """
-    ours = evaluate(imported.graph, feeds)
+    ours = evaluate(imported_layers.graph, feeds)
     stored: dict[str, Array] = {}
-    for old, new in imported.names.items():
+    for old, new in imported_layers.names.items():
         node = graph.node(old)
         if node is not None and node.type.shape == ours[new].shape:
-            signed = old in imported.signed
+            signed = old in imported_layers.signed
             stored[old] = (ours[new].astype(np.int16) - SIGN).astype(np.int8) if signed else ours[new]
     values = evaluate(graph, feeds, stored)
     errors = {}
@@ -42,6 +42,6 @@ def errors_against_floats(graph: Graph, imported: Imported, feeds: Mapping[str, 
         wanted = compute(node, values)
         steps = int(np.abs(bytes_.astype(np.int64) - wanted.astype(np.int64)).max(initial=0))
         errors[name] = 0.0 if steps <= 1 else relative_error(bytes_, wanted)
-    for mine, name in zip(imported.graph.outputs, graph.outputs, strict=True):
+    for mine, name in zip(imported_layers.graph.outputs, graph.outputs, strict=True):
         errors.setdefault(name, relative_error(ours[mine], values[name]))
     return errors

@@ -31,26 +31,26 @@ def data_in_bytes(graph: Graph) -> list[str]:
 
 
 def compute_error(
-    graph: Graph, name: str, computed: Array, values: Mapping[str, Array], rounded: Collection[str]
+    graph: Graph, name: str, actual: Array, values: Mapping[str, Array], rounded_names: Collection[str]
 ) -> float:
     """Computes the error of a value of a quantised network.
 
     Args:
         graph: quantised graph.
         name: name of the value.
-        computed: value that the executable computes.
-        values: values of the reference; those of `rounded` are the executable's.
-        rounded: names of the integers that are made of computed floats.
+        actual: value that the executable computes.
+        values: values of the reference; those of `rounded_names` are the executable's.
+        rounded_names: names of the integers that are made of computed floats.
 
     Returns:
         The relative error of a float; of an integer 0 where it is exact, else 1, whatever its size. For a byte rounded
         from a float, 0 if it is off by one step at most, else its relative error.
     """
     node = graph.node(name)
-    if name in rounded and node is not None:
+    if name in rounded_names and node is not None:
         wanted = compute(node, values)
-        steps = int(np.max(np.abs(computed.astype(np.int64) - wanted.astype(np.int64)), initial=0))
-        return 0.0 if node.op in ("quantise", "quantise_linear") and steps <= 1 else relative_error(computed, wanted)
-    if computed.dtype.kind == "f":
-        return relative_error(computed, values[name])
-    return 0.0 if np.array_equal(computed, values[name]) else 1.0
+        steps = int(np.max(np.abs(actual.astype(np.int64) - wanted.astype(np.int64)), initial=0))
+        return 0.0 if node.op in ("quantise", "quantise_linear") and steps <= 1 else relative_error(actual, wanted)
+    if actual.dtype.kind == "f":
+        return relative_error(actual, values[name])
+    return 0.0 if np.array_equal(actual, values[name]) else 1.0

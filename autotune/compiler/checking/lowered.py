@@ -61,8 +61,8 @@ def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
 
     forgive(plain)
     layers: dict[str, float] = {}
-    if probing.needed(max(errors.values()), exact, lambda feeds: _in_float32(network, feeds, *where)[1]):
-        probed, values, allowed = _probed(probing)
+    if probing.needs_values_between(max(errors.values()), exact, lambda feeds: _in_float32(network, feeds, *where)[1]):
+        probed, values, allowed = _probe(probing)
         each = _errors(network, probed, values, allowed)
         layers = {name: error for name, error in each.items() if name not in computed}
         again = _errors(network, computed, values, allowed)
@@ -112,11 +112,11 @@ def stored_values(
 
     Integers that are made of integers alone are not probed: all floats that are made of them are compared.
     """
-    found, values, allowed = _probed(Probing(network, schedules, settings, feeds, 0, 0.0, True, folder))
+    found, values, allowed = _probe(Probing(network, schedules, settings, feeds, 0, 0.0, True, folder))
     return found, _errors(network, found, values, allowed)
 
 
-def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[str, float]]:
+def _probe(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[str, float]]:
     """Computes stored values by an executable, each by NumPy from the values before, and its allowed rounding."""
     graph = probing.network.graph
     stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
@@ -125,19 +125,19 @@ def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[
     found = probing.values(names)
     values = evaluate(graph, probing.feeds, {name: found[name] for name in (*stored, *bytes_made)})
     rounds = rounding_of_kernels(with_outputs(graph, names), probing.schedules, probing.settings.target.alignment)
-    return found, values, {name: _gathered(graph, name, rounds, {*stored, *bytes_made}) for name in names}
+    return found, values, {name: _largest_rounding(graph, name, rounds, {*stored, *bytes_made}) for name in names}
 
 
 def _errors(
-    network: Network, computed: Mapping[str, Array], values: Mapping[str, Array], allowed: Mapping[str, float]
+    network: Network, actual: Mapping[str, Array], values: Mapping[str, Array], tolerances: Mapping[str, float]
 ) -> dict[str, float]:
     """Computes the error of each value beyond the allowed difference, over its largest element."""
     graph, bytes_made = network.graph, rounded_integers(network.graph)
     return {
-        name: _error(graph, name, array, values, allowed.get(name, 0.0))
+        name: _error(graph, name, array, values, tolerances.get(name, 0.0))
         if graph.type(name).dtype in FLOATS
         else compute_error(graph, name, array, values, bytes_made)
-        for name, array in computed.items()
+        for name, array in actual.items()
     }
 
 
@@ -158,43 +158,43 @@ def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> d
     return shares
 
 
-def _gathered(graph: Graph, name: str, rounds: Mapping[str, float], stored: Collection[str]) -> float:
+def _largest_rounding(graph: Graph, name: str, rounds: Mapping[str, float], stored_names: Collection[str]) -> float:
     """Returns the largest allowed rounding of the nodes between a value and the stored values before it."""
     worst, todo, seen = 0.0, [name], {name}
     while todo:
         node = graph.node(todo.pop())
         if node is not None:
             worst = max(worst, rounds.get(node.name, 0.0))
-            more = {source for source in node.inputs if source not in stored} - seen
+            more = {source for source in node.inputs if source not in stored_names} - seen
             seen |= more
             todo += more
     return worst
 
 
-def _error(graph: Graph, name: str, computed: Array, values: Mapping[str, Array], allowed: float) -> float:
+def _error(graph: Graph, name: str, actual: Array, values: Mapping[str, Array], tolerance: float) -> float:
     """Computes the error of a value beyond the allowed difference, over its largest element."""
     node = graph.node(name)
     if node is None or node.type.dtype not in NARROW:
-        return _beyond(computed, values[name], 0.0, allowed)
-    return error_beyond_a_step(computed, compute(node, values), node.type.dtype, allowed)
+        return _beyond(actual, values[name], 0.0, tolerance)
+    return error_beyond_a_step(actual, compute(node, values), node.type.dtype, tolerance)
 
 
-def error_beyond_a_step(computed: Array, wanted: Array, dtype: str, allowed: float = 0.0) -> float:
+def error_beyond_a_step(actual: Array, expected: Array, dtype: str, tolerance: float = 0.0) -> float:
     """Computes the largest difference above a step of `dtype` at that number, over the largest finite element.
 
     Args:
-        computed, wanted: arrays of one shape.
+        actual, expected: arrays of one shape.
         dtype: type that both are rounded to.
-        allowed: share of the largest finite element that is no error either.
+        tolerance: share of the largest finite element that is no error either.
     """
-    return _beyond(computed, wanted, STEP[dtype], allowed)
+    return _beyond(actual, expected, STEP[dtype], tolerance)
 
 
-def _beyond(computed: Array, wanted: Array, step: float, allowed: float) -> float:
-    """Computes the largest difference beyond `step` and the share `allowed`, over the largest finite element."""
-    ours, theirs = computed.astype(np.float64), wanted.astype(np.float64)
+def _beyond(actual: Array, expected: Array, step: float, tolerance: float) -> float:
+    """Computes the largest difference beyond `step` and the share `tolerance`, over the largest finite element."""
+    ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
     largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
     margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))
     with np.errstate(invalid="ignore"):  # differences of infinities, which `relative_error` compares
-        near = np.abs(ours - theirs) <= margin + allowed * largest
+        near = np.abs(ours - theirs) <= margin + tolerance * largest
     return relative_error(np.where(near, theirs, ours), theirs)

@@ -54,7 +54,7 @@ class Probing:
     layers: bool
     folder: Path
 
-    def needed(self, error: float, wanted: Values, reference: Callable[[Values], Values]) -> bool:
+    def needs_values_between(self, error: float, expected: Values, reference: Callable[[Values], Values]) -> bool:
         """Tells whether values in between must be compared.
 
         They must if outputs are wrong, or hardly depend on the inputs, like a softmax that is 1 for one class whatever
@@ -62,13 +62,13 @@ class Probing:
 
         Args:
             error: largest error of an output.
-            wanted: outputs of the reference.
+            expected: outputs of the reference.
             reference: function inputs → outputs of the reference.
         """
         if self.layers or self.is_wrong(error):
             return True
         moved = reference(moved_inputs(self.feeds, self.seed))
-        return not all(relative_error(moved[name], array) > NOTICEABLE for name, array in wanted.items())
+        return not all(relative_error(moved[name], array) > NOTICEABLE for name, array in expected.items())
 
     def is_wrong(self, error: float) -> bool:
         """Tells whether an error exceeds the tolerance; NaN does."""
@@ -109,7 +109,7 @@ def compute_outputs(executable: Executable, feeds: Mapping[str, Array]) -> Seque
     return out if isinstance(out, tuple) else (out,)
 
 
-def is_as_near(computed: Array, other: Array, exact: Array) -> bool:
+def is_as_near(actual: Array, other: Array, exact: Array) -> bool:
     """Tells whether an output is as near to the exact one as another evaluation that rounds at the same places."""
-    ours, theirs = (Rounding.between(array, exact) for array in (computed, other))
+    ours, theirs = (Rounding.between(array, exact) for array in (actual, other))
     return ours.noise <= NOISE * theirs.noise and ours.error <= LARGEST * theirs.error

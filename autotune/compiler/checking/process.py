@@ -39,15 +39,15 @@ _LACKING = re.compile(
 """Message of ONNX Runtime on an operator that it lacks, or lacks for a type."""
 
 
-def raise_refusal(runtime: str, said: str) -> NoReturn:
+def raise_refusal(runtime: str, message: str) -> NoReturn:
     """Raises a runtime's message on a model that it does not run.
 
     Raises:
         RuntimeLacksOperator: it has no implementation of an operator.
         RuntimeFailure: anything else.
     """
-    kind = RuntimeLacksOperator if _LACKING.search(said) else RuntimeFailure
-    raise kind(f"{runtime} must run the model, but said: {said}")
+    kind = RuntimeLacksOperator if _LACKING.search(message) else RuntimeFailure
+    raise kind(f"{runtime} must run the model, but said: {message}")
 
 
 class NetworkProcess(Timeable, Closing):

@@ -85,7 +85,7 @@ class OnnxRuntime:
         return dict(zip(self._names, self._session.run(None, self._feeds), strict=True))
 
     def time(self, iterations: int) -> Sequence[float]:
-        return timed(lambda: self._session.run(None, self._feeds), iterations)
+        return time_calls(lambda: self._session.run(None, self._feeds), iterations)
 
 
 class OpenVino:
@@ -108,7 +108,7 @@ class OpenVino:
         return {port.get_any_name(): np.array(value) for port, value in found.items()}
 
     def time(self, iterations: int) -> Sequence[float]:
-        return timed(self._request.infer, iterations)
+        return time_calls(self._request.infer, iterations)
 
 
 class OpenVinoAsInstalled(OpenVino):
@@ -128,7 +128,7 @@ RUNTIMES: dict[str, Opener] = {
 }
 
 
-def timed(run: Callable[[], Any], iterations: int) -> list[float]:
+def time_calls(run: Callable[[], Any], iterations: int) -> list[float]:
     """Times calls, in wall seconds each."""
     seconds = []
     for _ in range(iterations):

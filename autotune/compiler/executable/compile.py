@@ -48,21 +48,21 @@ from targets.base import (
     Step,
     Target,
 )
-from targets.cstyle.spelling import RESERVED
-from targets.manifest import listed, write_manifest
+from targets.cstyle.spelling import RESERVED_NAMES
+from targets.manifest import describe_parameter, write_manifest
 
 if TYPE_CHECKING:
     from autotune.compiler.executable.open_kernels import Candidate
 
-__all__ = ["ModuleBuilder", "Chosen", "Compiler", "Schedule", "identifier"]
+__all__ = ["ModuleBuilder", "ChooseSchedule", "Compiler", "Schedule", "identifier"]
 
-Chosen = Callable[[Workload], Schedule]
+ChooseSchedule = Callable[[Workload], Schedule]
 
 
 def identifier(name: str) -> str:
     """Makes a C identifier of a network's name."""
     found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
-    return f"n{found}" if found[:1].isdigit() or found in RESERVED else found
+    return f"n{found}" if found[:1].isdigit() or found in RESERVED_NAMES else found
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Compiler:
 
     Args:
         graph: graph to compile, whose constants are weights; where sizes are open, a function of them.
-        chosen: function workload → its schedule.
+        choose_schedule: function workload → its schedule.
         target: name of the target.
         threads: number of threads that the network will run on.
         cache: cache of kernels; None: every kernel is built.
@@ -107,7 +107,7 @@ class Compiler:
     def __init__(
         self,
         graph: Graph | GraphAt,
-        chosen: Chosen,
+        choose_schedule: ChooseSchedule,
         target: str = "cpu",
         threads: int = 1,
         cache: KernelCache | None = None,
@@ -132,13 +132,13 @@ class Compiler:
         self._states = list_states(self._family.largest)
         if self._states and not self._target.states:
             raise BuildError(f"`graph` must have no state for target {target}, but got {self._states[0][0]!r}")
-        self._chosen, self._threads, self._cache, self._cold = chosen, threads, cache, cold
+        self._choose_schedule, self._threads, self._cache, self._cold = choose_schedule, threads, cache, cold
         self._name = identifier(self.graph.name)
         self._modules: list[Module] = []
         self._constants = Constants(self._target)
         self._packings: dict[tuple[int, str, tuple[BufferRef, ...]], Packing] = {}
         self._packed_bytes = 0
-        self._placed: dict[tuple[object, ...], Mapping[str, BufferRef]] = {}
+        self._placements: dict[tuple[object, ...], Mapping[str, BufferRef]] = {}
         self._shared = weights is not None
         self._weights = Weights(self._target.spacing) if weights is None else weights
 
@@ -188,7 +188,7 @@ class Compiler:
             )
 
             largest, memory = self._family.largest, self._family.largest.plan(spacing)
-            candidates = OpenKernels(self._family, self._chosen, self._target, self._threads, self._cold)
+            candidates = OpenKernels(self._family, self._choose_schedule, self._target, self._threads, self._cold)
             cases += [_Case(within, largest, memory, kernels) for within, kernels in candidates.choose()]
         return cases
 
@@ -225,8 +225,8 @@ class Compiler:
                 [call for call in calls if distinct[call.packing_key] is call], self._target.library(before.files)
             )
         with ahead:
-            steps = self._steps(self._numbered(called, linking.modules()))
-        arena = self._spaced(max(case.memory.nbytes for case in self._cases))
+            steps = self._steps(self._build_in_order(called, linking.modules()))
+        arena = self._round_to_spacing(max(case.memory.nbytes for case in self._cases))
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
@@ -247,8 +247,8 @@ class Compiler:
             "name": self._name,
             "target": self._target.name,
             "threads": self._threads,
-            "inputs": [listed(p) for p in network.inputs],
-            "outputs": [listed(p) for p in network.outputs],
+            "inputs": [describe_parameter(p) for p in network.inputs],
+            "outputs": [describe_parameter(p) for p in network.outputs],
             **({"sizes": {name: list(span) for name, span in sizes.items()}} if sizes else {}),
             **({"states": [list(pair) for pair in self._states]} if self._states else {}),
             **linked,
@@ -348,7 +348,7 @@ class Compiler:
                 arguments.append(scope.buffer_ref(group.output, where))
             elif parameter.packed_from:
                 sources = tuple(scope.buffer_ref(names[source], where) for source in parameter.packed_from)
-                arguments.append(self._packed(number, parameter, sources))
+                arguments.append(self._add_packing(number, parameter, sources))
             else:
                 arguments.append(scope.buffer_ref(names[parameter.name], where))
         return Step(number, tuple(arguments), group.title)
@@ -356,7 +356,7 @@ class Compiler:
     def _constant_places(self, call: Call) -> Mapping[str, BufferRef]:
         """Places the constants of a call that are packed at compile time, by the parameter's name."""
         key = call.packing_key
-        if key not in self._placed:
+        if key not in self._placements:
             names = dict(zip((p.name for p in call.module.sources), call.group.inputs, strict=True))
             packed = self._constants.of(call)
             constant_names = [
@@ -364,8 +364,10 @@ class Compiler:
                 for p in call.module.parameters
                 if p.name in packed and all(names[n] in call.graph.constants for n in p.packed_from or (p.name,))
             ]
-            self._placed[key] = {name: BufferRef("weights", self._weights.add(packed[name])) for name in constant_names}
-        return self._placed[key]
+            self._placements[key] = {
+                name: BufferRef("weights", self._weights.add(packed[name])) for name in constant_names
+            }
+        return self._placements[key]
 
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Returns the strides of the kernel's activations that are not dense, by the workload's names."""
@@ -392,38 +394,38 @@ class Compiler:
                 number = number_by_key.setdefault(kernel.key, len(kernels))
                 numbers.append(number)
                 if number == len(kernels):
-                    kernels.append(self._named(kernel, number))
+                    kernels.append(self._name_kernel(kernel, number))
         return numbers, kernels
 
     def _kernel(self, scope: Scope, group: Group) -> KernelSpec:
         """Describes the kernel of a call of known sizes, without a name."""
         assert group.workload is not None
-        schedule = self._chosen(group.workload)
+        schedule = self._choose_schedule(group.workload)
         return KernelSpec(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
 
-    def _named(self, kernel: KernelSpec | OpenKernel, number: int) -> KernelSpec | OpenKernel:
+    def _name_kernel(self, kernel: KernelSpec | OpenKernel, number: int) -> KernelSpec | OpenKernel:
         """Names a kernel by all that its code depends on, or by its number if not all of that is known."""
         name: str | None = kernel.name
         if isinstance(kernel, KernelSpec):
             name = symbol_name(kernel.workload, kernel.schedule, kernel.pitches, self._target)
         return replace(kernel, name=name or f"{self._name}_kernel{number}")
 
-    def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
+    def _build_in_order(self, kernel_numbers: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
         """Yields the numbers of the calls' kernels; each kernel is built when its number is yielded."""
-        for number in called:
+        for number in kernel_numbers:
             if number == len(self._modules):
                 self._modules.append(next(modules))
             yield number
 
-    def _packed(self, number: int, parameter: Parameter, sources: tuple[BufferRef, ...]) -> BufferRef:
+    def _add_packing(self, number: int, parameter: Parameter, sources: tuple[BufferRef, ...]) -> BufferRef:
         """Places a constant that is packed when the network is loaded; the same sources are packed once."""
         key = (number, parameter.name, sources)
         if key not in self._packings:
             result = BufferRef("packed", self._packed_bytes)
             self._packings[key] = Packing(number, parameter.name, sources, result)
             nbytes = math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
-            self._packed_bytes += self._spaced(nbytes)
+            self._packed_bytes += self._round_to_spacing(nbytes)
         return self._packings[key].result
 
-    def _spaced(self, nbytes: int) -> int:
+    def _round_to_spacing(self, nbytes: int) -> int:
         return -(-nbytes // self._target.spacing) * self._target.spacing

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiler.executable.compile import Chosen, identifier
+from autotune.compiler.executable.compile import ChooseSchedule, identifier
 from autotune.compiler.executable.scopes import listed_step
 from autotune.compiler.executable.stepwise import ALIGNMENT, FORMAT
 from autotune.compiler.executable.weights import Weights
@@ -20,15 +20,17 @@ from search_space.files import replace_file
 from search_space.space import make_program
 from targets import registry
 from targets.base import BuildError, Parameter
-from targets.manifest import digest, listed, write_manifest
+from targets.manifest import describe_parameter, digest, write_manifest
 
 
-def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, device: str, threads: int = 1) -> None:
+def compile_stepwise(
+    graph: Graph, choose_schedule: ChooseSchedule, folder: Path, target: str, device: str, threads: int = 1
+) -> None:
     """Compiles a graph into `folder`, a file for each kernel.
 
     Args:
         graph: result of `executable_graph` on a graph of `offload`.
-        chosen: function workload → its schedule.
+        choose_schedule: function workload → its schedule.
         folder: folder to write.
         target: target of all that the device does not compute.
         device: target of the offloaded layers.
@@ -49,7 +51,7 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         step_target = device if is_offloaded(group.workload) else target
         key = group.workload.key
         if key not in modules:
-            schedule = chosen(group.workload)
+            schedule = choose_schedule(group.workload)
             program = make_program(group.workload, schedule.algorithm, schedule.trace)
             data = registry.get(step_target).build(program, f"kernel{len(modules)}").to_bytes()
             file = f"kernel{len(modules)}.module"
@@ -68,7 +70,7 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         )
     name, weights = identifier(graph.name), Weights(ALIGNMENT)
     constants = [
-        {**listed(_parameter(graph, each, each)), "offset": weights.add(np.asarray(array))}
+        {**describe_parameter(_parameter(graph, each, each)), "offset": weights.add(np.asarray(array))}
         for each, array in graph.constants.items()
         if each in read
     ]
@@ -80,9 +82,9 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         "target": target,
         "device": device,
         "threads": threads,
-        "inputs": [listed(_parameter(graph, each, each)) for each in graph.inputs],
+        "inputs": [describe_parameter(_parameter(graph, each, each)) for each in graph.inputs],
         "outputs": [
-            {**listed(_parameter(graph, value, each)), "value": roots[value]}
+            {**describe_parameter(_parameter(graph, value, each)), "value": roots[value]}
             for value, each in zip(graph.outputs, graph.output_names, strict=True)
         ],
         "weights": weights.write(folder / f"{name}.weights", original),

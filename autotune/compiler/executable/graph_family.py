@@ -24,7 +24,7 @@ from autotune.graph.loops import list_loops
 from autotune.graph.partition import Group, partitioned_as
 from autotune.graph.views import dense
 from search_space import te_json
-from search_space.generalised import Generalised, common, generalised, known_at
+from search_space.generalised import OpenDefinition, common, known_at, merge_definitions
 from search_space.schedule.state import operations
 from search_space.terms import NoTerm, SizePoint, Term, fit_term
 from search_space.workloads import Workload
@@ -67,7 +67,7 @@ class GraphFamily:
                 graph = graph_at(point)
             self._scopes[point] = make_scope(_sharing(graph, self.graph), alignment)
             self._compare(point)
-        self._generalised: dict[tuple[int, str], Generalised] = {}
+        self._definitions: dict[tuple[int, str], OpenDefinition] = {}
         self._workloads: dict[int, Any] = {}
         self._pitches: dict[tuple[int, str], dict[str, tuple[int | Term, ...]]] = {}
         for point in shapes.exact:
@@ -142,21 +142,21 @@ class GraphFamily:
         except ValueError as error:
             raise NotOpen(f"{self.group(number, self.points[-1]).title} must follow from the sizes: {error}") from error
 
-    def definition(self, number: int, algorithm: str) -> Generalised:
+    def definition(self, number: int, algorithm: str) -> OpenDefinition:
         """Returns the definition of a call by an algorithm, for any sizes.
 
         Raises:
             NotOpen: the definition differs between sizes.
         """
         key = self.first_alike(number), algorithm
-        if key not in self._generalised:
+        if key not in self._definitions:
             groups = [self.group(number, point) for point in self.points]
             try:
                 found = [te_json.to_json(_workload(group).tensors(algorithm)) for group in groups]
-                self._generalised[key] = generalised(found, self.points)
+                self._definitions[key] = merge_definitions(found, self.points)
             except ValueError as error:
                 raise NotOpen(f"{groups[-1].title} must be one definition at all sizes: {error}") from error
-        return self._generalised[key]
+        return self._definitions[key]
 
     def pitches(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
         """Returns the strides of a call's arrays that are not dense, by the workload's names.
@@ -252,7 +252,7 @@ class GraphFamily:
 
 
 def _pitches(
-    name: str, laid: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[SizePoint]
+    name: str, layouts: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[SizePoint]
 ) -> tuple[int | Term, ...]:
     """Derives the strides of a value from those at some sizes; along an axis of one element any stride is right.
 
@@ -260,7 +260,7 @@ def _pitches(
         NotOpen: they do not follow from the sizes.
     """
     derived: list[int | Term] = []
-    for strides, extents in zip(zip(*laid, strict=True), zip(*shapes, strict=True), strict=True):
+    for strides, extents in zip(zip(*layouts, strict=True), zip(*shapes, strict=True), strict=True):
         if len(set(strides)) == 1 or set(extents) == {1}:
             derived.append(strides[-1])
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiler.cache.kernels import KernelCache
-from autotune.compiler.cache.linked import Linked, plan_digest
+from autotune.compiler.cache.linked import LinkResult, plan_digest
 from autotune.schedule import KernelSpec, OpenKernel
 from search_space.files import replace_file
 from targets.base import Module, NetworkPlan, Target
@@ -42,9 +42,9 @@ class Linking:
     ) -> None:
         self._kernels, self._name, self._target, self._cache, self._build = kernels, name, target, cache, build
         self._keys = [None if cache is None else cache.module_key(kernel, target) for kernel in kernels]
-        self.before: Linked | None = None
+        self.before: LinkResult | None = None
         if cache is not None and None not in self._keys:
-            self.before = cache.linked(name, self._cache_keys)
+            self.before = cache.get_link_result(name, self._cache_keys)
 
     @property
     def _cache_keys(self) -> list[str]:
@@ -52,7 +52,7 @@ class Linking:
 
     def modules(self) -> Iterator[Module]:
         """Returns the modules of the kernels, without their code if they are linked already."""
-        return self._built() if self.before is None else iter(self.before.modules)
+        return self._build_modules() if self.before is None else iter(self.before.modules)
 
     def link(self, plan: NetworkPlan, folder: Path) -> Mapping[str, Any]:
         """Writes the target's files to `folder`, from the cache or linked anew; returns the facts of `Target.link`.
@@ -69,14 +69,14 @@ class Linking:
                 replace_file(folder / file, data)
             return before.facts
         if before is not None:
-            plan = replace(plan, modules=tuple(self._built()))
+            plan = replace(plan, modules=tuple(self._build_modules()))
         facts = self._target.link(plan, folder)
         files = {item["file"]: contents(folder / item["file"], item["sha256"]) for item in facts.get("files", ())}
         if f"{self._name}.so" in files:
-            cache.keep_linked(self._name, self._cache_keys, Linked.of(digest, facts, files, plan.modules))
+            cache.keep_linked(self._name, self._cache_keys, LinkResult.of(digest, facts, files, plan.modules))
         return facts
 
-    def _built(self) -> Iterator[Module]:
+    def _build_modules(self) -> Iterator[Module]:
         """Yields modules from the cache or built; the latter are put into the cache."""
         cache = self._cache
         cached = [None if cache is None or key is None else cache.module(key) for key in self._keys]

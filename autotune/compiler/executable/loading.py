@@ -16,7 +16,7 @@ from typing import Any
 
 from targets import registry
 from targets.executable import Executable
-from targets.manifest import MANIFEST, ExecutableError, parsed, read_manifest
+from targets.manifest import MANIFEST, ExecutableError, read_manifest, read_sealed
 
 APPLICATIONS = {"language": "autotune.language.api:load"}
 """Functions that load folders of several entry points, called like `load`, by the kind of the manifest."""
@@ -37,7 +37,7 @@ def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: boo
         ExecutableError: the folder has no network, or one that this machine cannot run.
     """
     path = Path(folder)
-    data = parsed(path)
+    data = read_sealed(path)
     if application := APPLICATIONS.get(str(data.get("kind"))):
         module, _, name = application.partition(":")
         loaded: Executable = getattr(import_module(module), name)(folder, threads, mapped)
@@ -51,7 +51,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         ExecutableError: there is no manifest, or it has illegal values.
     """
-    return read_manifest(folder, _find_class(folder, parsed(folder)).format)
+    return read_manifest(folder, _find_class(folder, read_sealed(folder)).format)
 
 
 def _find_class(folder: Path, manifest: Mapping[str, Any]) -> type[Executable]:

@@ -26,7 +26,7 @@ from search_space import te_json
 from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.opened import exchanged
+from search_space.schedule.opened import exchange_axes
 from search_space.schedule.state import State, initial_state
 from search_space.terms import SizePoint, Term
 from search_space.workloads import Workload
@@ -44,7 +44,7 @@ size optimises also effects that the estimate does not model."""
 
 
 @dataclass(frozen=True)
-class Packed:
+class ConstantPacking:
     """Way in which a kernel packs its constants.
 
     Attributes:
@@ -64,13 +64,13 @@ class Candidate:
         kernel: kernel whose code holds for these sizes and all larger ones.
         terms: term of the network's sizes for each of the kernel's sizes.
         seconds: estimated time, (cells,); infinite where the kernel does not hold.
-        packed: way in which it packs constants.
+        packing: way in which it packs constants.
     """
 
     kernel: OpenKernel
     terms: Mapping[str, Term]
     seconds: NDArray[np.float64]
-    packed: Packed
+    packing: ConstantPacking
 
 
 class OpenKernels:
@@ -78,18 +78,23 @@ class OpenKernels:
 
     Args:
         family: the network.
-        chosen: function workload → its schedule.
+        choose_schedule: function workload → its schedule.
         target: target that builds the kernels.
         threads: number of threads that the kernels run on.
         cold: whether to estimate times for constants that come from memory.
     """
 
     def __init__(
-        self, family: GraphFamily, chosen: Callable[[Workload], Schedule], target: Target, threads: int, cold: bool
+        self,
+        family: GraphFamily,
+        choose_schedule: Callable[[Workload], Schedule],
+        target: Target,
+        threads: int,
+        cold: bool,
     ) -> None:
-        self._family, self._chosen, self._target = family, chosen, target
+        self._family, self._choose_schedule, self._target = family, choose_schedule, target
         self._threads, self._cold = threads, cold
-        self._unscheduled: dict[tuple[int, str, SizePoint], tuple[Any, State]] = {}
+        self._definitions: dict[tuple[int, str, SizePoint], tuple[Any, State]] = {}
 
     def choose(self) -> list[tuple[Range, tuple[Candidate, ...]]]:
         """Chooses ranges of sizes, each with the kernel of every call.
@@ -104,7 +109,7 @@ class OpenKernels:
         for rows, candidates in zip(seconds, every.values(), strict=True):
             rows[: len(candidates)] = [candidate.seconds for candidate in candidates]
         counts = np.array([alike.count(call) for call in every])
-        packed = [[candidate.packed for candidate in candidates] for candidates in every.values()]
+        packed = [[candidate.packing for candidate in candidates] for candidates in every.values()]
         ranges = []
         for within, numbers in choose_kernels(cells, seconds, counts, packed):
             best = {call: every[call][number] for call, number in zip(every, numbers, strict=True)}
@@ -121,8 +126,8 @@ class OpenKernels:
         candidates: list[Candidate] = []
         refused: ScheduleError | None = None
         for point in family.shapes.samples:
-            schedule = self._chosen(family.workload(call, point))
-            other = exchanged(schedule.trace)
+            schedule = self._choose_schedule(family.workload(call, point))
+            other = exchange_axes(schedule.trace)
             for trace in (schedule.trace, *(() if other is None else (other,))):
                 try:
                     candidates.append(self._candidate(call, replace(schedule, trace=trace), point))
@@ -146,37 +151,40 @@ class OpenKernels:
         family = self._family
         general, ends = family.definition(call, schedule.algorithm), (least, family.shapes.greatest)
         strides = family.pitches(call, schedule.algorithm)
-        pitches = {name: tuple(general.filled(list(each), *ends)) for name, each in strides.items()}
-        definition, state = self._defined(call, schedule.algorithm, least)
+        pitches = {name: tuple(general.to_expressions(list(each), *ends)) for name, each in strides.items()}
+        definition, state = self._define(call, schedule.algorithm, least)
         opened = open_trace(schedule.trace, state)
         kernel = OpenKernel(definition, opened.trace, pitches, "")
         named = replace(kernel, name=symbol_of_open(kernel, self._target) or "")
-        return Candidate(named, general.terms, self._estimated(opened, general.terms, least), _packed(opened.program))
+        return Candidate(
+            named, general.terms, self._estimate(opened, general.terms, least), _describe_packing(opened.program)
+        )
 
-    def _defined(self, call: int, algorithm: str, least: SizePoint) -> tuple[Any, State]:
+    def _define(self, call: int, algorithm: str, least: SizePoint) -> tuple[Any, State]:
         """Returns the definition of a call from some sizes on, as `te_json`, and its state without a schedule."""
         key = call, algorithm, least
-        if key not in self._unscheduled:
+        if key not in self._definitions:
             definition = self._family.definition(call, algorithm).plain(least, self._family.shapes.greatest)
             *inputs, output = te_json.from_json(definition, open_sizes=True)
-            self._unscheduled[key] = definition, initial_state([output], inputs=inputs)
-        return self._unscheduled[key]
+            self._definitions[key] = definition, initial_state([output], inputs=inputs)
+        return self._definitions[key]
 
-    def _estimated(self, opened: OpenTrace, terms: Mapping[str, Term], least: SizePoint) -> NDArray[np.float64]:
+    def _estimate(self, trace: OpenTrace, terms: Mapping[str, Term], least: SizePoint) -> NDArray[np.float64]:
         """Estimates the seconds of a kernel in each cell, as the mean of its ends; infinite where it does not hold."""
-        cells, sizes = self._family.shapes.cells, opened.program.sizes
+        cells, sizes = self._family.shapes.cells, trace.program.sizes
         points = [point for cell in cells for point in (cell.least, cell.greatest)]
         columns = np.array([[terms[name].at(point) for point in points] for name in sizes], np.float64)
-        ends = opened.seconds(
-            columns.reshape(len(sizes), len(points)), self._target.hardware, self._cold, self._threads
-        )
+        ends = trace.seconds(columns.reshape(len(sizes), len(points)), self._target.hardware, self._cold, self._threads)
         begins = np.array([cell.least for cell in cells])  # (cells, sizes)
         doubt = 1 + DOUBT * np.log2(begins / least).sum(1) * bool(sizes)  # fixed kernels: no doubt
         return np.where((begins >= least).all(1), ends.reshape(-1, 2).mean(1) * doubt, np.inf)
 
 
 def choose_kernels(
-    cells: Sequence[Range], seconds: NDArray[np.float64], counts: NDArray[np.int64], packed: Sequence[Sequence[Packed]]
+    cells: Sequence[Range],
+    seconds: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    packings: Sequence[Sequence[ConstantPacking]],
 ) -> list[tuple[Range, list[int]]]:
     """Chooses ranges of sizes, and the candidate of each kernel there.
 
@@ -188,13 +196,13 @@ def choose_kernels(
         seconds: estimated times, (kernels, candidates, cells); infinite where a candidate does not hold. Each kernel
             has one that holds in each cell.
         counts: number of calls of each kernel, (kernels,).
-        packed: ways of packing, by kernel and candidate.
+        packings: ways of packing, by kernel and candidate.
     """
     weights = np.array([sum(math.log((b + 1) / a) for a, b in each.spans) for each in cells])
     of_all = (seconds.min(1) * counts[:, None]).sum(0)  # (cells,)
     costs = seconds * counts[:, None, None] / of_all * (weights / weights.sum())
-    once = sum(min(p.nbytes for p in each) * count for each, count in zip(packed, counts.tolist(), strict=True))
-    for rows, each, count in zip(costs, packed, counts.tolist(), strict=True):
+    once = sum(min(p.nbytes for p in each) * count for each, count in zip(packings, counts.tolist(), strict=True))
+    for rows, each, count in zip(costs, packings, counts.tolist(), strict=True):
         rows[: len(each)][_rare(rows[: len(each)], each, COPY * count / max(1, once))] = np.inf
     if len(cells[0].least) > 1:
         return list(zip(cells, costs.argmin(1).T.tolist(), strict=True))
@@ -204,17 +212,17 @@ def choose_kernels(
     ]
 
 
-def _rare(costs: NDArray[np.float64], packed: Sequence[Packed], price: float) -> NDArray[np.bool_]:
+def _rare(costs: NDArray[np.float64], packings: Sequence[ConstantPacking], price: float) -> NDArray[np.bool_]:
     """Marks candidates whose way of packing is not worth its memory, at a price per byte."""
-    ways = {p.how: p.nbytes for p in packed}
-    way = np.array([list(ways).index(p.how) for p in packed])
+    ways = {p.how: p.nbytes for p in packings}
+    way = np.array([list(ways).index(p.how) for p in packings])
     least = np.full((len(ways), costs.shape[1]), np.inf)  # (ways, cells)
     np.minimum.at(least, way, costs)
     return ~np.isin(way, choose_candidates(least, price * np.array([*ways.values()])))
 
 
-def _packed(program: LoopProgram) -> Packed:
+def _describe_packing(program: LoopProgram) -> ConstantPacking:
     """Describes how a kernel packs its constants."""
     outputs = [(p, b) for p in program.prologues for b in p.params if b.name in p.outputs]
     nbytes = sum(math.prod(int(str(n)) for n in b.shape) * numpy_dtype(b.dtype).itemsize for _, b in outputs)
-    return Packed("\n".join(str(p) for p in program.prologues), nbytes)
+    return ConstantPacking("\n".join(str(p) for p in program.prologues), nbytes)

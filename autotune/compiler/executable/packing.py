@@ -60,7 +60,7 @@ class Constants:
 
     def ahead(self, call: Call) -> None:
         """Packs the constants of a call before `of` is called for it."""
-        self._packed_arrays[call.module.name, call.group] = self._packed(call)
+        self._packed_arrays[call.module.name, call.group] = self._pack(call)
 
     @contextmanager
     def all_ahead(self, calls: Sequence[Call], library: object) -> Iterator[None]:
@@ -77,7 +77,7 @@ class Constants:
         for call in calls:
             self._packer(call.module)
         with ThreadPoolExecutor(len(allowed_cores()), "autotune-packing") as pool:
-            self._stream = self._streamed(calls, pool)
+            self._stream = self._pack_ahead(calls, pool)
             try:
                 yield
             finally:
@@ -89,15 +89,15 @@ class Constants:
         if self._stream is not None:
             return next(self._stream)
         made = self._packed_arrays.pop((call.module.name, call.group), None)
-        return self._packed(call) if made is None else made
+        return self._pack(call) if made is None else made
 
-    def _streamed(self, calls: Iterable[Call], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, Array]]:
+    def _pack_ahead(self, calls: Iterable[Call], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, Array]]:
         """Yields the constants of each call, in order, packed a few calls ahead by the threads of a pool."""
         waiting: deque[Future[Mapping[str, Array]]] = deque()
         for call in calls:
             if len(waiting) > AHEAD:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(self._packed, call))
+            waiting.append(pool.submit(self._pack, call))
         while waiting:
             yield waiting.popleft().result()
 
@@ -106,7 +106,7 @@ class Constants:
             self._packers[module.name] = self._target.packer(module, self._library)
         return self._packers[module.name]
 
-    def _packed(self, call: Call) -> Mapping[str, Array]:
+    def _pack(self, call: Call) -> Mapping[str, Array]:
         module, constants = call.module, call.graph.constants
         if not any(p.constant or p.packed_from for p in module.parameters):
             return {}

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.graph.ir import Graph, Node
 from autotune.graph.loops import list_loops
 from autotune.graph.memory_plan import Interval, MemoryPlan, plan
-from autotune.graph.ops.loops import written
+from autotune.graph.ops.loops import lay_out_outputs
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import Location, locate
 from search_space.dtypes import numpy_dtype
@@ -57,7 +57,7 @@ class Scope:
     def buffer_ref(self, name: str, where: Roots) -> BufferRef:
         """Locates a value."""
         beyond = self.locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
-        return where(self.root(name)).shifted(beyond)
+        return where(self.root(name)).shift(beyond)
 
     def is_dense(self, group: Group) -> bool:
         """Tells whether all arrays of a call are dense."""
@@ -129,16 +129,16 @@ def trip_places(node: Node, body: Scope, data: BufferRef, inputs: Sequence[Buffe
         inputs: places of its inputs.
     """
     of, trips = node.attrs["body"], node.attrs["trips"]
-    results = written(node.attrs)[0]
-    outputs = [replace(data.shifted(at.base), advance=at.advance, period=at.period) for at in results]
+    results = lay_out_outputs(node.attrs)[0]
+    outputs = [replace(data.shift(at.base), advance=at.advance, period=at.period) for at in results]
     by_root = {body.root(name): address for name, address in zip(body.graph.outputs, outputs, strict=True)}
-    states, backs = len(of.carried), node.attrs["reads_back"]
+    states, backs = len(of.state_outputs), node.attrs["reads_back"]
     for number, (name, kind, address) in enumerate(zip(body.graph.inputs, of.inputs, inputs, strict=True)):
         by_root[name] = address
         if number < states:
-            by_root[name] = replace(_before(outputs[of.carried[number]]), first=address)
+            by_root[name] = replace(_before(outputs[of.state_outputs[number]]), first=address)
         elif number < states + of.sequences:
-            last, step = address.shifted((trips - 1) * kind.nbytes), kind.nbytes
+            last, step = address.shift((trips - 1) * kind.nbytes), kind.nbytes
             back = backs[number - states]
             by_root[name] = replace(last, advance=-step) if back else replace(address, advance=step)
     return by_root
@@ -147,5 +147,5 @@ def trip_places(node: Node, body: Scope, data: BufferRef, inputs: Sequence[Buffe
 def _before(ref: BufferRef) -> BufferRef:
     """Locates an output of the trip before; the first trip has none."""
     if ref.period:  # trips alternate between places
-        return replace(ref.shifted(ref.advance), advance=-ref.advance)
-    return replace(ref.shifted(-ref.advance), advance=ref.advance)
+        return replace(ref.shift(ref.advance), advance=-ref.advance)
+    return replace(ref.shift(-ref.advance), advance=ref.advance)

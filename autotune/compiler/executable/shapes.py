@@ -80,13 +80,13 @@ class ShapeSet:
             if high <= low:
                 raise NotOpen(f"`sizes` must have several of 2 and more, but {name} ends at {high}")
             samples = [low, *(n for n in LEAST if low < n < high)]
-            spans = _divided((low, high), lambda n: n + max(1, (1 << (n.bit_length() - 1)) // CELLS))
+            spans = _divide((low, high), lambda n: n + max(1, (1 << (n.bit_length() - 1)) // CELLS))
             cells = [Range((a,), (b,)) for a, b in spans]
             return cls(sizes, exact, tuple((n,) for n in samples), tuple(cells))
         if ones := [name for name, (low, _) in sizes.items() if low == 1]:
             raise NotOpen(f"of several sizes each must be at least 2, but got {ones[0]} from 1")
         factor = FACTOR if len(sizes) == 2 else math.inf
-        every = [_divided(span, lambda n: n * factor) for span in sizes.values()]
+        every = [_divide(span, lambda n: n * factor) for span in sizes.values()]
         ranges = [Range(tuple(low for low, _ in spans), tuple(high for _, high in spans)) for spans in product(*every)]
         return cls(sizes, (), tuple(each.least for each in ranges), tuple(ranges))
 
@@ -111,7 +111,7 @@ FIXED = ShapeSet({}, ((),))
 """The set of one shape."""
 
 
-def _divided(span: Span, following: Callable[[int], float]) -> list[Span]:
+def _divide(span: Span, following: Callable[[int], float]) -> list[Span]:
     """Divides a range of sizes into several; `following` returns the smallest size of the next one."""
     least, high = [span[0]], span[1]
     while (begin := following(least[-1])) <= high:

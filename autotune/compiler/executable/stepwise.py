@@ -22,7 +22,7 @@ from targets import registry
 from targets.base import Bound, Module, Parameter, RunError
 from targets.calling import Array
 from targets.executable import Executable, check_iterations
-from targets.manifest import FILE, HASHED, SIZE, TENSOR, TEXT, ExecutableError, Format, contents, tensor_bytes
+from targets.manifest import FILE, HASHED_FILE, SIZE, TENSOR, TEXT, ExecutableError, Format, contents, tensor_bytes
 
 ALIGNMENT = 64
 """Bytes at whose multiples constants begin."""
@@ -53,7 +53,7 @@ FORMAT = Format(
         "device": TEXT,
         "outputs": [{**TENSOR, "value": TEXT}],
         "constants": [{**TENSOR, "offset": SIZE}],
-        "modules": [{**HASHED, "target": TEXT}],
+        "modules": [{**HASHED_FILE, "target": TEXT}],
         "steps": [{"title": TEXT, "workload": TEXT, "kernel": FILE, "target": TEXT, "inputs": [TEXT], "output": TEXT}],
     },
     _fit,

@@ -13,9 +13,9 @@ import numpy as np
 
 from autotune.graph.ir import Array
 from search_space.files import replace_file
-from targets.arrays import aligned, contiguous
+from targets.arrays import allocate_aligned, contiguous
 
-_SHOWN = 64
+_SAMPLE_BYTES = 64
 """Bytes at the beginning, the middle and the end of an array that are compared first to find an equal one."""
 
 
@@ -37,9 +37,9 @@ class Weights:
         self.nbytes = 0
         self._parts: list[Array] = []
         self._pending: list[Future[Array]] = []
-        self._room = aligned((max(64, room),), "uint8", np.empty) if room else None
+        self._room = allocate_aligned((max(64, room),), "uint8", np.empty) if room else None
         self._spacing = spacing
-        self._places: dict[tuple[str, int, bytes], list[tuple[Future[Array], int]]] = defaultdict(list)
+        self._offsets: dict[tuple[str, int, bytes], list[tuple[Future[Array], int]]] = defaultdict(list)
         self._sha256 = hashlib.sha256()
         self._thread = ThreadPoolExecutor(1, "autotune-digest")
 
@@ -47,8 +47,11 @@ class Weights:
         """Returns the offset of a constant in bytes, which is added unless an equal one is there."""
         data = contiguous(array).reshape(-1).view(np.uint8)
         middle = data.nbytes // 2
-        shown = b"".join(part.tobytes() for part in (data[:_SHOWN], data[middle : middle + _SHOWN], data[-_SHOWN:]))
-        similar = self._places[str(array.dtype), data.nbytes, shown]
+        shown = b"".join(
+            part.tobytes()
+            for part in (data[:_SAMPLE_BYTES], data[middle : middle + _SAMPLE_BYTES], data[-_SAMPLE_BYTES:])
+        )
+        similar = self._offsets[str(array.dtype), data.nbytes, shown]
         for other, offset in similar:
             if np.array_equal(data, other.result()):
                 return offset
@@ -104,8 +107,8 @@ class Weights:
         self._pending.append(self._thread.submit(self._take, data, kept))
         return self._pending[-1]
 
-    def _take(self, data: Array, copied: Array) -> Array:
-        if copied is not data:
-            np.copyto(copied, data)
-        self._sha256.update(copied.data)
-        return copied
+    def _take(self, data: Array, target: Array) -> Array:
+        if target is not data:
+            np.copyto(target, data)
+        self._sha256.update(target.data)
+        return target

@@ -11,7 +11,7 @@ from autotune.graph.precision import LAYERS
 CONVERSIONS = ("quantise", "pad_with", "pad")
 """Operations that begin a kernel which makes a layer's bytes."""
 
-WRITTEN = 0.5
+WRITE_SHARE = 0.5
 """Share of a kernel's seconds that writing its value in float32 takes at most."""
 
 
@@ -49,25 +49,25 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
     graph = layers.graph
     producers = {wide.origin(group.output): name for name, group in wide.groups.items()}
     kernels = dict(wide.groups)
-    old = {new: name for name, new in layers.quantised.names.items()}
+    old = {new: name for name, new in layers.quantised_graph.names.items()}
 
     def kernel_seconds(name: str) -> float:
         workload = kernels[name].workload
         return 0.0 if workload is None else times(name, workload)
 
-    def written(value: str) -> float:
+    def write_seconds(value: str) -> float:
         """Estimates the seconds to write one byte per element of a value."""
         node = graph.node(value)
         moved = 0.0 if node is None else graph.type(value).nbytes / 4 / bandwidth
-        return min(moved, WRITTEN * kernel_seconds(producers[value]) / 4) if value in producers else moved
+        return min(moved, WRITE_SHARE * kernel_seconds(producers[value]) / 4) if value in producers else moved
 
     def float_name(value: str) -> str:
         """Returns the float32 name of a value of the quantised graph."""
         name = on_bytes.origin(value)
         return old.get(name, name)
 
-    data = [site.name for site in layers.places if site.name not in graph.constants]
-    savings = ByteSeconds({}, {name: -written(name) for name in data}, {}, {})
+    data = [site.name for site in layers.sites if site.name not in graph.constants]
+    savings = ByteSeconds({}, {name: -write_seconds(name) for name in data}, {}, {})
     for group in (*on_bytes.groups.values(), *on_bytes.casts):
         if group.workload is None:
             continue
@@ -76,12 +76,12 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
         if first.op in (*LAYERS, "depthwise_conv2d") and first.type.dtype == "int32" and name in layers.names:
             size = 1 if on_bytes.graph.type(group.output).dtype == "uint8" else 4
             saved = kernel_seconds(name) - times(name, group.workload)
-            savings.layers[name] = saved - (4 - size) * written(value)
+            savings.layers[name] = saved - (4 - size) * write_seconds(value)
         elif group.inputs and (source := float_name(group.inputs[0])) in savings.values and first.op in CONVERSIONS:
             savings.values[source] -= times(source, group.workload)
-    for site in layers.places:
+    for site in layers.sites:
         readers = {name for name, group in wide.groups.items() if site.name in map(wide.origin, group.inputs)}
         if site.values and site.name not in graph.outputs and readers <= set(site.kernels):
-            savings.floats[site.name] = -4 * written(site.name)
+            savings.floats[site.name] = -4 * write_seconds(site.name)
             savings.readers[site.name] = tuple(sorted(readers))
     return savings

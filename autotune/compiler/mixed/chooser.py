@@ -93,12 +93,12 @@ class Chooser:
         sites = list_rounding_sites(graph)
         with progress("sensitivities") as tell:
             noise = sensitivities(graph, sites, feeds, to(NARROW), tell)
-            on_bytes = None if layers is None else sensitivities(graph, layers.places, feeds, layers.rounded, tell)
+            on_bytes = None if layers is None else sensitivities(graph, layers.sites, feeds, layers.round_value, tell)
         seconds = Seconds(graph, layers, self.settings, self.limits, self.records)
         problem = make_problem(seconds, sites, noise, on_bytes)
 
         def typed_graph(choice: Choice) -> Graph:
-            narrow, in_bytes = (_chosen(problem, choice, kind) for kind in (1, BYTES))
+            narrow, in_bytes = (_list_kernels(problem, choice, kind) for kind in (1, BYTES))
             return in_types(graph, NARROW, narrow, in_bytes, layers)
 
         def loud(choice: Choice) -> float:
@@ -114,17 +114,17 @@ class Chooser:
         point = make_point(problem, choice)
         return Mixture(
             NARROW,
-            _chosen(problem, choice, 0),
-            _chosen(problem, choice, 1),
+            _list_kernels(problem, choice, 0),
+            _list_kernels(problem, choice, 1),
             wanted,
             self.accuracy,
             point.decibels,
             -10 * math.log10(measured) if measured > 0 else math.inf,
             len(feeds),
-            seconds.of(typed_graph(choice)) if (choice == BYTES).any() else seconds.in_float32 - point.saved,
+            seconds.of(typed_graph(choice)) if (choice == BYTES).any() else seconds.in_float32 - point.savings,
             candidates(problem, seconds.in_float32),
             graph_digest(graph),
-            _chosen(problem, choice, BYTES),
+            _list_kernels(problem, choice, BYTES),
             self.int8 is not None,
         )
 
@@ -202,14 +202,14 @@ def compute_outputs(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]
     return {name: values[name] for name in graph.outputs}
 
 
-def _chosen(problem: Problem, choice: Choice, kind: int) -> tuple[str, ...]:
+def _list_kernels(problem: Problem, choice: Choice, kind: int) -> tuple[str, ...]:
     """Lists the kernels of one type."""
     return tuple(name for name, each in zip(problem.kernels, choice, strict=True) if each == kind)
 
 
 def _noise(
-    graph: Graph, lowered: Graph, feeds: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]
+    graph: Graph, typed_graph: Graph, feeds: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]
 ) -> float:
-    named = dict(zip(lowered.outputs, graph.outputs, strict=True))
-    found = ({named[name]: array for name, array in compute_outputs(lowered, feed).items()} for feed in feeds)
+    named = dict(zip(typed_graph.outputs, graph.outputs, strict=True))
+    found = ({named[name]: array for name, array in compute_outputs(typed_graph, feed).items()} for feed in feeds)
     return max(noise_between(list(found), exact).values())

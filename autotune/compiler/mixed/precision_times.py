@@ -23,11 +23,11 @@ class Times:
 
     Args:
         schedules: schedules by the roofline, without records.
-        measured: measured schedules.
+        store: measured schedules.
     """
 
-    def __init__(self, schedules: Schedules, measured: MemoryStore) -> None:
-        self._schedules, self._measured = schedules, {each.workload.key: each.seconds for each in measured}
+    def __init__(self, schedules: Schedules, store: MemoryStore) -> None:
+        self._schedules, self._measured_seconds = schedules, {each.workload.key: each.seconds for each in store}
         self._ratios: dict[str, float] = {}  # first node of a kernel -> its measured seconds over the roofline's
 
     def prepare(self, workloads: Sequence[Workload]) -> None:
@@ -38,18 +38,18 @@ class Times:
         """Learns the ratio of measurement to estimate of each measured kernel."""
         for name, group in kernels.items():
             assert group.workload is not None
-            seconds = self._measured.get(group.workload.key)
-            estimate = self._schedules.scheduled(group.workload).seconds
+            seconds = self._measured_seconds.get(group.workload.key)
+            estimate = self._schedules.find_schedule(group.workload).seconds
             if seconds is not None and estimate > 0:
                 self._ratios[name] = seconds / estimate
 
     def __call__(self, name: str, workload: Workload) -> float:
         """Returns the measured seconds of a kernel, or its estimate times its own or the median measured ratio."""
-        seconds = self._measured.get(workload.key)
+        seconds = self._measured_seconds.get(workload.key)
         if seconds is not None:
             return seconds
         ratio = self._ratios.get(name, median(self._ratios.values()) if self._ratios else 1.0)
-        return ratio * self._schedules.scheduled(workload).seconds
+        return ratio * self._schedules.find_schedule(workload).seconds
 
 
 class Kernels:
@@ -95,7 +95,7 @@ class Kernels:
 
 
 def saved_seconds(
-    graph: Graph, places: Sequence[RoundingSite], wide: Kernels, narrow: Kernels, times: Times, bandwidth: float
+    graph: Graph, sites: Sequence[RoundingSite], wide: Kernels, narrow: Kernels, times: Times, bandwidth: float
 ) -> NDArray[np.float64]:  # (places + layers,)
     """Computes seconds that 16 bits save at each place, then by the products of each layer; their sum is the total.
 
@@ -105,18 +105,18 @@ def saved_seconds(
 
     Args:
         graph: graph in float32.
-        places: places of the graph.
+        sites: places of the graph.
         wide: its kernels, all in float32.
         narrow: its kernels, all in 16 bits.
         times: seconds of both.
         bandwidth: memory bandwidth in bytes per second.
     """
     same = moved_together(graph)
-    stored = {same[value]: row for row, place in enumerate(places) for value in place.values}
-    operands = {place.operand: row for row, place in enumerate(places) if place.operand}
+    stored = {same[value]: row for row, place in enumerate(sites) for value in place.values}
+    operands = {place.operand: row for row, place in enumerate(sites) if place.operand}
     layers = list_layers(graph)
-    rows = {name: len(places) + number for number, name in enumerate(layers)}
-    saved_by_row = np.zeros(len(places) + len(layers))
+    rows = {name: len(sites) + number for number, name in enumerate(layers)}
+    saved_by_row = np.zeros(len(sites) + len(layers))
 
     for name, group in narrow.groups.items():
         before = wide.groups.get(name)

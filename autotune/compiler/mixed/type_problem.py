@@ -43,9 +43,11 @@ class Seconds:
     ) -> None:
         self.graph, self.layers, self._settings = graph, layers, settings
         self.wide, self.narrow = (self._kernels(graph, full) for full in (list_narrow_kernels(graph), ()))
-        self.on_bytes = None if layers is None else self._kernels(layers.quantised.graph, ())
+        self.on_bytes = None if layers is None else self._kernels(layers.quantised_graph.graph, ())
         all_kernels = [each for each in (self.wide, self.narrow, self.on_bytes) if each is not None]
-        self.times = Times(Schedules(None, settings, limits), _measured(all_kernels, settings, limits, records))
+        self.times = Times(
+            Schedules(None, settings, limits), _load_measurements(all_kernels, settings, limits, records)
+        )
         self.times.prepare([workload for each in all_kernels for workload in each.workloads])
         self.times.learn(self.narrow.groups)
         self.times.learn(self.wide.groups)
@@ -55,18 +57,18 @@ class Seconds:
         """Seconds of the whole network in float32."""
         return self.wide.seconds(self.times)
 
-    def of(self, lowered: Graph) -> float:
+    def of(self, typed_graph: Graph) -> float:
         """Estimates the network with its kernels in some types, a result of `in_types`."""
-        kernels = self._kernels(lowered, list_narrow_kernels(lowered))
+        kernels = self._kernels(typed_graph, list_narrow_kernels(typed_graph))
         self.times.prepare(kernels.workloads)
         return kernels.seconds(self.times)
 
     def _kernels(self, graph: Graph, full: Sequence[str]) -> Kernels:
         return Kernels(graph, NARROW, full, self._settings.target.alignment)
 
-    def saved(self, places: Sequence[RoundingSite]) -> NDArray[np.float64]:
+    def compute_savings(self, sites: Sequence[RoundingSite]) -> NDArray[np.float64]:
         """Computes the seconds saved by 16 bits at each place and in each layer, see `saved_seconds`."""
-        return saved_seconds(self.graph, places, self.wide, self.narrow, self.times, self.bandwidth)
+        return saved_seconds(self.graph, sites, self.wide, self.narrow, self.times, self.bandwidth)
 
     @property
     def bandwidth(self) -> float:
@@ -79,18 +81,18 @@ class _Rows:
     """Rows of a problem: types of each kernel in which the row applies, its seconds and its noise."""
 
     placements: list[dict[str, tuple[int, ...]]]
-    saved: list[float]
+    savings: list[float]
     noise: list[NDArray[np.float64]]
 
-    def add(self, kernels: Sequence[str], types: tuple[int, ...], saved: float, noise: NDArray[np.float64]) -> None:
+    def add(self, kernels: Sequence[str], types: tuple[int, ...], saving: float, noise: NDArray[np.float64]) -> None:
         self.placements.append(dict.fromkeys(kernels, types))
-        self.saved.append(saved)
+        self.savings.append(saving)
         self.noise.append(noise)
 
 
 def make_problem(
     seconds: Seconds,
-    places: Sequence[RoundingSite],
+    sites: Sequence[RoundingSite],
     noise: NDArray[np.float64],
     byte_noise: NDArray[np.float64] | None = None,
 ) -> Problem:
@@ -98,16 +100,16 @@ def make_problem(
 
     Args:
         seconds: seconds of the network's kernels.
-        places: places that may be in 16 bits.
+        sites: places that may be in 16 bits.
         noise: noise of these places, (places, outputs).
         byte_noise: noise of the places of layers that may be on bytes, (places, outputs); None if no layer may.
     """
     graph, layers = seconds.graph, seconds.layers
     silent = np.zeros(noise.shape[1])
     rows = _Rows([], [], [])
-    holders = [*(site.kernels for site in places), *((name,) for name in list_layers(graph))]
-    loud = [*noise, *([silent] * (len(holders) - len(places)))]
-    for kernels, saved, each in zip(holders, seconds.saved(places), loud, strict=True):
+    holders = [*(site.kernels for site in sites), *((name,) for name in list_layers(graph))]
+    loud = [*noise, *([silent] * (len(holders) - len(sites)))]
+    for kernels, saved, each in zip(holders, seconds.compute_savings(sites), loud, strict=True):
         rows.add(kernels, (1,), float(saved), each)
     lowered = list_narrow_kernels(graph)
     names, types = lowered, 2
@@ -115,7 +117,7 @@ def make_problem(
         names = tuple(node.name for node in graph.nodes if node.name in {*lowered, *layers.names})
         types = 3
         saved_on_bytes = byte_seconds(layers, seconds.wide, seconds.on_bytes, seconds.times, seconds.bandwidth)
-        for site, each in zip(layers.places, byte_noise, strict=True):
+        for site, each in zip(layers.sites, byte_noise, strict=True):
             rows.add(site.kernels, (BYTES,), saved_on_bytes.values.get(site.name, 0.0), each)
         for name, saved in saved_on_bytes.layers.items():
             rows.add((name,), (BYTES,), saved, silent)
@@ -131,14 +133,16 @@ def make_problem(
     may[[number[name] for name in lowered], 1] = True
     if layers is not None and types == 3:
         may[[number[name] for name in layers.names], BYTES] = True
-    return Problem(names, at, np.array(rows.saved), np.array(rows.noise).reshape(len(at), -1), may)
+    return Problem(names, at, np.array(rows.savings), np.array(rows.noise).reshape(len(at), -1), may)
 
 
-def _measured(kernels: Sequence[Kernels], settings: Settings, limits: Limits, records: Path | None) -> MemoryStore:
+def _load_measurements(
+    kernels: Sequence[Kernels], settings: Settings, limits: Limits, records: Path | None
+) -> MemoryStore:
     if records is None or not records.exists():
         return MemoryStore()
     tasks = [task for each in kernels for task in list_tasks(each.graph, None, settings.target.alignment)]
     with Database(records, readonly=True) as database:
         measured = (r for task in tasks for r in reusable_records(database, task.workload, settings))
-        store = RecordStore(measured, limits.allowed)
+        store = RecordStore(measured, limits.list_algorithms)
     return select(tasks, store, settings, limits)

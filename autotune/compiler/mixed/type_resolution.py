@@ -20,11 +20,11 @@ ROUNDS = 8
 CLOSE = 0.9
 """Share of the allowed noise beyond which the bound is not loosened any more."""
 
-SHOWN = 10
+CANDIDATE_COUNT = 10
 """Number of choices of the front that are stored, besides both ends."""
 
 
-def resolve_types(problem: Problem, allowed: float, measure: Callable[[Choice], float]) -> tuple[Choice, float]:
+def resolve_types(problem: Problem, noise_limit: float, measure: Callable[[Choice], float]) -> tuple[Choice, float]:
     """Returns the fastest choice found whose measured noise keeps the bound, and this noise.
 
     The noise of kernels is only nearly additive: each choice is measured as a whole, and the bound of the next search
@@ -32,29 +32,29 @@ def resolve_types(problem: Problem, allowed: float, measure: Callable[[Choice], 
 
     Args:
         problem: problem to solve.
-        allowed: noise over signal of the worst output.
+        noise_limit: noise over signal of the worst output.
         measure: function choice → its noise over signal.
     """
     best, saved, least = problem.full, 0.0, 0.0
-    most = make_point(problem, assign(problem, math.inf)).saved
-    bound, measured = allowed, dict[bytes, float]()
-    for _ in range(ROUNDS if allowed > 0 else 0):
+    most = make_point(problem, assign(problem, math.inf)).savings
+    bound, measured = noise_limit, dict[bytes, float]()
+    for _ in range(ROUNDS if noise_limit > 0 else 0):
         choice = assign(problem, bound)
         if not choice.any():
             break
         if choice.tobytes() not in measured:
             measured[choice.tobytes()] = measure(choice)
         noise = measured[choice.tobytes()]
-        if noise <= allowed:
+        if noise <= noise_limit:
             point = make_point(problem, choice)
-            if point.saved > saved:
-                best, saved, least = choice, point.saved, noise
-            if noise > CLOSE * allowed or math.isclose(point.saved, most):
+            if point.savings > saved:
+                best, saved, least = choice, point.savings, noise
+            if noise > CLOSE * noise_limit or math.isclose(point.savings, most):
                 break
             # The aim is the middle of the range from `CLOSE` to all of the allowed noise; one step at most doubles it.
-            bound *= min(allowed / noise if noise > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
+            bound *= min(noise_limit / noise if noise > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
         else:
-            bound *= allowed / noise * CLOSE
+            bound *= noise_limit / noise * CLOSE
     return best, least
 
 
@@ -69,16 +69,19 @@ def candidates(problem: Problem, seconds: float) -> tuple[Candidate, ...]:
     wholes = [make_point(problem, problem.all_in(kind)) for kind in range(1, problem.may.shape[1])]
     loudest = max(point.noise for point in wholes)
     points = front(problem, loudest)[1:] if loudest > 0 else []
-    shown = [points[round(i * (len(points) - 1) / max(SHOWN - 1, 1))] for i in range(min(SHOWN, len(points)))]
+    shown = [
+        points[round(i * (len(points) - 1) / max(CANDIDATE_COUNT - 1, 1))]
+        for i in range(min(CANDIDATE_COUNT, len(points)))
+    ]
 
-    def named(name: str, point: TradeoffPoint) -> Candidate:
+    def make_candidate(name: str, point: TradeoffPoint) -> Candidate:
         counts = [int((point.choice == kind).sum()) for kind in (1, 2)]
-        return Candidate(name, point.decibels, seconds - point.saved, *counts)
+        return Candidate(name, point.decibels, seconds - point.savings, *counts)
 
     known = {point.choice.tobytes() for point in wholes}
     choices = (
-        named("float32", make_point(problem, problem.full)),
-        *(named("mixed", point) for point in dict.fromkeys(shown) if point.choice.tobytes() not in known),
-        *(named(name, point) for name, point in zip(TYPES[1:], wholes, strict=False)),
+        make_candidate("float32", make_point(problem, problem.full)),
+        *(make_candidate("mixed", point) for point in dict.fromkeys(shown) if point.choice.tobytes() not in known),
+        *(make_candidate(name, point) for name, point in zip(TYPES[1:], wholes, strict=False)),
     )
     return tuple(sorted(choices, key=lambda candidate: -candidate.decibels))

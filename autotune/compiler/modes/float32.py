@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autotune.compiler.modes.base import Inputs, Mode
 from autotune.graph.ir import Graph
-from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.passes.pipeline import GraphPass, PassResult
 from autotune.graph.quantise import with_byte_layers
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ class KeepBytes(GraphPass):
 
     name = "keep_bytes"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         imported = with_byte_layers(graph)
-        return Explained(graph if imported is None else imported.graph, imported)
+        return PassResult(graph if imported is None else imported.graph, imported)
 
 
 class Float32(Mode):

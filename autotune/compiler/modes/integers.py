@@ -11,7 +11,7 @@ from autotune.compiler.modes.base import Inputs, Mode
 from autotune.config import Quantisation
 from autotune.graph.ir import Graph
 from autotune.graph.offload import Block, offload
-from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.passes.pipeline import GraphPass, PassResult
 from autotune.graph.quantise import load_feeds, quantise_with_report
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ class QuantiseLayers(GraphPass):
     seed: int
     name = "quantise"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         feeds = None if self.how.data is None else load_feeds(Path(self.how.data), graph.inputs)
         result, accuracy = quantise_with_report(graph, self.seed, self.how, feeds, self.mode)
-        return Explained(result.graph, accuracy)
+        return PassResult(result.graph, accuracy)
 
 
 @dataclass(frozen=True)

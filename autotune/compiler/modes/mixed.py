@@ -10,7 +10,7 @@ from autotune.compiler.modes.base import Choose, Inputs, Mode
 from autotune.config import Quantisation
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import ByteLayers, in_types
-from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.passes.pipeline import GraphPass, PassResult
 
 if TYPE_CHECKING:
     from autotune.compiler.options import CompileOptions
@@ -31,10 +31,10 @@ class ChooseTypes(GraphPass):
     seed: int
     name = "choose_types"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         mixture = self.choose(graph)
         layers = ByteLayers.of(graph, self.seed, self.how) if mixture.int8 else None
-        return Explained(in_types(graph, mixture.dtype, mixture.narrow, mixture.int8, layers), mixture)
+        return PassResult(in_types(graph, mixture.dtype, mixture.narrow, mixture.int8, layers), mixture)
 
 
 class Mixed(Mode):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from autotune.compiler.modes.base import Inputs, Mode
 from autotune.config import Quantisation
 from autotune.graph.ir import Graph
-from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.passes.pipeline import GraphPass, PassResult
 from autotune.graph.quantise import TEST_INPUTS, load_feeds, measure_accuracy, quantise_weights_only, random_feeds
 from autotune.graph.quantise.weights import QuantisedWeightCache
 
@@ -37,15 +37,15 @@ class QuantiseWeights(GraphPass):
     weight_cache: QuantisedWeightCache | None = field(default=None, repr=False)
     name = "quantise"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         result = quantise_weights_only(graph, self.mode, self.how, self.weight_cache)
         if not self.report:
-            return Explained(result.graph, None)
+            return PassResult(result.graph, None)
         if self.how.data is None:
             feeds = random_feeds(graph.inputs, self.seed + 1, TEST_INPUTS)
         else:
             feeds = load_feeds(Path(self.how.data), graph.inputs)
-        return Explained(result.graph, measure_accuracy(graph, result, feeds))
+        return PassResult(result.graph, measure_accuracy(graph, result, feeds))
 
 
 class Weights8(Mode):

@@ -50,24 +50,24 @@ class Problem:
         kernels: names of the kernels.
         at: (places, kernels, types), whether a kernel in that type activates a place. Places of type 0 are active as
             long as any of their kernels is in float32, such as values that are stored for it.
-        saved: (places,), seconds that an active place saves; negative if it costs time.
+        savings: (places,), seconds that an active place saves; negative if it costs time.
         noise: (places, outputs), noise over signal, in power.
         may: (kernels, types), allowed types; float32 must be allowed.
     """
 
     kernels: Sequence[str]
     at: NDArray[np.bool_]
-    saved: NDArray[np.float64]
+    savings: NDArray[np.float64]
     noise: NDArray[np.float64]
     may: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
         places, kernels, types = self.at.shape
         wanted = (len(self.kernels), (kernels, types), (places,), (places,))
-        if (kernels, self.may.shape, self.saved.shape, self.noise.shape[:1]) != wanted:
+        if (kernels, self.may.shape, self.savings.shape, self.noise.shape[:1]) != wanted:
             raise ValueError(
                 f"`at` must be (places, kernels, types), but got at={self.at.shape}, kernels={len(self.kernels)}, "
-                f"may={self.may.shape}, saved={self.saved.shape}, noise={self.noise.shape}"
+                f"may={self.may.shape}, saved={self.savings.shape}, noise={self.noise.shape}"
             )
         if not self.may[:, 0].all():
             raise ValueError("`may` must allow type 0 for all kernels, but does not")
@@ -90,12 +90,12 @@ class Problem:
     @cached_property
     def before(self) -> float:
         """Seconds saved by the places that are active with all kernels in float32, relative to which others count."""
-        return float(self.saved[self.there(self.full)].sum())
+        return float(self.savings[self.there(self.full)].sum())
 
     def totals(self, choice: Choice) -> tuple[float, NDArray[np.float64]]:
         """Returns the seconds that a choice saves relative to float32, and the noise of each output."""
         there = self.there(choice)
-        return float(self.saved[there].sum()) - self.before, self.noise[there].sum(0)
+        return float(self.savings[there].sum()) - self.before, self.noise[there].sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +104,12 @@ class TradeoffPoint:
 
     Attributes:
         choice: types of the kernels.
-        saved: seconds saved.
+        savings: seconds saved.
         noise: noise over signal of the worst output.
     """
 
     choice: Choice
-    saved: float
+    savings: float
     noise: float
 
     @property
@@ -138,7 +138,7 @@ def assign(problem: Problem, noise: float) -> Choice:
         choice = _fastest(problem, noise * share)
         if _keeps(problem, choice, noise):
             break
-    return _widened(problem, choice, noise) if problem.totals(choice)[0] > 0 else problem.full
+    return _widen(problem, choice, noise) if problem.totals(choice)[0] > 0 else problem.full
 
 
 def front(problem: Problem, noise: float) -> list[TradeoffPoint]:
@@ -158,7 +158,7 @@ def front(problem: Problem, noise: float) -> list[TradeoffPoint]:
             decibels = max(decibels, math.floor(point.decibels) + 1)  # a choice stays the fastest down to its own noise
             point = make_point(problem, assign(problem, 10 ** (-decibels / 10)))
             decibels += 1
-        if point.saved >= points[-1].saved:
+        if point.savings >= points[-1].savings:
             points.pop()
         points.append(point)
     return points[::-1]
@@ -169,9 +169,9 @@ def _keeps(problem: Problem, choice: Choice, noise: float) -> bool:
     return bool((problem.totals(choice)[1] <= noise * (1 + _ROUNDING)).all())
 
 
-def _widened(problem: Problem, choice: Choice, noise: float) -> Choice:
+def _widen(problem: Problem, choice: Choice, noise: float) -> Choice:
     """Returns a choice with the same savings, with kernels in wider types, see the module."""
-    least = problem.totals(choice)[0] - TIE * float(np.abs(problem.saved).sum())
+    least = problem.totals(choice)[0] - TIE * float(np.abs(problem.savings).sum())
     changed = True
     while changed:
         changed = False
@@ -201,11 +201,11 @@ def _fastest(problem: Problem, noise: float) -> Choice:
     at, merged = np.unique((problem.at & problem.may).reshape(-1, count), axis=0, return_inverse=True)
     place_count = len(at)
     saved, shares = np.zeros(place_count), np.zeros((place_count, outputs))
-    np.add.at(saved, merged.reshape(-1), problem.saved)
+    np.add.at(saved, merged.reshape(-1), problem.savings)
     np.add.at(shares, merged.reshape(-1), problem.noise / noise)
     loud = np.any(shares > 1 + _ROUNDING, axis=1)  # these can never be active
     shares[loud] = 0.0
-    saved *= _SCALE / (float(np.abs(problem.saved).sum()) or 1.0)
+    saved *= _SCALE / (float(np.abs(problem.savings).sum()) or 1.0)
 
     place_ids, kernel = np.nonzero(at.reshape(place_count, kernels, types).any(2))
     row = np.arange(len(place_ids))

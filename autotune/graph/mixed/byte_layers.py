@@ -11,7 +11,15 @@ from autotune.config import Quantisation
 from autotune.graph.ir import Array, Graph
 from autotune.graph.mixed.rounding_sites import RoundingSite
 from autotune.graph.precision import list_narrow_kernels, lower_precision
-from autotune.graph.quantise import TEST_INPUTS, Calibration, Quantised, calibrate, load_feeds, quantise, random_feeds
+from autotune.graph.quantise import (
+    TEST_INPUTS,
+    Calibration,
+    QuantisedGraph,
+    calibrate,
+    load_feeds,
+    quantise,
+    random_feeds,
+)
 from autotune.graph.quantise.formats import quantise_weights, weight_scales
 from autotune.graph.quantise.units import UnitRole, layers, units
 
@@ -24,13 +32,13 @@ class ByteLayers:
         graph: graph in float32, after the passes.
         calibration: calibration of the graph.
         options: quantisation options.
-        quantised: the graph with all of these layers on bytes.
+        quantised_graph: the graph with all of these layers on bytes.
     """
 
     graph: Graph
     calibration: Calibration
     options: Quantisation
-    quantised: Quantised
+    quantised_graph: QuantisedGraph
 
     @classmethod
     def of(cls, graph: Graph, seed: int, options: Quantisation) -> ByteLayers | None:
@@ -59,18 +67,18 @@ class ByteLayers:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the layers, in order."""
-        return tuple(name for name in layers(self.graph) if name not in self.quantised.left_float)
+        return tuple(name for name in layers(self.graph) if name not in self.quantised_graph.left_float)
 
     @cached_property
-    def places(self) -> list[RoundingSite]:
+    def sites(self) -> list[RoundingSite]:
         """Values that layers read as bytes, then weights: each is active if one of its layers is in int8.
 
         A layer that returns bytes reads its residual as bytes, too.
         """
         readers: dict[str, list[str]] = {}
-        for unit in units(self.graph, self.quantised.left_float):
+        for unit in units(self.graph, self.quantised_graph.left_float):
             if unit.part is UnitRole.layer:
-                gives_bytes = unit.output.name in self.quantised.names
+                gives_bytes = unit.output.name in self.quantised_graph.names
                 for name in unit.data if gives_bytes else unit.data[:1]:
                     readers.setdefault(name, []).append(unit.nodes[0].name)
         values = []
@@ -87,7 +95,7 @@ class ByteLayers:
             *(RoundingSite(name, tuple(reading_layers), (), name) for name, reading_layers in weights.items()),
         ]
 
-    def rounded(self, name: str, array: Array) -> Array:
+    def round_value(self, name: str, array: Array) -> Array:
         """Rounds a value, or the weights of a layer, to the numbers that bytes represent."""
         if name in self.graph.constants:
             scales = weight_scales(array, self.options.per_channel)
@@ -100,7 +108,7 @@ class ByteLayers:
         if not names:
             return self.graph
         if set(names) == set(self.names):
-            return self.quantised.graph
+            return self.quantised_graph.graph
         floats = [name for name in layers(self.graph) if name not in names]
         return quantise(self.graph, self.calibration, self.options.model_copy(update={"floats": floats})).graph
 

@@ -28,7 +28,7 @@ LOUD = 1e30
 
 def sensitivities(
     graph: Graph,
-    places: Sequence[RoundingSite],
+    sites: Sequence[RoundingSite],
     feeds: Sequence[Feeds],
     rounding: Rounding,
     tell: Callable[[int, int], None] = lambda done, total: None,
@@ -37,30 +37,30 @@ def sensitivities(
 
     Args:
         graph: graph in float32, after the passes.
-        places: places of the graph.
+        sites: places of the graph.
         feeds: sets of inputs.
         rounding: rounding of a value or an operand.
         tell: callback before each evaluation with the number of finished ones and the total.
     """
     names = float_outputs(graph)
-    noise = np.zeros((len(places), len(names)))
+    noise = np.zeros((len(sites), len(names)))
     signal = np.zeros(len(names))
-    total = len(feeds) * len(places)
+    total = len(feeds) * len(sites)
     for number, feed in enumerate(feeds):
         values = evaluate(graph, feed)
         signal += [power(finite(values[name])) for name in names]
-        for row, place in enumerate(places):
-            tell(number * len(places) + row, total)
+        for row, place in enumerate(sites):
+            tell(number * len(sites) + row, total)
             changed = rounded_at(graph, values, place, rounding)
             noise[row] += [power(difference(changed.get(n, values[n]), values[n])) for n in names]
     tell(total, total)
     return over(noise, signal)
 
 
-def noise_between(computed: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+def noise_between(outputs: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]) -> dict[str, float]:
     """Computes noise over signal, in power, of each output in floats over all sets of inputs."""
     names = [name for name, array in exact[0].items() if array.dtype.kind == "f"]
-    pairs = list(zip(computed, exact, strict=True))
+    pairs = list(zip(outputs, exact, strict=True))
     noise = np.array([sum(power(difference(a[name], b[name])) for a, b in pairs) for name in names])
     signal = np.array([sum(power(finite(b[name])) for b in exact) for name in names])
     return dict(zip(names, map(float, over(noise, signal)), strict=True))
@@ -99,20 +99,20 @@ def rounded_at(graph: Graph, values: Mapping[str, Array], site: RoundingSite, ro
 
 def to(dtype: str) -> Rounding:
     """Returns the rounding to a 16-bit float."""
-    return lambda name, array: rounded(array, dtype)
+    return lambda name, array: round_to(array, dtype)
 
 
-def rounded(array: Array, dtype: str) -> Array:
+def round_to(array: Array, dtype: str) -> Array:
     """Rounds float32 numbers to the precision of `dtype`."""
     with np.errstate(over="ignore"):
         return array.astype(numpy_dtype(dtype)).astype(np.float32)
 
 
-def difference(computed: Array, exact: Array) -> Array:
+def difference(array: Array, exact: Array) -> Array:
     """Subtracts in float64; equal numbers, infinities and NaN included, differ by 0."""
     with np.errstate(invalid="ignore"):
-        same = (computed == exact) | (np.isnan(computed) & np.isnan(exact))
-        return np.where(same, 0.0, computed.astype(np.float64) - exact)
+        same = (array == exact) | (np.isnan(array) & np.isnan(exact))
+        return np.where(same, 0.0, array.astype(np.float64) - exact)
 
 
 def finite(array: Array) -> Array:

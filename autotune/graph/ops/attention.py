@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, Widened, at, exactly, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, WideningTensor, at, exactly, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.dtypes import FLOATS, numpy_dtype
@@ -56,13 +56,13 @@ def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     for added in more:
         scores = _sum(scores, added)
     if causal := attrs.get("causal", 0):
-        scores = _seen(scores, causal)
+        scores = _mask_causal(scores, causal)
     maximum = te.compute((batch, m), lambda g, i: te.max(scores[g, i, largest], axis=largest), name="maximum")
 
     def powers(g: te.IterVar, i: te.IterVar, j: te.IterVar) -> Expr:
         return te.exp(scores[g, i, j] - maximum[g, i]).astype(weights)
 
-    exponent = Widened.of(te.compute((batch, m, n), powers, name="exponent"))
+    exponent = WideningTensor.of(te.compute((batch, m, n), powers, name="exponent"))
     total = te.compute((batch, m), lambda g, i: te.sum(exponent[g, i, along], axis=along), name="total")
     inverse = te.compute((batch, m), lambda g, i: 1.0 / total[g, i], name="inverse")
     weighted = te.compute(
@@ -81,14 +81,14 @@ def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     )
 
 
-def _sum(scores: te.Tensor, added: te.Tensor) -> te.Tensor:
-    pairs = zip(added.shape[::-1], scores.shape[::-1], strict=False)
-    if len(added.shape) > 3 or any(extent not in (1, whole) for extent, whole in pairs):
-        raise ValueError(f"what is added must broadcast to {list(scores.shape)}, but got {list(added.shape)}")
-    return te.compute(scores.shape, lambda *i: scores[i] + at(added, i), name="added")
+def _sum(scores: te.Tensor, summand: te.Tensor) -> te.Tensor:
+    pairs = zip(summand.shape[::-1], scores.shape[::-1], strict=False)
+    if len(summand.shape) > 3 or any(extent not in (1, whole) for extent, whole in pairs):
+        raise ValueError(f"what is added must broadcast to {list(scores.shape)}, but got {list(summand.shape)}")
+    return te.compute(scores.shape, lambda *i: scores[i] + at(summand, i), name="added")
 
 
-def _seen(scores: te.Tensor, causal: int) -> te.Tensor:
+def _mask_causal(scores: te.Tensor, causal: int) -> te.Tensor:
     """Masks scores: keys behind a row's position get a score whose exponential is 0."""
 
     def body(g: te.IterVar, i: te.IterVar, j: te.IterVar) -> Expr:
@@ -97,7 +97,7 @@ def _seen(scores: te.Tensor, causal: int) -> te.Tensor:
     return te.compute(scores.shape, body, name="seen")
 
 
-def _computed(attrs: Attributes, queries: Array, keys: Array, values: Array, *more: Array) -> Array:
+def _compute(attrs: Attributes, queries: Array, keys: Array, values: Array, *more: Array) -> Array:
     scores = queries.astype(np.float64) @ keys
     for added in more:
         scores = scores + added
@@ -109,4 +109,4 @@ def _computed(attrs: Attributes, queries: Array, keys: Array, values: Array, *mo
     return found
 
 
-register(GraphOp("attention", Kind.compute, _attributes, _attention, compute=_computed))
+register(GraphOp("attention", Kind.compute, _attributes, _attention, compute=_compute))

@@ -72,12 +72,12 @@ class GraphOp:
         Raises:
             ValueError, TypeError: types of the inputs do not fit together.
         """
-        return _inferred(self, tuple(attrs.items()), tuple(types))
+        return _infer(self, tuple(attrs.items()), tuple(types))
 
     def expression(self, attrs: Attributes, inputs: Tensors) -> te.Tensor:
         """Builds the output from `inputs` as a tensor expression; what is computed reads 16-bit floats as float32."""
         assert self.define is not None, f"{self.name} has no expression of its own"
-        return self.define(attrs, inputs if self.moves else [Widened.of(tensor) for tensor in inputs])
+        return self.define(attrs, inputs if self.moves else [WideningTensor.of(tensor) for tensor in inputs])
 
     @property
     def moves(self) -> bool:
@@ -94,7 +94,7 @@ class GraphOp:
     def anchor(self, attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
         """Returns the operator library's workload on widened inputs."""
         assert self.workload is not None
-        return self.workload(attrs, widened(types, self.stored(types)), constants)
+        return self.workload(attrs, widen_types(types, self.stored(types)), constants)
 
     def tensors(self, attrs: Attributes, types: Types, constants: Sequence[bool] = ()) -> list[te.Tensor]:
         """Returns the inputs and the output of the operation by itself; `constants` flags inputs that are weights."""
@@ -118,18 +118,18 @@ class GraphOp:
             out = np.asarray(self.compute(attrs, *arrays))
             return np.ascontiguousarray(out.astype(kind.dtype, copy=False)).reshape(kind.shape)
         if self.workload is not None:
-            return _anchored(self, tuple(attrs.items()), tuple(types)).reference(*arrays)
+            return _anchor_workload(self, tuple(attrs.items()), tuple(types)).reference(*arrays)
         return evaluation.evaluate(self.tensors(attrs, types), arrays)
 
 
 @dataclass(frozen=True)
-class Widened(te.Tensor):
+class WideningTensor(te.Tensor):
     """A tensor of 16-bit floats whose elements are read as float32."""
 
     @staticmethod
     def of(tensor: te.Tensor) -> te.Tensor:
         """Returns `tensor`, or a tensor that reads it as float32 if its dtype is a 16-bit float."""
-        return Widened(tensor.op) if tensor.dtype in NARROW else tensor
+        return WideningTensor(tensor.op) if tensor.dtype in NARROW else tensor
 
     @property
     def dtype(self) -> str:
@@ -140,16 +140,16 @@ class Widened(te.Tensor):
         return te.Tensor(self.op)[indices].astype(self.dtype)
 
 
-def widened(types: Types, stored: Sequence[str]) -> list[TensorType]:
-    """Replaces each type that has a 16-bit dtype in `stored` by float32."""
-    return [TensorType(kind.shape) if dtype else kind for kind, dtype in zip(types, stored, strict=True)]
+def widen_types(types: Types, narrow_dtypes: Sequence[str]) -> list[TensorType]:
+    """Replaces each type that has a 16-bit dtype in `narrow_dtypes` by float32."""
+    return [TensorType(kind.shape) if dtype else kind for kind, dtype in zip(types, narrow_dtypes, strict=True)]
 
 
 @lru_cache(MOST_CACHED)
-def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> TensorType:
+def _infer(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> TensorType:
     attrs = dict(items)
     if operation.workload is not None:
-        types = tuple(widened(types, operation.stored(types)))
+        types = tuple(widen_types(types, operation.stored(types)))
         workload = operation.workload(attrs, types, [False] * len(types))
         for spec, kind in zip(workload.inputs, types, strict=True):
             if (spec.shape, spec.dtype) != (kind.shape, kind.dtype):
@@ -160,7 +160,7 @@ def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tup
 
 
 @lru_cache(MOST_CACHED)
-def _anchored(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> Workload:
+def _anchor_workload(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> Workload:
     """Returns the workload without weights, as its reference does not depend on them."""
     return operation.anchor(dict(items), types, [False] * len(types))
 
@@ -172,15 +172,15 @@ def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:
         if unknown := [name for name in attributes if name not in defaults]:
             known = ", ".join(defaults) or "none"
             raise ValueError(f"attributes must be among {known}, but got {unknown[0]}={attributes[unknown[0]]!r}")
-        return {name: frozen(attributes.get(name, default)) for name, default in defaults.items()}
+        return {name: freeze(attributes.get(name, default)) for name, default in defaults.items()}
 
     return check
 
 
-def frozen(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Converts lists to tuples, nested ones too."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(frozen(item) for item in value)
+        return tuple(freeze(item) for item in value)
     return value
 
 

@@ -26,7 +26,7 @@ def _extended_attributes(attributes: Attributes, types: Types) -> dict[str, Any]
     return exactly()(attributes, types)
 
 
-def _extended(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+def _extend(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Defines a state whose last rows are those of the second input.
 
     Kernels compute nothing for it: the rows are written in place into the state, see `autotune.graph.views`.
@@ -44,14 +44,14 @@ def _extended_computed(attrs: Attributes, state: Array, rows: Array) -> Array:
     return np.concatenate([state[: len(state) - len(rows)], rows])
 
 
-def _heads(queries: te.Tensor, cached: te.Tensor, index: int) -> None:
+def _heads(queries: te.Tensor, cache: te.Tensor, index: int) -> None:
     """Checks (heads, rows, d or n) against a cache (n, heads, d)."""
-    if len(queries.shape) != 3 or len(cached.shape) != 3 or queries.shape[0] != cached.shape[1]:
+    if len(queries.shape) != 3 or len(cache.shape) != 3 or queries.shape[0] != cache.shape[1]:
         raise ValueError(
-            f"`inputs` must be of as many heads, but got {list(queries.shape)} and a cache {list(cached.shape)}"
+            f"`inputs` must be of as many heads, but got {list(queries.shape)} and a cache {list(cache.shape)}"
         )
-    if queries.shape[2] != cached.shape[index]:
-        raise ValueError(f"a cache must fit {list(queries.shape)}, but got {list(cached.shape)}")
+    if queries.shape[2] != cache.shape[index]:
+        raise ValueError(f"a cache must fit {list(queries.shape)}, but got {list(cache.shape)}")
 
 
 def _scores(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -68,7 +68,7 @@ def _scores_computed(attrs: Attributes, queries: Array, keys: Array) -> Array:
     return np.asarray(queries.astype(np.float64) @ keys.transpose(1, 2, 0) * attrs["scale"])
 
 
-def _mixed(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+def _mix(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Multiplies shares (heads, rows, n) by a cache of values (n, heads, d): (heads, rows, d)."""
     shares, values = tensors
     _heads(shares, values, 0)
@@ -102,7 +102,7 @@ def _rotary(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(x.shape, body, name="rotary")
 
 
-def _rotated(attrs: Attributes, x: Array, cosines: Array, sines: Array) -> Array:
+def _compute_rotary(attrs: Attributes, x: Array, cosines: Array, sines: Array) -> Array:
     first, second = np.split(x.astype(np.float64), 2, axis=-1)
     cosines, sines = cosines[:, None], sines[:, None]
     return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
@@ -142,9 +142,9 @@ def _gelu_computed(x: Array) -> Array:
 
 register(
     from_function("gelu_tanh", _gelu_tanh, _gelu_computed),
-    GraphOp("extended", Kind.view, _extended_attributes, _extended, compute=_extended_computed),
+    GraphOp("extended", Kind.view, _extended_attributes, _extend, compute=_extended_computed),
     GraphOp("cached_scores", Kind.compute, exactly(scale=1.0), _scores, compute=_scores_computed),
-    GraphOp("cached_mix", Kind.compute, exactly(), _mixed, compute=_mixed_computed),
-    GraphOp("rotary", Kind.compute, exactly(), _rotary, compute=_rotated),
+    GraphOp("cached_mix", Kind.compute, exactly(), _mix, compute=_mixed_computed),
+    GraphOp("rotary", Kind.compute, exactly(), _rotary, compute=_compute_rotary),
     GraphOp("rms_norm", Kind.compute, exactly(epsilon=1e-5), _rms_norm, compute=_rms_computed),
 )

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, freeze, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.dtypes import NARROW
 from search_space.ir.expr import FLOATS
 from search_space.operators.naming import over
-from search_space.operators.windows import pad, padded, taps, window_over
+from search_space.operators.windows import pad, pad_array, taps, window_over
 
 _PER_AXIS = ("kernel", "stride", "padding", "dilation")
 
 
 def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     data, slope = types
-    attrs = {**{name: frozen(attributes[name]) for name in _PER_AXIS}, "groups": int(attributes["groups"])}
+    attrs = {**{name: freeze(attributes[name]) for name in _PER_AXIS}, "groups": int(attributes["groups"])}
     if not 3 <= len(data.shape) <= 5 or data.dtype not in FLOATS or slope.dtype != data.dtype:
         raise ValueError(f"data and slopes must be floats, (batch, spatial..., channels), but got {data} and {slope}")
     wanted = (data.shape[0], *window_over(data.shape, attrs).output)
@@ -53,14 +53,14 @@ def _conv_filters(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return out if dtype not in NARROW else te.compute(shape, lambda *i: out[i].astype(dtype), name="narrow")
 
 
-def _computed(attrs: Attributes, data: Array, slope: Array) -> Array:
+def _compute(attrs: Attributes, data: Array, slope: Array) -> Array:
     window, groups = window_over(data.shape, attrs), attrs["groups"]
     slopes = slope.astype(np.float64).reshape(-1, groups, slope.shape[-1] // groups)
     products = []
-    for _, tap in taps(padded(data.astype(np.float64), window), window):
+    for _, tap in taps(pad_array(data.astype(np.float64), window), window):
         met = tap.reshape(prod(tap.shape[:-1]), groups, -1)
         products.append(np.einsum("pgc,pgk->cgk", met, slopes))
     return np.stack(products).reshape(*window.kernel, -1, slope.shape[-1])
 
 
-register(GraphOp("conv_filters", Kind.compute, _attributes, _conv_filters, compute=_computed))
+register(GraphOp("conv_filters", Kind.compute, _attributes, _conv_filters, compute=_compute))

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
-from autotune.graph.ops.quantised import RANGES, typed
+from autotune.graph.ops.quantised import RANGES, require_types
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.checks import flag, spread
 from search_space.operators.convolution import window_sum
 from search_space.operators.naming import over
-from search_space.operators.windows import normalise_padding, pad, padded, taps, window_over
+from search_space.operators.windows import normalise_padding, pad, pad_array, taps, window_over
 from search_space.workloads import Workload
 
 LARGEST_SHIFT = 15
@@ -47,15 +47,15 @@ def _layer(rank: int, weight_rank: int, attrs: dict[str, Any], types: Types) -> 
 
 
 def _conv2d_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _layer(4, 4, typed("int8", "int8", "int32", **_WINDOW, **_ENDING)(attributes, types), types)
+    attrs = _layer(4, 4, require_types("int8", "int8", "int32", **_WINDOW, **_ENDING)(attributes, types), types)
     return {**attrs, **spread(2, stride=attrs["stride"]), "padding": normalise_padding(2, attrs["padding"])}
 
 
 def _matmul_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    return _layer(2, 2, typed("int8", "int8", "int32", **_ENDING)(attributes, types), types)
+    return _layer(2, 2, require_types("int8", "int8", "int32", **_ENDING)(attributes, types), types)
 
 
-def _finished(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor:
+def _finish(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor:
     low = 0 if attrs["relu"] else LOW
 
     def end(*index: Any) -> Expr:
@@ -68,7 +68,7 @@ def _finished(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor
 def _conv2d(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     data, weight, bias = tensors
     window = window_over(data.shape, {**attrs, "kernel": weight.shape[:2]})
-    return _finished(attrs, window_sum(pad(data, window, 0), weight, window, "int8"), bias)
+    return _finish(attrs, window_sum(pad(data, window, 0), weight, window, "int8"), bias)
 
 
 def _matmul(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -79,27 +79,27 @@ def _matmul(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         return te.sum(data[m, rc].astype("int32") * weight[rc, n].astype("int32"), axis=[rc])
 
     shape = (data.shape[0], weight.shape[-1])
-    return _finished(attrs, te.compute(shape, over(("m", "n"), body), name="matmul"), bias)
+    return _finish(attrs, te.compute(shape, over(("m", "n"), body), name="matmul"), bias)
 
 
-def ended(attrs: Attributes, total: Array, bias: Array) -> Array:
+def compute_output_bytes(attrs: Attributes, total: Array, bias: Array) -> Array:
     """Computes a layer's output bytes from its exact sums, channels last."""
     value = (total.astype(np.int64) >> attrs["shift"]) + bias
     found: Array = np.clip(value, 0 if attrs["relu"] else LOW, HIGH).astype(np.int8)
     return found
 
 
-def _convolved(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
+def _compute_conv2d(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
     """Computes one matrix product per filter tap, exact in float64."""
     window = window_over(data.shape, {**attrs, "kernel": weight.shape[:2]})
     total = np.zeros((data.shape[0], *window.output, weight.shape[-1]))
-    for place, rows in taps(padded(data, window).astype(np.float64), window):
+    for place, rows in taps(pad_array(data, window).astype(np.float64), window):
         total += rows @ weight[place].astype(np.float64)
-    return ended(attrs, total, bias)
+    return compute_output_bytes(attrs, total, bias)
 
 
-def _multiplied(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
-    return ended(attrs, data.astype(np.float64) @ weight.astype(np.float64), bias)
+def _compute_matmul(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
+    return compute_output_bytes(attrs, data.astype(np.float64) @ weight.astype(np.float64), bias)
 
 
 def _block(types: Types) -> tuple[int, int, int]:
@@ -117,7 +117,7 @@ def _ranks(attrs: dict[str, Any], types: Types, rank: int) -> dict[str, Any]:
 
 
 def _conv2d_blocked_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _ranks(typed("int8", "int8", "int32", **_WINDOW, **_ENDING)(attributes, types), types, 6)
+    attrs = _ranks(require_types("int8", "int8", "int32", **_WINDOW, **_ENDING)(attributes, types), types, 6)
     return {**attrs, **spread(2, stride=attrs["stride"]), "padding": normalise_padding(2, attrs["padding"])}
 
 
@@ -134,7 +134,7 @@ def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) 
 
 
 def _dense_blocked_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    return _ranks(typed("int8", "int8", "int32", **_ENDING)(attributes, types), types, 4)
+    return _ranks(require_types("int8", "int8", "int32", **_ENDING)(attributes, types), types, 4)
 
 
 def _dense_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -149,8 +149,8 @@ def _dense_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -
 
 
 register(
-    GraphOp("shift_conv2d", Kind.compute, _conv2d_attributes, _conv2d, compute=_convolved),
-    GraphOp("shift_matmul", Kind.compute, _matmul_attributes, _matmul, compute=_multiplied),
+    GraphOp("shift_conv2d", Kind.compute, _conv2d_attributes, _conv2d, compute=_compute_conv2d),
+    GraphOp("shift_matmul", Kind.compute, _matmul_attributes, _matmul, compute=_compute_matmul),
     GraphOp("conv2d_blocked", Kind.compute, _conv2d_blocked_attributes, workload=_conv2d_blocked, offloaded=True),
     GraphOp("dense_blocked", Kind.compute, _dense_blocked_attributes, workload=_dense_blocked, offloaded=True),
 )

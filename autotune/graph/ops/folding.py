@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, freeze, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import FLOATS, Expr, const, eq, lift
@@ -24,7 +24,7 @@ def count_blocks(attrs: Attributes) -> tuple[int, ...]:
 
 def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
-    attrs = {name: frozen(attributes[name]) for name in _PER_AXIS}
+    attrs = {name: freeze(attributes[name]) for name in _PER_AXIS}
     if len({len(value) for value in attrs.values()}) != 1:
         raise ValueError(f"attributes must be of as many axes as `image`, but got {attrs}")
     if min(*attrs["stride"], *attrs["dilation"]) < 1 or min(*attrs["before"], *attrs["after"]) < 0:
@@ -65,7 +65,7 @@ def _col2im(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return out if wide == dtype else te.compute(shape, lambda *i: out[i].astype(dtype), name="narrow")
 
 
-def _computed(attrs: Attributes, data: Array) -> Array:
+def _compute(attrs: Attributes, data: Array) -> Array:
     block, blocks = attrs["block"], count_blocks(attrs)
     split = data.reshape(data.shape[0], -1, *block, *blocks).astype(np.float64)
     sides = zip(attrs["before"], attrs["image"], attrs["after"], strict=True)
@@ -81,4 +81,4 @@ def _computed(attrs: Attributes, data: Array) -> Array:
     return image
 
 
-register(GraphOp("col2im", Kind.compute, _attributes, _col2im, compute=_computed))
+register(GraphOp("col2im", Kind.compute, _attributes, _col2im, compute=_compute))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.ops.quantised import quantised, quantised_linear, rounded_steps
+from autotune.graph.ops.quantised import quantise_array, quantised_linear, rounded_steps
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.ir.expr import Expr
@@ -55,8 +55,8 @@ def _image_words(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute((samples, height, width), word, name="image_words")
 
 
-def _computed(attrs: Attributes, image: Array, scale: Array, zero: Array, more: Array) -> Array:
-    found = (quantised if attrs["inverse"] else quantised_linear)(image, scale, zero).astype(np.int32)
+def _compute(attrs: Attributes, image: Array, scale: Array, zero: Array, more: Array) -> Array:
+    found = (quantise_array if attrs["inverse"] else quantised_linear)(image, scale, zero).astype(np.int32)
     shifts = 8 * np.arange(image.shape[1]).reshape(-1, 1, 1)
     return np.asarray((found << shifts).sum(1) + more)
 
@@ -81,6 +81,6 @@ class _AsBytes(GraphOp):
 register(
     # The bytes of floats (n, c, h, w), rounded as in `quantise_linear`, or as in `quantise` if the scale is `inverse`;
     # the last input has the bytes of the channels beyond theirs.
-    GraphOp("image_words", Kind.compute, _attributes, _image_words, compute=_computed),
+    GraphOp("image_words", Kind.compute, _attributes, _image_words, compute=_compute),
     _AsBytes("as_bytes", Kind.view, _bytes_attributes),
 )

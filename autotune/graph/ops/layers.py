@@ -40,7 +40,7 @@ def _dtype(types: Types) -> str:
     return "int8" if types[0].dtype == "uint8" else types[0].dtype
 
 
-def _windowed(operator: Operator[Any], **defaults: Any) -> GraphOp:
+def _make_window_op(operator: Operator[Any], **defaults: Any) -> GraphOp:
     """Defines an operation from an operator whose window slides over data (n, spatial..., c).
 
     Weights are (kernel..., c / groups, k), of a depthwise convolution (kernel..., c). Poolings have no weights: their
@@ -152,11 +152,11 @@ def _lrn(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         name="squares",
     )
 
-    def scaled(*i: Any) -> Any:
+    def normalise(*i: Any) -> Any:
         base = squares[i] * (attrs["alpha"] / size) + attrs["bias"]
         return x[i] * te.exp(te.log(base) * -attrs["beta"])
 
-    return te.compute(x.shape, scaled, name="lrn")
+    return te.compute(x.shape, normalise, name="lrn")
 
 
 def _lrn_computed(attrs: Attributes, x: Array) -> Array:
@@ -173,11 +173,11 @@ def _reduce(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
 
 
 register(
-    _windowed(CONV2D_TRANSPOSE, stride=1, padding=0, output_padding=0),
-    *(_windowed(operator, **_WINDOW, groups=1) for operator in (CONV1D, CONV2D, CONV3D)),
-    _windowed(DEPTHWISE_CONV2D, **_WINDOW),
-    _windowed(MAX_POOL2D, **_POOL),
-    _windowed(AVG_POOL2D, **_POOL, count_padding=False),
+    _make_window_op(CONV2D_TRANSPOSE, stride=1, padding=0, output_padding=0),
+    *(_make_window_op(operator, **_WINDOW, groups=1) for operator in (CONV1D, CONV2D, CONV3D)),
+    _make_window_op(DEPTHWISE_CONV2D, **_WINDOW),
+    _make_window_op(MAX_POOL2D, **_POOL),
+    _make_window_op(AVG_POOL2D, **_POOL, count_padding=False),
     GraphOp("lrn", Kind.compute, exactly(size=5, alpha=1e-4, beta=0.75, bias=1.0), _lrn, compute=_lrn_computed),
     GraphOp("matmul", Kind.compute, exactly(), workload=_matmul, narrow=True),
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Types, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Types, freeze, register
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space.dtypes import numpy_dtype
 
@@ -34,7 +34,7 @@ class Body(Protocol):
     """The body of a loop: the computation of one step; `autotune.graph.loops.Body` implements it."""
 
     @property
-    def carried(self) -> tuple[int, ...]:
+    def state_outputs(self) -> tuple[int, ...]:
         """The number of the output that becomes each state in the next step."""
 
     @property
@@ -58,7 +58,7 @@ class Body(Protocol):
 
 
 @dataclass(frozen=True)
-class Written:
+class OutputPosition:
     """The position of one output of a loop's steps in the loop's bytes.
 
     Attributes:
@@ -80,7 +80,7 @@ class Written:
         return self.base + self.advance * (step % self.period if self.period else step)
 
 
-def written(attrs: Attributes) -> tuple[list[Written], int]:
+def lay_out_outputs(attrs: Attributes) -> tuple[list[OutputPosition], int]:
     """Lays out the outputs of a loop's steps, and returns the total number of bytes.
 
     Returns:
@@ -93,19 +93,19 @@ def written(attrs: Attributes) -> tuple[list[Written], int]:
             back = attrs["writes_back"][number]
             first, advance = ((trips - 1) * kind.nbytes, -kind.nbytes) if back else (0, kind.nbytes)
             whole = TensorType((trips, *kind.shape), kind.dtype)
-            layout.append(Written(start + first, advance, 0, start, whole))
-            start += _spaced(whole.nbytes)
-        elif number in body.carried:
-            room = _spaced(kind.nbytes)
-            layout.append(Written(start, room, 2, start + (trips - 1) % 2 * room, kind))
+            layout.append(OutputPosition(start + first, advance, 0, start, whole))
+            start += _align(whole.nbytes)
+        elif number in body.state_outputs:
+            room = _align(kind.nbytes)
+            layout.append(OutputPosition(start, room, 2, start + (trips - 1) % 2 * room, kind))
             start += 2 * room
         else:
-            layout.append(Written(start, 0, 0, start, kind))
-            start += _spaced(kind.nbytes)
+            layout.append(OutputPosition(start, 0, 0, start, kind))
+            start += _align(kind.nbytes)
     return layout, start
 
 
-def _spaced(nbytes: int) -> int:
+def _align(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -113,20 +113,20 @@ class _Loop(GraphOp):
     """An operation whose body is a graph: it has no expression, and caches of other operations skip it."""
 
     def infer(self, attrs: Attributes, types: Types) -> TensorType:
-        return TensorType((written(attrs)[1],), "uint8")
+        return TensorType((lay_out_outputs(attrs)[1],), "uint8")
 
     def evaluate(self, attrs: Attributes, arrays: Sequence[Array]) -> Array:
-        body, trips, count = attrs["body"], attrs["trips"], len(attrs["body"].carried)
+        body, trips, count = attrs["body"], attrs["trips"], len(attrs["body"].state_outputs)
         states = list(arrays[:count])
         sequences, shared = arrays[count : count + body.sequences], arrays[count + body.sequences :]
-        positions, nbytes = written(attrs)
+        positions, nbytes = lay_out_outputs(attrs)
         data = np.zeros(nbytes, np.uint8)
         for step in range(trips):
             seen = [s[trips - 1 - step if b else step] for s, b in zip(sequences, attrs["reads_back"], strict=True)]
             made = body.step([*states, *seen, *shared])
             for place, kind, value in zip(positions, body.outputs, made, strict=True):
-                shown(data, place.at(step), kind)[...] = value
-            states = [made[number] for number in body.carried]
+                view_in_bytes(data, place.at(step), kind)[...] = value
+            states = [made[number] for number in body.state_outputs]
         return data
 
 
@@ -137,19 +137,19 @@ class _Result(GraphOp):
         return TensorType(attrs["shape"], attrs["dtype"])
 
     def evaluate(self, attrs: Attributes, arrays: Sequence[Array]) -> Array:
-        return shown(arrays[0], attrs["start"], self.infer(attrs, []))
+        return view_in_bytes(arrays[0], attrs["start"], self.infer(attrs, []))
 
 
-def shown(data: Array, start: int, kind: TensorType) -> Array:
+def view_in_bytes(data: Array, start: int, kind: TensorType) -> Array:
     """Returns a view of an array in the bytes of a loop."""
     return data[start : start + kind.nbytes].view(numpy_dtype(kind.dtype)).reshape(kind.shape)
 
 
 def _loop_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     body: Body = attributes["body"]
-    trips, states = attributes["trips"], len(body.carried)
-    reads = frozen(attributes.get("reads_back", (False,) * body.sequences))
-    writes = frozen(attributes.get("writes_back", (False,) * len(body.outputs)))
+    trips, states = attributes["trips"], len(body.state_outputs)
+    reads = freeze(attributes.get("reads_back", (False,) * body.sequences))
+    writes = freeze(attributes.get("writes_back", (False,) * len(body.outputs)))
     if type(trips) is not int or not 1 <= trips <= MOST_TRIPS:
         raise ValueError(f"`trips` must be 1 to {MOST_TRIPS}, but got trips={trips!r}")
     if (len(reads), len(writes)) != (body.sequences, len(body.outputs)):
@@ -169,7 +169,7 @@ def _loop_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
 def _result_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
     number, start = int(attributes["place"]), int(attributes["start"])
-    kind = TensorType(frozen(attributes["shape"]), attributes["dtype"])
+    kind = TensorType(freeze(attributes["shape"]), attributes["dtype"])
     within = data.dtype == "uint8" and len(data.shape) == 1 and 0 <= start <= data.size - kind.nbytes
     if not within or start % ALIGNMENT:
         raise ValueError(f"a result must lie among the bytes of a loop, but got {kind} at {start} of {data}")

@@ -66,7 +66,7 @@ def _with_order(data: te.Tensor, largest: bool) -> tuple[te.Tensor, te.Tensor]:
     return te.compute(data.shape, key, "keys", Tag.PAD), te.compute(data.shape, define_index, "order", Tag.PAD)
 
 
-def _ranked(attrs: Attributes, data: Array) -> Array:
+def _compute_ranks(attrs: Attributes, data: Array) -> Array:
     if data.dtype.kind in "iu":
         keys = data.astype(np.int64)
         last, nan = (~keys if attrs["largest"] else keys), np.zeros(data.shape, bool)
@@ -103,6 +103,6 @@ def _firsts(attrs: Attributes, ranks: Array) -> Array:
 
 
 register(
-    GraphOp("ranks", Kind.compute, _ranks_attributes, _ranks, compute=_ranked),
+    GraphOp("ranks", Kind.compute, _ranks_attributes, _ranks, compute=_compute_ranks),
     GraphOp("first_ranks", Kind.compute, _first_attributes, _first, compute=_firsts),
 )

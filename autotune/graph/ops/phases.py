@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, freeze, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.dtypes import NARROW
 from search_space.ir.expr import FLOATS
 from search_space.operators.naming import over
-from search_space.operators.windows import Window, pad, padded
+from search_space.operators.windows import Window, pad, pad_array
 
 _PER_AXIS = ("extent", "stride", "padding")
 
@@ -44,7 +44,7 @@ def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     rank = len(slope.shape) - 2
     if not 1 <= rank <= 3 or slope.dtype not in FLOATS or filters.dtype != slope.dtype:
         raise ValueError(f"slopes and filters must be floats, slopes (batch, spatial..., channels), but got {slope}")
-    attrs = {**{name: frozen(attributes[name]) for name in _PER_AXIS}, "groups": int(attributes["groups"])}
+    attrs = {**{name: freeze(attributes[name]) for name in _PER_AXIS}, "groups": int(attributes["groups"])}
     if any(len(attrs[name]) != rank for name in _PER_AXIS) or len(filters.shape) != 2 * rank + 2:
         raise ValueError(f"filters must be (parts, stride of each axis, width, channels), but got {filters}")
     groups, (width, channels) = attrs["groups"], filters.shape[-2:]
@@ -82,11 +82,11 @@ def _conv_phases(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return out if dtype not in NARROW else te.compute(out.shape, lambda *i: out[i].astype(dtype), name="narrow")
 
 
-def _computed(attrs: Attributes, slope: Array, filters: Array) -> Array:
+def _compute(attrs: Attributes, slope: Array, filters: Array) -> Array:
     window, groups = _window(attrs, slope.shape, filters.shape), attrs["groups"]
     width, channels = filters.shape[-2:]
     counts, strides = _counts(attrs), attrs["stride"]
-    source = padded(slope.astype(np.float64), window)
+    source = pad_array(slope.astype(np.float64), window)
     source = source.reshape(*source.shape[:-1], groups, width)
     weight = filters.astype(np.float64).reshape(*filters.shape[:-1], groups, channels // groups)
     pairs = [n for pair in zip(counts, strides, strict=True) for n in pair]
@@ -106,4 +106,4 @@ def _computed(attrs: Attributes, slope: Array, filters: Array) -> Array:
     return gradients
 
 
-register(GraphOp("conv_phases", Kind.compute, _attributes, _conv_phases, compute=_computed))
+register(GraphOp("conv_phases", Kind.compute, _attributes, _conv_phases, compute=_compute))

@@ -19,24 +19,24 @@ from search_space import te
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import Expr
 from search_space.operators.checks import spread
-from search_space.operators.windows import pad, padded, slide, taps, window_over
+from search_space.operators.windows import pad, pad_array, slide, taps, window_over
 
 BYTES = "uint8 or int8"
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
 """Least and largest byte."""
 
 
-def typed(*dtypes: str, **defaults: Any) -> Any:
+def require_types(*dtypes: str, **defaults: Any) -> Any:
     """Returns a checker of optional attributes for inputs of these dtypes; `a or b` accepts either."""
     check = exactly(**defaults)
 
-    def checked(attributes: Attributes, types: Types) -> dict[str, Any]:
+    def check_inputs(attributes: Attributes, types: Types) -> dict[str, Any]:
         found = tuple(kind.dtype for kind in types)
         if len(found) != len(dtypes) or any(f not in d.split(" or ") for f, d in zip(found, dtypes, strict=True)):
             raise ValueError(f"inputs must be {', '.join(dtypes)}, but got {', '.join(found) or 'none'}")
         return check(attributes, types)
 
-    return checked
+    return check_inputs
 
 
 def exact_scale(scale: float) -> float:
@@ -61,7 +61,7 @@ def rounded_steps(steps: Expr, zero: Expr, dtype: str) -> Expr:
     return found
 
 
-def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Array:
+def quantise_array(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Array:
     """Rounds `x` to bytes; `inverse` is the inverse of their scale, the zero is a byte."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore"):
@@ -75,7 +75,7 @@ def within(near: Array, low: int, high: int, dtype: str) -> Array:
 
 
 def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") -> Array:
-    """Rounds `x` to bytes by a quotient with the scale, as ONNX does; `quantised` multiplies by the inverse."""
+    """Rounds `x` to bytes by a quotient with the scale, as ONNX does; `quantise_array` multiplies by the inverse."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         near = np.rint(x.astype(np.float32) / scale) + zero.astype(np.float32)
@@ -83,7 +83,7 @@ def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") 
 
 
 def _quantise_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _with_dtype(typed(" or ".join(FLOATS), "float32", BYTES, dtype="uint8")(attributes, types))
+    attrs = _with_dtype(require_types(" or ".join(FLOATS), "float32", BYTES, dtype="uint8")(attributes, types))
     return _zero_of_dtype(attrs, types[2])
 
 
@@ -99,7 +99,7 @@ def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
     return attrs
 
 
-def dequantised(q: Array, scale: Array, zero: Array) -> Array:
+def dequantise_array(q: Array, scale: Array, zero: Array) -> Array:
     """Computes the numbers that bytes represent; the scale is float32, the zero a byte."""
     numbers: Array = (q.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
     return numbers
@@ -118,7 +118,7 @@ def _requantise(attrs: Attributes, x: Expr, bias: Expr, by: Expr, zero: Expr | N
     return te.minimum(te.maximum(whole, float(low)), float(high)).astype("int32").astype(dtype)
 
 
-def requantised(x: Array, bias: Array, by: Array, low: int, high: int, zero: Array | None = None) -> Array:
+def requantise(x: Array, bias: Array, by: Array, low: int, high: int, zero: Array | None = None) -> Array:
     """Brings a sum to the scale of bytes: shifts it down, or multiplies it by a float, rounds it and adds a zero."""
     total = x + bias
     found: Array = total >> (by & 31) if by.dtype == np.int32 else np.rint(total.astype(np.float32) * by)
@@ -131,10 +131,10 @@ def _limits(attributes: Attributes, types: Types) -> dict[str, Any]:
     ends: dict[str, Any] = {"low": 0, "high": 255, "dtype": "uint8"}
     if len(types) == 4:
         attrs = _zero_of_dtype(
-            _with_dtype(typed("int32", "int32", "float32", BYTES, **ends)(attributes, types)), types[3]
+            _with_dtype(require_types("int32", "int32", "float32", BYTES, **ends)(attributes, types)), types[3]
         )
     else:
-        attrs = _with_dtype(typed("int32", "int32", "int32 or float32", **ends)(attributes, types))
+        attrs = _with_dtype(require_types("int32", "int32", "int32 or float32", **ends)(attributes, types))
     least, most = RANGES[attrs["dtype"]]
     if not least <= attrs["low"] <= attrs["high"] <= most:
         raise ValueError(f"`low` and `high` must be bytes in order, but got low={attrs['low']}, high={attrs['high']}")
@@ -142,12 +142,12 @@ def _limits(attributes: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _dequantise_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(BYTES, "float32", BYTES)(attributes, types)
+    attrs: dict[str, Any] = require_types(BYTES, "float32", BYTES)(attributes, types)
     return _same_bytes(attrs, (types[0], types[2]))
 
 
 def _limit_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    return _same_bytes(typed(BYTES, BYTES, BYTES)(attributes, types), types)
+    return _same_bytes(require_types(BYTES, BYTES, BYTES)(attributes, types), types)
 
 
 def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _add_dequantised(x: Expr, q: Expr, scale: Expr, zero: Expr) -> Expr:
 
 
 def _add_dequantised_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(" or ".join(FLOATS), BYTES, "float32", BYTES)(attributes, types)
+    attrs: dict[str, Any] = require_types(" or ".join(FLOATS), BYTES, "float32", BYTES)(attributes, types)
     return _same_bytes(attrs, (types[1], types[3]))
 
 
@@ -170,7 +170,7 @@ _SUM_POOL: dict[str, Any] = {"kernel": 2, "stride": 2, "padding": 0}
 
 
 def _pool_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(BYTES, **_SUM_POOL)(attributes, types)
+    attrs: dict[str, Any] = require_types(BYTES, **_SUM_POOL)(attributes, types)
     if len(types[0].shape) != 4:
         raise ValueError(f"the first input must have 4 dimensions, but got {types[0]}")
     return {**spread(2, kernel=attrs["kernel"], stride=attrs["stride"]), **spread(2, 0, padding=attrs["padding"])}
@@ -180,22 +180,22 @@ def _sum_pool(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     (data,) = tensors
     window = window_over(data.shape, attrs)
 
-    def summed(value: Expr, within: list[te.IterVar], channel: Any) -> te.Reduction:
+    def sum_bytes(value: Expr, within: list[te.IterVar], channel: Any) -> te.Reduction:
         return te.sum(value.astype("int32"), axis=within)
 
-    return slide(pad(data, window, 0), window, "sum_pool", summed)
+    return slide(pad(data, window, 0), window, "sum_pool", sum_bytes)
 
 
-def _summed(attrs: Attributes, data: Array) -> Array:
+def _compute_sum_pool(attrs: Attributes, data: Array) -> Array:
     window = window_over(data.shape, attrs)
-    return np.asarray(sum(tap for _, tap in taps(padded(data.astype(np.int32), window), window)))
+    return np.asarray(sum(tap for _, tap in taps(pad_array(data.astype(np.int32), window), window)))
 
 
 register(
     elementwise(
         "quantise",
         lambda attrs, x, inverse, zero: rounded_steps(x * inverse, zero, attrs["dtype"]).astype(attrs["dtype"]),
-        lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
+        lambda attrs, x, inverse, zero: quantise_array(x, inverse, zero, attrs["dtype"]),
         _quantise_attributes,
     ),
     elementwise(  # rounding by a quotient, as in ONNX
@@ -204,47 +204,47 @@ register(
         lambda attrs, x, scale, zero: quantised_linear(x, scale, zero, attrs["dtype"]),
         _quantise_attributes,
     ),
-    from_function("dequantise", _dequantise, dequantised, _dequantise_attributes),
+    from_function("dequantise", _dequantise, dequantise_array, _dequantise_attributes),
     from_function(  # the numbers of bytes, added to a float
         "add_dequantised",
         _add_dequantised,
-        lambda x, q, scale, zero: x + dequantised(q, scale, zero),
+        lambda x, q, scale, zero: x + dequantise_array(q, scale, zero),
         _add_dequantised_attributes,
     ),
     from_function(  # a sum as a float
         "dequantise_sum",
         lambda x, scale: x.astype("float32") * scale,
         lambda x, scale: x.astype(np.float32) * scale,
-        typed("int32", "float32"),
+        require_types("int32", "float32"),
     ),
     elementwise(  # a sum as a byte; a fourth input is the zero that is added to the rounded number
         "requantise",
         _requantise,
-        lambda attrs, x, bias, by, zero=None: requantised(x, bias, by, attrs["low"], attrs["high"], zero),
+        lambda attrs, x, bias, by, zero=None: requantise(x, bias, by, attrs["low"], attrs["high"], zero),
         _limits,
     ),
     # Bytes clipped by two others.
     from_function("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), np.clip, _limit_attributes),
     from_function(
-        "shift_left", lambda x, shift: x << shift, lambda x, shift: x << (shift & 31), typed("int32", "int32")
+        "shift_left", lambda x, shift: x << shift, lambda x, shift: x << (shift & 31), require_types("int32", "int32")
     ),
     from_function(  # int8 with a zero of 0 as uint8 with a zero of 128, which dot products take
         "offset",
         lambda q: (q.astype("int32") + 128).astype("uint8"),
         lambda q: (q.astype(np.int16) + 128).astype(np.uint8),
-        typed("int8"),
+        require_types("int8"),
     ),
     from_function(  # bytes on the finer scale of a sum
         "widen",
         lambda q, factor: q.astype("int32") * factor,
         lambda q, factor: q.astype(np.int32) * factor,
-        typed(BYTES, "int32"),
+        require_types(BYTES, "int32"),
     ),
     from_function(  # a residual, brought to the scale of a sum, added to it
         "add_widened",
         lambda x, q, factor: x + q.astype("int32") * factor,
         lambda x, q, factor: x + q.astype(np.int32) * factor,
-        typed("int32", BYTES, "int32"),
+        require_types("int32", BYTES, "int32"),
     ),
-    GraphOp("sum_pool2d", Kind.compute, _pool_attributes, _sum_pool, compute=_summed),
+    GraphOp("sum_pool2d", Kind.compute, _pool_attributes, _sum_pool, compute=_compute_sum_pool),
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, freeze, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import FLOATS, Expr
@@ -40,7 +40,7 @@ class Cell:
     weights: int = 0
 
     def attributes(self, attributes: Attributes, types: Types) -> dict[str, Any]:
-        names = frozen(attributes["functions"])
+        names = freeze(attributes["functions"])
         if len(names) != self.functions or not set(names) <= set(FUNCTIONS):
             raise ValueError(
                 f"`functions` must be {self.functions} of {', '.join(FUNCTIONS)}, but got functions={list(names)}"
@@ -103,7 +103,7 @@ def _lstm_output(functions: list[Any], part: GatePart, peepholes: bool) -> Any:
     return gate(leave) * shown(state)
 
 
-def _mixed(update: Any, new: Any, state: Any) -> Any:
+def _mix(update: Any, new: Any, state: Any) -> Any:
     return new + update * (state - new)
 
 
@@ -111,7 +111,7 @@ def _gru_linear(functions: list[Any], part: GatePart, _: bool) -> Any:
     """Computes a state from products for the gates update, reset, new; the reset gate scales the state's product."""
     gate, new = functions
     update, reset = (gate(part(0, number) + part(1, number)) for number in (0, 1))
-    return _mixed(update, new(part(0, 2) + reset * part(1, 2)), part(2, 0))
+    return _mix(update, new(part(0, 2) + reset * part(1, 2)), part(2, 0))
 
 
 def _gru_reset(functions: list[Any], part: GatePart, _: bool) -> Any:
@@ -123,7 +123,7 @@ def _gru_reset(functions: list[Any], part: GatePart, _: bool) -> Any:
 def _gru_mixed(functions: list[Any], part: GatePart, _: bool) -> Any:
     """Interpolates between new value and state by the update gate; the gates are update and reset."""
     gate, new = functions
-    return _mixed(gate(part(0, 0)), new(part(1, 0)), part(2, 0))
+    return _mix(gate(part(0, 0)), new(part(1, 0)), part(2, 0))
 
 
 CELLS = {

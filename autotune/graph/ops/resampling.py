@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, freeze, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import FLOATS, INT, Expr, cast
@@ -19,7 +19,7 @@ MOST_WRITTEN_OUT = 16
 
 def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     data, *tables = types
-    axes = frozen(attributes["axes"])
+    axes = freeze(attributes["axes"])
     rank = len(data.shape)
     if list(axes) != sorted(set(axes)) or not all(0 <= a < rank for a in axes):
         raise ValueError(f"`axes` must rise and be among {rank}, but got axes={list(axes)}")
@@ -73,7 +73,7 @@ def _resample(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return out if data.dtype == "float32" else te.compute(shape, lambda *i: out[i].astype(data.dtype), name="narrow")
 
 
-def _computed(attrs: Attributes, data: Array, *tables: Array) -> Array:
+def _compute(attrs: Attributes, data: Array, *tables: Array) -> Array:
     out = data.astype(np.float64)
     for axis, first, weights in zip(attrs["axes"], tables[::2], tables[1::2], strict=True):
         count = weights.shape[1]
@@ -83,4 +83,4 @@ def _computed(attrs: Attributes, data: Array, *tables: Array) -> Array:
     return out
 
 
-register(GraphOp("resample", Kind.compute, _attributes, _resample, compute=_computed))
+register(GraphOp("resample", Kind.compute, _attributes, _resample, compute=_compute))

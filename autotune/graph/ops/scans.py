@@ -39,7 +39,7 @@ def _cumsum(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return out if wide == dtype else te.compute(data.shape, lambda *i: out[i].astype(dtype), name="narrow")
 
 
-def _computed(attrs: Attributes, x: Array) -> Array:
+def _compute(attrs: Attributes, x: Array) -> Array:
     axis = attrs["axis"]
     turned = np.flip(x, axis) if attrs["reverse"] else x
     wide = turned.astype(turned.dtype if turned.dtype.kind in "iu" else np.float64)
@@ -50,4 +50,4 @@ def _computed(attrs: Attributes, x: Array) -> Array:
     return np.flip(sums, axis) if attrs["reverse"] else sums
 
 
-register(GraphOp("cumsum", Kind.compute, _attributes, _cumsum, compute=_computed))
+register(GraphOp("cumsum", Kind.compute, _attributes, _cumsum, compute=_compute))

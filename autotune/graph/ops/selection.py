@@ -60,7 +60,7 @@ def _power(x: Expr, y: Expr) -> Expr:
     return te.if_then_else(eq(y, const(0, y.dtype)), one, positive)
 
 
-def _powered(x: Array, y: Array) -> Array:
+def _compute_power(x: Array, y: Array) -> Array:
     with np.errstate(all="ignore"):
         return np.asarray(np.power(x.astype(float), y.astype(float)))
 
@@ -90,7 +90,7 @@ def _gather(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), body, name="gather")
 
 
-def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
+def _compute_gather(attrs: Attributes, data: Array, indices: Array) -> Array:
     extent = data.shape[attrs["axis"]]
     places = np.where(indices < 0, indices + extent, indices)
     return np.take(data, np.clip(places, 0, extent - 1), attrs["axis"])
@@ -99,6 +99,6 @@ def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
 register(
     *(from_function(name, *pair) for name, pair in _LOGIC.items()),
     elementwise("cast", _cast, lambda attrs, x: x.astype(numpy_dtype(attrs["dtype"])), _cast_attributes),
-    from_function("power", _power, _powered),
-    GraphOp("gather", Kind.injective, _gather_attributes, _gather, compute=_gathered),
+    from_function("power", _power, _compute_power),
+    GraphOp("gather", Kind.injective, _gather_attributes, _gather, compute=_compute_gather),
 )

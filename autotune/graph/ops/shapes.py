@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, frozen, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, freeze, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr, lift
 
 
 def _reshape_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    shape = frozen(attributes["shape"])
+    shape = freeze(attributes["shape"])
     if math.prod(shape) != types[0].size:
         raise ValueError(f"`shape` must keep the {types[0].size} elements, but got shape={list(shape)}")
     return {"shape": shape}
@@ -38,7 +38,7 @@ def _reshape(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _transpose_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    axes = frozen(attributes["axes"])
+    axes = freeze(attributes["axes"])
     if sorted(axes) != list(range(len(types[0].shape))):
         raise ValueError(f"`axes` must be a permutation of {len(types[0].shape)} axes, but got axes={list(axes)}")
     return {"axes": axes}
@@ -86,8 +86,8 @@ def _concat(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _slice_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    begin, size = frozen(attributes["begin"]), frozen(attributes["size"])
-    step = frozen(attributes.get("step", (1,) * len(begin)))
+    begin, size = freeze(attributes["begin"]), freeze(attributes["size"])
+    step = freeze(attributes.get("step", (1,) * len(begin)))
     for b, n, s, extent in zip(begin, size, step, types[0].shape, strict=True):
         if n < 1 or s == 0 or not 0 <= b < extent or not 0 <= b + (n - 1) * s < extent:
             raise ValueError(
@@ -106,7 +106,7 @@ def _slice(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _pad_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    before, after = frozen(attributes["before"]), frozen(attributes["after"])
+    before, after = freeze(attributes["before"]), freeze(attributes["after"])
     if len(before) != len(types[0].shape) or len(after) != len(before) or min(*before, *after) < 0:
         raise ValueError(f"padding must not be negative, but got before={list(before)}, after={list(after)}")
     return {"before": before, "after": after, "value": float(attributes.get("value", 0.0))}
@@ -138,7 +138,7 @@ def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _broadcast_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
-    shape = frozen(attributes["shape"])
+    shape = freeze(attributes["shape"])
     if np.broadcast_shapes(types[0].shape, shape) != shape:
         raise ValueError(f"`shape` must be one that {types[0]} is brought to, but got shape={list(shape)}")
     return {"shape": shape}
@@ -148,13 +148,13 @@ def _broadcast(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(attrs["shape"], lambda *index: at(tensors[0], index), name="broadcast_to")
 
 
-def _sliced(attrs: Attributes, x: Array) -> Array:
+def _compute_slice(attrs: Attributes, x: Array) -> Array:
     for axis, (begin, size, step) in enumerate(zip(attrs["begin"], attrs["size"], attrs["step"], strict=True)):
         x = np.take(x, np.arange(size) * step + begin, axis)
     return x
 
 
-def _padded(attrs: Attributes, x: Array, value: float) -> Array:
+def _compute_pad(attrs: Attributes, x: Array, value: float) -> Array:
     return np.pad(x, list(zip(attrs["before"], attrs["after"], strict=True)), constant_values=value)
 
 
@@ -181,19 +181,19 @@ register(
         _concat,
         compute=lambda attrs, *x: np.concatenate(x, attrs["axis"]),
     ),
-    GraphOp("slice", Kind.injective, _slice_attributes, _slice, compute=_sliced),
+    GraphOp("slice", Kind.injective, _slice_attributes, _slice, compute=_compute_slice),
     GraphOp(
         "pad",
         Kind.injective,
         _pad_attributes,
         _pad,
-        compute=lambda attrs, x: _padded(attrs, x, attrs["value"]),
+        compute=lambda attrs, x: _compute_pad(attrs, x, attrs["value"]),
     ),
     GraphOp(  # padding by an input, so that nodes that differ in its value alone share a workload
         "pad_with",
         Kind.injective,
         _pad_with_attributes,
         _pad,
-        compute=lambda attrs, x, value: _padded(attrs, x, value.item()),
+        compute=lambda attrs, x, value: _compute_pad(attrs, x, value.item()),
     ),
 )

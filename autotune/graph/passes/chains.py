@@ -19,7 +19,7 @@ def chain_to(site: Site, node: Node, *ops: str) -> list[Node] | None:
         return None
     chain = [node]
     while chain[0].op not in ops:
-        before = _carried(site, chain[0])
+        before = _find_source(site, chain[0])
         if before is None:
             return None
         chain.insert(0, before)
@@ -46,15 +46,15 @@ def _part(site: Site, name: str, region: Sequence[slice]) -> str:
     """Adds the part of a constant that meets the region after broadcasting."""
     array = site.array(name)
     assert array is not None
-    return site.builder.constant(_met(array, region), name)
+    return site.builder.constant(_slice_region(array, region), name)
 
 
-def _met(array: Array, region: Sequence[slice]) -> Array:
+def _slice_region(array: Array, region: Sequence[slice]) -> Array:
     tail = region[len(region) - array.ndim :]
     return array[tuple(slice(None) if extent == 1 else s for s, extent in zip(tail, array.shape, strict=True))]
 
 
-def _carried(site: Site, node: Node) -> Node | None:
+def _find_source(site: Site, node: Node) -> Node | None:
     """Returns the producer whose value an element-wise node changes by constants alone, in the same shape, or None."""
     if find(node.op).kind is not Kind.elementwise:
         return None
@@ -70,4 +70,4 @@ def _next(site: Site, node: Node) -> Node | None:
     if not site.private(node.name):
         return None
     (reader,) = site.readers(node.name)
-    return reader if _carried(site, reader) is node else None
+    return reader if _find_source(site, reader) is node else None

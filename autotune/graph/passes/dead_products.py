@@ -22,10 +22,10 @@ Cut = tuple[range, ...]
 
 def dead_products(graph: Graph) -> Graph:
     """Cuts constant factors of products to the rows and columns whose results are read."""
-    return sweep(graph, _sliced)
+    return sweep(graph, _shrink_product)
 
 
-def _sliced(site: Site, node: Node) -> str | None:
+def _shrink_product(site: Site, node: Node) -> str | None:
     if node.op != "slice":
         return None
     bounds = zip(node.attrs["begin"], node.attrs["size"], node.attrs["step"], strict=True)

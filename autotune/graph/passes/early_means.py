@@ -21,10 +21,10 @@ class EarlyMeans(GraphPass):
     name = "early_means"
 
     def apply(self, graph: Graph) -> Graph:
-        return sweep(graph, _moved)
+        return sweep(graph, _move_mean)
 
 
-def _moved(site: Site, node: Node) -> str | None:
+def _move_mean(site: Site, node: Node) -> str | None:
     """Moves a mean before a convolution and before the per-channel bias behind it."""
     if node.op != "avg_pool2d" or node.type.dtype != "float32":
         return None

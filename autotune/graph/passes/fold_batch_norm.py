@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.ir import Array, Graph, Node
-from autotune.graph.passes.reassociation import GREATEST, added, is_exact_divisor, is_moderate, is_sign
+from autotune.graph.passes.reassociation import GREATEST, add_constants, is_exact_divisor, is_moderate, is_sign
 from autotune.graph.passes.site import Site, sweep
 from search_space.dtypes import NARROW
 
@@ -51,7 +51,7 @@ class _Linear:
         first = self.shift if scale is None or self.shift is None else self.shift * scale
         if first is None or shift is None:
             return _Linear(self.source, factor, shift if first is None else first)
-        total = added(first, shift)
+        total = add_constants(first, shift)
         return None if total is None else _Linear(self.source, factor, total)
 
 

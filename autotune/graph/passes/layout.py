@@ -14,10 +14,10 @@ Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Permuted:
-    """A transposed value: axis i of the value is axis `axes[i]` of the array `stored`."""
+class PermutedValue:
+    """A transposed value: axis i of the value is axis `axes[i]` of the array `source`."""
 
-    stored: str
+    source: str
     axes: Axes
 
     @property
@@ -28,20 +28,20 @@ class Permuted:
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix with the rows of `stored`, (rows, columns), and its columns in another order.
+    """A matrix with the rows of `source`, (rows, columns), and its columns in another order.
 
     Attributes:
-        stored: name of the stored matrix.
+        source: name of the stored matrix.
         extents: extents of a stored row as an array of several axes.
         axes: order of these axes in the value.
     """
 
-    stored: str
+    source: str
     extents: tuple[int, ...]
     axes: Axes
 
 
-Form = Permuted | Rows
+Form = PermutedValue | Rows
 
 
 def identity(rank: int) -> Axes:
@@ -65,20 +65,20 @@ def keeps_order(shape: Sequence[int], axes: Sequence[int]) -> bool:
     return moved == sorted(moved)
 
 
-def transposed(builder: GraphBuilder, name: str, axes: Axes, wanted: str = "") -> str:
+def transpose(builder: GraphBuilder, name: str, axes: Axes, new_name: str = "") -> str:
     """Transposes `name` by the cheapest means: nothing, a new constant, a reshape, or a transpose."""
     shape = builder.type(name).shape
     if axes == identity(len(shape)):
         return name
     array = builder.array(name)
     if array is not None:
-        return builder.constant(array.transpose(axes), wanted or name)
+        return builder.constant(array.transpose(axes), new_name or name)
     if keeps_order(shape, axes):
-        return builder.add("reshape", [name], wanted, shape=tuple(shape[a] for a in axes))
-    return builder.add("transpose", [name], wanted, axes=axes)
+        return builder.add("reshape", [name], new_name, shape=tuple(shape[a] for a in axes))
+    return builder.add("transpose", [name], new_name, axes=axes)
 
 
-def trimmed(array: Array) -> Array:
+def trim(array: Array) -> Array:
     """Removes leading axes of extent 1, which broadcasting restores."""
     shape = array.shape
     while len(shape) > 1 and shape[0] == 1:
@@ -98,7 +98,7 @@ def rows_in_order(weight: Array, rows: Rows) -> Array:
 
 
 @dataclass(frozen=True)
-class Reshaped:
+class RewrittenReshape:
     """A reshape of a transposed value, rewritten as a transposition after a reshape.
 
     Attributes:
@@ -112,20 +112,20 @@ class Reshaped:
     axes: Axes
 
 
-def through_reshape(stored: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> Reshaped:
-    """Moves a transposition by `axes` of an array of shape `stored` behind a reshape to `shape`.
+def through_reshape(source_shape: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> RewrittenReshape:
+    """Moves a transposition by `axes` of an array of shape `source_shape` behind a reshape to `shape`.
 
     Both shapes are cut into the shortest runs of axes with equal products. A run moves as a whole; the inner
     transposition restores the order within a run.
     """
-    value = [stored[a] for a in axes]
+    value = [source_shape[a] for a in axes]
     # Runs in memory order: then only axes out of order within a run have to move.
     order = sorted(runs(value, shape), key=lambda run: min((axes[i] for i in run[0] if value[i] != 1), default=-1))
     inner = [axes[i] for run, _ in order for i in run]
-    if keeps_order(stored, inner):
-        inner = list(range(len(stored)))
+    if keeps_order(source_shape, inner):
+        inner = list(range(len(source_shape)))
     outer = [j for _, run in order for j in run]
-    return Reshaped(tuple(inner), tuple(shape[j] for j in outer), inverse(outer))
+    return RewrittenReshape(tuple(inner), tuple(shape[j] for j in outer), inverse(outer))
 
 
 def runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int], list[int]]]:

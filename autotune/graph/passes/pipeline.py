@@ -20,7 +20,7 @@ from autotune.graph.passes.verify import verify
 
 
 @dataclass(frozen=True)
-class Explained:
+class PassResult:
     """The result of a pass that reports a fact.
 
     Attributes:
@@ -42,7 +42,7 @@ class GraphPass(ABC):
     name: str
 
     @abstractmethod
-    def apply(self, graph: Graph) -> Graph | Explained:
+    def apply(self, graph: Graph) -> Graph | PassResult:
         """Rewrites a graph, which is not modified; returns the same object if there is nothing to do.
 
         Raises:
@@ -52,7 +52,7 @@ class GraphPass(ABC):
     def __call__(self, graph: Graph) -> Graph:
         """Applies the pass alone, without the checks of a pipeline."""
         result = self.apply(graph)
-        return result.graph if isinstance(result, Explained) else result
+        return result.graph if isinstance(result, PassResult) else result
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ Listener = Callable[[PassRun], None]
 
 
 @dataclass(frozen=True)
-class Lowered:
+class PipelineOutcome:
     """The outcome of a pipeline.
 
     Attributes:
@@ -116,11 +116,11 @@ class PassPipeline(GraphPass):
     listener: Listener | None = None
     name: str = "pipeline"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         result = self.run(graph)
-        return Explained(result.graph, result.facts)
+        return PassResult(result.graph, result.facts)
 
-    def run(self, graph: Graph) -> Lowered:
+    def run(self, graph: Graph) -> PipelineOutcome:
         """Applies the passes and verifies each graph that changed.
 
         Raises:
@@ -133,7 +133,7 @@ class PassPipeline(GraphPass):
             result = step.apply(graph)
             seconds = time.perf_counter() - start
             after = result
-            if isinstance(result, Explained):
+            if isinstance(result, PassResult):
                 after, facts[step.name] = result.graph, result.fact
             assert isinstance(after, Graph)
             if after is not graph:
@@ -141,7 +141,7 @@ class PassPipeline(GraphPass):
             if self.listener is not None:
                 self.listener(PassRun(step, graph, after, seconds))
             graph = after
-        return Lowered(graph, MappingProxyType(facts))
+        return PipelineOutcome(graph, MappingProxyType(facts))
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ LEAST_OUTPUTS = 16
 
 def planes(graph: Graph) -> Graph:
     """Rewrites 3D convolutions as 2D ones if these are at least as fast."""
-    return sweep(graph, _flattened)
+    return sweep(graph, _flatten)
 
 
-def _flattened(site: Site, node: Node) -> str | None:
+def _flatten(site: Site, node: Node) -> str | None:
     weight = site.array(node.inputs[1]) if node.op == "conv3d" else None
     if weight is None:
         return None
@@ -36,9 +36,9 @@ def _flattened(site: Site, node: Node) -> str | None:
     batch, frames, *image, channels = site.type(node.inputs[0]).shape
     data, count = site.new[node.inputs[0]], node.type.shape[1]
     if window == [1, 1] and strides == [1, 1] and sides == [(0, 0)] * 2:
-        data = site.reshaped(data, (batch, frames, image[0] * image[1], channels))
+        data = site.reshape(data, (batch, frames, image[0] * image[1], channels))
         attrs = {"stride": (stride, 1), "padding": normalise_padding(2, [ends, (0, 0)]), "dilation": (dilation, 1)}
-        return _convolved(site, node, data, weight[:, :, 0], attrs)
+        return _add_convolution(site, node, data, weight[:, :, 0], attrs)
     if depth > 1 and not _pays(node, weight, strides, dilations):
         return None
     if depth > 1 and any(ends):
@@ -49,10 +49,10 @@ def _flattened(site: Site, node: Node) -> str | None:
     # For each tap the planes along the depth that it meets, one for each output.
     taken = [_every(site, data, tap * dilation, count, stride) for tap in range(depth)]
     data = site.add("concat", taken, axis=4) if depth > 1 else taken[0]
-    data = site.reshaped(data, (batch * count, *image, depth * channels))
+    data = site.reshape(data, (batch * count, *image, depth * channels))
     filters = np.moveaxis(weight, 0, 2).reshape(*window, depth * weight.shape[3], weight.shape[4])
     attrs = {"stride": tuple(strides), "padding": normalise_padding(2, sides), "dilation": tuple(dilations)}
-    return _convolved(site, node, data, filters, attrs)
+    return _add_convolution(site, node, data, filters, attrs)
 
 
 def _pays(node: Node, weight: Array, strides: Sequence[int], dilations: Sequence[int]) -> bool:
@@ -73,11 +73,11 @@ def _every(site: Site, value: str, first: int, count: int, step: int) -> str:
     # which the first rows are selected. That takes `step` planes for each output.
     if span < count * step:
         value = site.add("pad", [value], before=(0,) * 5, after=(0, count * step - span, 0, 0, 0))
-    value = site.reshaped(value, (batch, count, step * height, width, channels))
+    value = site.reshape(value, (batch, count, step * height, width, channels))
     return site.add("slice", [value], begin=(0,) * 5, size=(batch, count, height, width, channels))
 
 
-def _convolved(site: Site, node: Node, data: str, filters: Array, attrs: Mapping[str, Any]) -> str:
+def _add_convolution(site: Site, node: Node, data: str, filters: Array, attrs: Mapping[str, Any]) -> str:
     """Adds the convolution of planes, reshaped to the volume's shape."""
     weight = site.builder.constant(filters, node.inputs[1])
     found = site.add("conv2d", [data, weight], **attrs, groups=node.attrs["groups"])

@@ -35,7 +35,7 @@ def is_exact_divisor(divisor: Array) -> bool:
     return bool(((np.abs(fraction) == 0.5) & (np.abs(exponent) < 126)).all())
 
 
-def added(first: Array, second: Array) -> Array | None:
+def add_constants(first: Array, second: Array) -> Array | None:
     """Adds constants that follow each other behind a layer; returns None if digits would cancel."""
     total = first + second
     largest = max(float(np.abs(term).max(initial=0.0)) for term in (first, second))

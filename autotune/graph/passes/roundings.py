@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
-from autotune.graph.partition import grouped
+from autotune.graph.partition import group_nodes
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.views import locate
 from search_space.dtypes import FLOATS, NARROW
@@ -19,7 +19,7 @@ def roundings(graph: Graph) -> Graph:
     """
     inside = {
         node.name
-        for nodes, nothing in (grouped(graph, locate(graph)) if _is_rounded(graph) else ())
+        for nodes, nothing in (group_nodes(graph, locate(graph)) if _is_rounded(graph) else ())
         for node, reader in pairwise(nodes)
         if not nothing and rounds(graph, node) and reader.op != "cast" and reader.type.dtype in FLOATS
     }

@@ -70,7 +70,7 @@ class Site:
         """Adds a constant of the dtype of the old value `like`."""
         return self.builder.constant(np.asarray(array).astype(numpy_dtype(self.type(like).dtype)))
 
-    def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
+    def reshape(self, name: str, shape: tuple[int, ...]) -> str:
         """Reshapes a new value, if it has another shape."""
         return name if self.builder.type(name).shape == shape else self.add("reshape", [name], shape=shape)
 

@@ -79,31 +79,31 @@ class Axis:
         """Computes the pixel that a tap meets; a pixel outside the image is padding."""
         return output * self.stride + tap * self.dilation - self.before
 
-    def reached(self, taps: range) -> range:
+    def output_range(self, taps: range) -> range:
         """Returns the range of outputs for which any of the taps meets the image."""
-        ranges = [r for r in map(self._reached, taps) if r]
+        ranges = [r for r in map(self._tap_outputs, taps) if r]
         return range(min(r.start for r in ranges), max(r.stop for r in ranges)) if ranges else range(0)
 
     def reaching(self, outputs: range) -> range:
         """Returns the range of taps that meet the image for any of the outputs."""
-        taps = [t for t in range(self.taps) if _shared(self._reached(t), outputs)]
+        taps = [t for t in range(self.taps) if _shared(self._tap_outputs(t), outputs)]
         return range(taps[0], taps[-1] + 1) if taps else range(0)
 
-    def _reached(self, tap: int) -> range:
+    def _tap_outputs(self, tap: int) -> range:
         start = max(0, -(self.position(tap, 0) // self.stride))
         return range(start, max(start, min(self.outputs, (self.extent - 1 - self.position(tap, 0)) // self.stride + 1)))
 
     @property
     def alive(self) -> int:
         """Number of pairs of a tap and an output that meet the image."""
-        return sum(len(self._reached(tap)) for tap in range(self.taps))
+        return sum(len(self._tap_outputs(tap)) for tap in range(self.taps))
 
     def splits(self) -> Iterator[Split]:
         """Yields the unsplit axis, then the best split of each kind and number of parts that covers all outputs."""
         # Only cuts of outputs at points where a tap begins or ends to meet the image leave out more products.
-        edges = {edge for tap in range(self.taps) for r in [self._reached(tap)] for edge in (r.start, r.stop)}
+        edges = {edge for tap in range(self.taps) for r in [self._tap_outputs(tap)] for edge in (r.start, r.stop)}
         ways: tuple[tuple[Sequence[int], Callable[[range], TapRange]], ...] = (
-            (range(self.taps + 1), lambda taps: TapRange(taps, self.reached(taps))),
+            (range(self.taps + 1), lambda taps: TapRange(taps, self.output_range(taps))),
             (sorted({0, self.outputs, *edges}), lambda outputs: TapRange(self.reaching(outputs), outputs)),
         )
         yield (TapRange(range(self.taps), range(self.outputs)),)
@@ -208,22 +208,22 @@ def _shared(first: range, second: range) -> range:
 # ---------------------------------------------------------------------- the graph
 def _apply(site: Site, chain: Sequence[Node], axes: Sequence[Axis], splits: Sequence[Split]) -> str:
     conv = chain[0]
-    convolutions = {parts: _convolved(site, conv, axes, parts) for parts in itertools.product(*splits)}
+    convolutions = {parts: _add_convolution(site, conv, axes, parts) for parts in itertools.product(*splits)}
     rows: dict[range, list[str]] = {}
     for cell, covering in _cells(splits):
         # The part that ends with the cell comes first: the sum is fused into its kernel.
         ordered = sorted(covering, key=lambda parts: sum(len(p.outputs) for p in parts))
-        values = [_sliced(site, convolutions[parts], _within(cell, parts)) for parts in ordered]
+        values = [_slice(site, convolutions[parts], _within(cell, parts)) for parts in ordered]
         value = values[0]
         for other in values[1:]:
             value = site.add("add", [value, other])
         region = (slice(None), *(slice(c.start, c.stop) for c in cell), slice(None))
         rows.setdefault(cell[0], []).append(add_ending(site, chain, value, region))
-    joined = [_joined(site, row, 2) for row in rows.values()]
-    return _joined(site, joined, 1)
+    joined = [_concatenate(site, row, 2) for row in rows.values()]
+    return _concatenate(site, joined, 1)
 
 
-def _joined(site: Site, values: list[str], axis: int) -> str:
+def _concatenate(site: Site, values: list[str], axis: int) -> str:
     return site.add("concat", values, axis=axis) if len(values) > 1 else values[0]
 
 
@@ -233,7 +233,7 @@ def _within(cell: Sequence[range], parts: Sequence[TapRange]) -> list[range]:
     return [range(c.start - shift, c.stop - shift) for c, shift in zip(cell, shifts, strict=True)]
 
 
-def _sliced(site: Site, value: str, region: Sequence[range]) -> str:
+def _slice(site: Site, value: str, region: Sequence[range]) -> str:
     """Slices rows and columns of a new value, if they are not all."""
     batch, *extents, channels = site.builder.type(value).shape
     if [len(r) for r in region] == extents:
@@ -242,7 +242,7 @@ def _sliced(site: Site, value: str, region: Sequence[range]) -> str:
     return site.add("slice", [value], begin=begin, size=size)
 
 
-def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[TapRange]) -> str:
+def _add_convolution(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[TapRange]) -> str:
     """Adds the convolution with some taps for some outputs."""
     weight = site.array(conv.inputs[1])
     assert weight is not None
@@ -252,7 +252,7 @@ def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Tap
         last = axis.position(part.taps[-1], part.outputs[-1])
         region.append(range(max(first, 0), min(last + 1, axis.extent)))
         margins.append((region[-1].start - first, last + 1 - region[-1].stop))
-    data = _sliced(site, site.new[conv.inputs[0]], region)
+    data = _slice(site, site.new[conv.inputs[0]], region)
     rows, columns = (slice(p.taps.start, p.taps.stop) for p in parts)
     filters = site.builder.constant(weight[rows, columns], conv.inputs[1])
     # A single tap or output does not step: with 1 it is the plain layer, which more algorithms and schedules support.

@@ -11,8 +11,8 @@ from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, l
 from autotune.graph.quantise.dot_products import with_dot_products
 from autotune.graph.quantise.formats import METHODS, Format
 from autotune.graph.quantise.images import with_image_words
-from autotune.graph.quantise.imported import Imported, has_roundings, is_quantised, with_byte_layers
-from autotune.graph.quantise.rewriting import Quantised, quantise
+from autotune.graph.quantise.imported import ByteGraph, has_roundings, is_quantised, with_byte_layers
+from autotune.graph.quantise.rewriting import QuantisedGraph, quantise
 from autotune.graph.quantise.shifting import quantise_shift
 from autotune.graph.quantise.weights import BITS, quantise_weights_only
 
@@ -25,8 +25,8 @@ __all__ = [
     "Calibration",
     "Feeds",
     "Format",
-    "Imported",
-    "Quantised",
+    "ByteGraph",
+    "QuantisedGraph",
     "calibrate",
     "has_roundings",
     "is_quantised",
@@ -54,7 +54,7 @@ def quantise_with_report(
     options: Quantisation | None = None,
     feeds: Sequence[Feeds] | None = None,
     mode: str = "int8",
-) -> tuple[Quantised, Accuracy]:
+) -> tuple[QuantisedGraph, Accuracy]:
     """Quantises a graph on some sets of inputs, and measures its accuracy on others.
 
     Args:

@@ -12,7 +12,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph
 from autotune.graph.quantise.calibration import Feeds
 from autotune.graph.quantise.formats import decibels
-from autotune.graph.quantise.rewriting import Quantised
+from autotune.graph.quantise.rewriting import QuantisedGraph
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,29 @@ def logits(graph: Graph) -> str:
     return node.inputs[0] if node is not None and node.op == "softmax" else name
 
 
-def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds]) -> Accuracy:
+def measure_accuracy(graph: Graph, in_bytes: QuantisedGraph, feeds: Iterable[Feeds]) -> Accuracy:
     """Measures the accuracy by an evaluation of both networks in NumPy.
 
     Args:
         graph: graph in floats.
-        quantised: its quantised form.
+        in_bytes: its quantised form.
         feeds: inputs that the calibration has not seen; at least one set.
 
     Raises:
         ValueError: there are no feeds.
     """
-    result, wanted = logits(quantised.graph), logits(graph)
-    power: dict[str, tuple[float, float]] = dict.fromkeys([*quantised.names, "logits"], (0.0, 0.0))
+    result, wanted = logits(in_bytes.graph), logits(graph)
+    power: dict[str, tuple[float, float]] = dict.fromkeys([*in_bytes.names, "logits"], (0.0, 0.0))
     agree: list[Array] = []
     largest = furthest = 0.0
     count = 0
     for feed in feeds:
-        exact, ours = evaluate(graph, feed), evaluate(quantised.graph, feed)
+        exact, ours = evaluate(graph, feed), evaluate(in_bytes.graph, feed)
         count += 1
-        for old, new in quantised.names.items():
-            power[old] = added(power[old], exact[old], quantised.formats[old].decode(ours[new]))
+        for old, new in in_bytes.names.items():
+            power[old] = add_power(power[old], exact[old], in_bytes.formats[old].decode(ours[new]))
         a, b = exact[wanted], ours[result]
-        power["logits"] = added(power["logits"], a, b)
+        power["logits"] = add_power(power["logits"], a, b)
         agree.append(np.atleast_1d(a.argmax(-1) == b.argmax(-1)).reshape(-1))
         largest = max(largest, float(np.abs(a).max()))
         furthest = max(furthest, float(np.abs(a.astype(np.float64) - b).max()))
@@ -113,23 +113,23 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
         float(np.sqrt(noise / signal)) if signal else 0.0,
         furthest / (largest or 1.0),
         decibels(signal, noise),
-        quantised.layers,
-        len(quantised.left_float),
-        tuple(_layers(graph, quantised, power)),
-        quantised.stored,
+        in_bytes.layers,
+        len(in_bytes.left_float),
+        tuple(_layers(graph, in_bytes, power)),
+        in_bytes.storage,
     )
 
 
-def added(so_far: tuple[float, float], exact: Array, computed: Array) -> tuple[float, float]:
+def add_power(so_far: tuple[float, float], exact: Array, array: Array) -> tuple[float, float]:
     """Adds one more array to the powers of signal and noise, which are sums over elements."""
     wide = exact.astype(np.float64)
-    return so_far[0] + float((wide**2).sum()), so_far[1] + float(((computed - wide) ** 2).sum())
+    return so_far[0] + float((wide**2).sum()), so_far[1] + float(((array - wide) ** 2).sum())
 
 
-def _layers(graph: Graph, quantised: Quantised, power: Mapping[str, tuple[float, float]]) -> Iterable[Layer]:
+def _layers(graph: Graph, in_bytes: QuantisedGraph, power: Mapping[str, tuple[float, float]]) -> Iterable[Layer]:
     order = [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]
     for name in order:
-        if name in quantised.names:
+        if name in in_bytes.names:
             node = graph.node(name)
             op = "input" if node is None else node.op
-            yield Layer(name, op, str(quantised.formats[name]), decibels(*power[name]))
+            yield Layer(name, op, str(in_bytes.formats[name]), decibels(*power[name]))

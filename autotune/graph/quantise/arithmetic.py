@@ -20,7 +20,7 @@ LARGEST = 2**31 - 1
 """Greatest int32."""
 FINE = 64
 """Minimum number of a sum's steps per step of an operand or the output: the bias is whole steps of the sum."""
-WIDENED = 2**14
+SUM_STEPS = 2**14
 """Number of a sum's steps per step of its coarsest operand."""
 MEAN_BITS = 24
 """Bits of the sums from which means are computed; float32 represents them exactly."""
@@ -105,7 +105,7 @@ def plan_layer(
     if residual is not None and factor is not None:
         factors = (factor.astype(np.int64),)
         total, size = total - residual.zero * factors[0], size + 255 * factors[0]
-    return weights, _planned(left, factors, total, size, finest, output, limits)
+    return weights, _plan_end(left, factors, total, size, finest, output, limits)
 
 
 def plan_sum(operands: tuple[Format, ...], output: Format | None, bias: Array, limits: tuple[float, float]) -> Sum:
@@ -116,7 +116,7 @@ def plan_sum(operands: tuple[Format, ...], output: Format | None, bias: Array, l
     """
     bias = np.atleast_1d(bias)
     known = [f.scale for f in (*operands, *([output] if output is not None else []))]
-    unit = max(f.scale for f in operands) / WIDENED
+    unit = max(f.scale for f in operands) / SUM_STEPS
     if max(known) > FURTHEST * min(known) or np.abs(bias / unit).max() > LARGEST_BIAS:
         apart = ", ".join(f"{scale:.3g}" for scale in known)
         raise NotExact(f"scales must be at most {FURTHEST:g} times each other, but got {apart}")
@@ -126,10 +126,10 @@ def plan_sum(operands: tuple[Format, ...], output: Format | None, bias: Array, l
     for f, factor in zip(operands, factors, strict=True):
         total, size = total - f.zero * factor, size + 255 * factor
     nothing = np.zeros(bias.shape, np.int64)
-    return _planned(nothing, tuple(factors), total, size, np.full(bias.shape, unit), output, limits)
+    return _plan_end(nothing, tuple(factors), total, size, np.full(bias.shape, unit), output, limits)
 
 
-def _planned(
+def _plan_end(
     left: Array,
     factors: tuple[Array, ...],
     total: Array,
@@ -175,4 +175,4 @@ def plan_average(count: int, source: Format, output: Format | None) -> tuple[int
     nothing = np.zeros(1, np.int64)
     total = np.array([-source.zero * count << left])
     size = np.array([255 * count << left])
-    return 1 << left, _planned(nothing, (), total, size, unit, output, (-np.inf, np.inf))
+    return 1 << left, _plan_end(nothing, (), total, size, unit, output, (-np.inf, np.inf))

@@ -28,7 +28,7 @@ Feeds = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observation:
     """Observed values of a tensor: the ends of their range, and a sample that includes both."""
 
     low: float
@@ -40,7 +40,7 @@ class Observed:
 class Calibration:
     """Observations of all float values, by name."""
 
-    observed: Mapping[str, Observed]
+    observations: Mapping[str, Observation]
 
     def format(self, names: Sequence[str], method: str = "mse", signed: bool = False) -> Format:
         """Chooses one format for several values; see `choose_format`.
@@ -48,7 +48,7 @@ class Calibration:
         Raises:
             ValueError: a value is not finite.
         """
-        observations = [self.observed[name] for name in names]
+        observations = [self.observations[name] for name in names]
         for name, seen in zip(names, observations, strict=True):
             if not np.isfinite(seen.low + seen.high):
                 ends = f"{seen.low}..{seen.high}"
@@ -71,7 +71,7 @@ def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibratio
         ValueError: there are no feeds.
     """
     rng = np.random.default_rng(seed)
-    parts: dict[str, list[Observed]] = {}
+    parts: dict[str, list[Observation]] = {}
     for feed in feeds:
         values = evaluate(graph, feed)
         for name in [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]:
@@ -82,17 +82,17 @@ def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibratio
     return Calibration({name: _together(found) for name, found in parts.items()})
 
 
-def _observe(array: Array, rng: np.random.Generator) -> Observed:
+def _observe(array: Array, rng: np.random.Generator) -> Observation:
     low, high = float(array.min()), float(array.max())
     flat = array.reshape(-1)
     if flat.size > SAMPLE:
         flat = np.concatenate([flat[rng.integers(0, flat.size, SAMPLE - 2)], [low, high]])
-    return Observed(low, high, flat.astype(np.float32))
+    return Observation(low, high, flat.astype(np.float32))
 
 
-def _together(observed: Sequence[Observed]) -> Observed:
-    sample = np.concatenate([o.sample for o in observed])
-    return Observed(min(o.low for o in observed), max(o.high for o in observed), sample)
+def _together(observations: Sequence[Observation]) -> Observation:
+    sample = np.concatenate([o.sample for o in observations])
+    return Observation(min(o.low for o in observations), max(o.high for o in observations), sample)
 
 
 def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:

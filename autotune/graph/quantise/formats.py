@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.ops.quantised import RANGES, dequantised, exact_scale, inverse_scale, quantised
+from autotune.graph.ops.quantised import RANGES, dequantise_array, exact_scale, inverse_scale, quantise_array
 
 METHODS = ("mse", "max", "percentile")
 PERCENTILE = 99.99
 STEPS = 255
 """Steps from the least to the greatest byte."""
-SHRUNK = 0.95 ** np.arange(40)
+RANGE_SHARES = 0.95 ** np.arange(40)
 """Shares of the range that are tried to minimise the squared error."""
 FINER = 4
 """Number of exponents that are tried, from that of the largest value down."""
@@ -54,11 +54,11 @@ class Format:
 
     def encode(self, array: Array) -> Array:
         """Rounds to bytes."""
-        return quantised(array, np.asarray(self.inverse), np.asarray(self.zero), self.dtype)
+        return quantise_array(array, np.asarray(self.inverse), np.asarray(self.zero), self.dtype)
 
     def decode(self, array: Array) -> Array:
         """Computes the numbers that bytes represent, float32."""
-        return dequantised(array, np.asarray(np.float32(self.scale)), np.asarray(self.zero))
+        return dequantise_array(array, np.asarray(np.float32(self.scale)), np.asarray(self.zero))
 
     @property
     def dtype(self) -> str:
@@ -134,10 +134,10 @@ def least_noise(values: Array, low: float, high: float) -> tuple[float, float]:
     Rounding contributes a twelfth of a squared step per value except zeros, which are exact; clipping is summed up.
     """
     ordered = np.sort(values.astype(np.float64).reshape(-1))
-    lows, highs = (SHRUNK * low if low < 0 else np.zeros(1)), (SHRUNK * high if high > 0 else np.zeros(1))
+    lows, highs = (RANGE_SHARES * low if low < 0 else np.zeros(1)), (RANGE_SHARES * high if high > 0 else np.zeros(1))
     sums, squares = (np.concatenate([[0.0], np.cumsum(ordered**n)]) for n in (1, 2))
 
-    def clipped(position: Array, ends: Array, above: bool) -> Array:
+    def clip_error(position: Array, ends: Array, above: bool) -> Array:
         """Sums the squared distances of the values beyond an end to that end."""
         count = len(ordered) - position if above else position
         total, square = (s[-1] - s[position] if above else s[position] for s in (sums, squares))
@@ -146,7 +146,7 @@ def least_noise(values: Array, low: float, high: float) -> tuple[float, float]:
     below, above = np.searchsorted(ordered, lows), np.searchsorted(ordered, highs, side="right")
     rounded = np.maximum(above[None, :] - below[:, None] - np.count_nonzero(ordered == 0.0), 0)
     steps = (highs[None, :] - lows[:, None]) / STEPS
-    noise = rounded * steps**2 / 12 + clipped(below, lows, False)[:, None] + clipped(above, highs, True)[None, :]
+    noise = rounded * steps**2 / 12 + clip_error(below, lows, False)[:, None] + clip_error(above, highs, True)[None, :]
     row, column = np.unravel_index(int(np.argmin(noise)), noise.shape)
     return float(lows[row]), float(highs[column])
 

@@ -39,7 +39,7 @@ CLOSE_TO_INTEGER = 2.0**-22
 
 
 @dataclass(frozen=True, eq=False)
-class Imported:
+class ByteGraph:
     """A graph whose layers work on bytes wherever the model has bytes.
 
     Attributes:
@@ -76,7 +76,7 @@ def is_quantised(graph: Graph) -> bool:
     return has_roundings(graph) or any(graph.type(name).dtype in RANGES for node in layers for name in node.inputs)
 
 
-def with_byte_layers(graph: Graph) -> Imported | None:
+def with_byte_layers(graph: Graph) -> ByteGraph | None:
     """Rewrites the layers of a model quantised elsewhere to work on bytes; returns None without roundings.
 
     Args:
@@ -88,7 +88,7 @@ def with_byte_layers(graph: Graph) -> Imported | None:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredBytes:
     """Bytes in the new graph that represent a value.
 
     Attributes:
@@ -108,14 +108,14 @@ class _Walk(ByteWalk):
         self.consumers = graph.consumers()
         self.raw: dict[str, str] = {}
         """Bytes of the model → their new names, uint8."""
-        self.stored: dict[str, _Stored] = {}
+        self.bytes_by_name: dict[str, _StoredBytes] = {}
         """Floats that bytes represent."""
         self.positions: dict[str, int] = {}
-        self.done: set[str] = set()
+        self.finished_nodes: set[str] = set()
 
-    def run(self) -> Imported:
+    def run(self) -> ByteGraph:
         for node in self.graph.nodes:
-            if node.name not in self.done:
+            if node.name not in self.finished_nodes:
                 self._visit(node)
             self.positions.setdefault(node.name, len(self.positions))
         graph = self.finish()
@@ -124,7 +124,7 @@ class _Walk(ByteWalk):
         names = {n.name: self.raw.get(n.name) or self.floats.get(n.name, "") for n in made}
         names = {old: new for old, new in names.items() if new in kept}
         signed = frozenset(n for n in names if n in self.raw and self.graph.type(n).dtype == "int8")
-        return Imported(graph, self.layers, self.left_float, names, signed)
+        return ByteGraph(graph, self.layers, self.left_float, names, signed)
 
     def _visit(self, node: Node) -> None:
         rules = {
@@ -165,7 +165,7 @@ class _Walk(ByteWalk):
                 wide = self.builder.add("subtract", [wide, self.constant(SIGN, np.int32)])
                 self.floats[name] = self.builder.add("cast", [wide], name, dtype="int8")
             return self.floats[name]
-        kept = self.stored[name]
+        kept = self.bytes_by_name[name]
         made = self.builder.add("dequantise", [kept.name, *self.numbers(kept.at)])
         if not fresh:
             self.floats[name] = made
@@ -206,19 +206,19 @@ class _Walk(ByteWalk):
         source = None if at is None else self.unsigned_bytes(node.inputs[0])
         if at is None or source is None:
             return False
-        self.stored[node.name] = _Stored(source, at)
+        self.bytes_by_name[node.name] = _StoredBytes(source, at)
         return True
 
     def _quantise_linear(self, node: Node) -> bool:
         at = self.format(node)
         if at is None:
             return False
-        self.raw[node.name] = self._rounded(node.inputs[0], at, node.name)
+        self.raw[node.name] = self._round_to_bytes(node.inputs[0], at, node.name)
         return True
 
-    def _rounded(self, name: str, at: Format, title: str) -> str:
+    def _round_to_bytes(self, name: str, at: Format, title: str) -> str:
         """Returns a float of the model as bytes: stored ones if the format is the same, otherwise rounded ones."""
-        kept = self.stored.get(name)
+        kept = self.bytes_by_name.get(name)
         if kept is not None and kept.at == at:
             return kept.name
         return self.builder.add("quantise_linear", [self.value(name, True), *self.numbers(at)], title, dtype=at.dtype)
@@ -226,19 +226,19 @@ class _Walk(ByteWalk):
     def _move(self, node: Node) -> bool:
         """Moves bytes; padding with zeros becomes padding with bytes of the format's zero."""
         source = node.inputs[0]
-        stored, padded = self.stored.get(source), node.op == "pad"
+        stored, padded = self.bytes_by_name.get(source), node.op == "pad"
         if padded and (stored is None or node.attrs["value"] != 0.0):
             return False
         if stored is not None:
             name = "" if padded else node.name
-            self.stored[node.name] = _Stored(self.move(node, [stored.name], stored.at, name), stored.at)
+            self.bytes_by_name[node.name] = _StoredBytes(self.move(node, [stored.name], stored.at, name), stored.at)
         elif source in self.raw:
             self.raw[node.name] = self.builder.add(node.op, [self.raw[source]], node.name, **node.attrs)
         return stored is not None or source in self.raw
 
     def _concat(self, node: Node) -> bool:
         """Concatenates bytes in their common format, or in the format to which all readers round."""
-        kept = [self.stored.get(name) for name in node.inputs]
+        kept = [self.bytes_by_name.get(name) for name in node.inputs]
         formats = {None if x is None else x.at for x in kept}
         readers = self.consumers[node.name]
         wanted = {self.format(reader) if reader.op == "quantise_linear" else None for reader in readers}
@@ -246,13 +246,13 @@ class _Walk(ByteWalk):
         rounds = len(wanted) == 1 and node.name not in self.graph.outputs
         if at is None or not (len(formats) == 1 or (rounds and None not in formats)):
             return False
-        parts = [self._rounded(name, at, "") for name in node.inputs]
-        self.stored[node.name] = _Stored(self.builder.add("concat", parts, node.name, **node.attrs), at)
+        parts = [self._round_to_bytes(name, at, "") for name in node.inputs]
+        self.bytes_by_name[node.name] = _StoredBytes(self.builder.add("concat", parts, node.name, **node.attrs), at)
         return True
 
     def _add(self, node: Node) -> bool:
         """Adds bytes to a float in that float's kernel; of two byte operands, the one computed last becomes a float."""
-        in_bytes = [name for name in node.inputs if name in self.stored]
+        in_bytes = [name for name in node.inputs if name in self.bytes_by_name]
         if not in_bytes or len({self.graph.type(name).shape for name in (*node.inputs, node.name)}) != 1:
             return False
         if len(in_bytes) == 2:
@@ -262,13 +262,13 @@ class _Walk(ByteWalk):
             if first in self.graph.constants:
                 return False
         other = node.inputs[1 - node.inputs.index(first)]
-        added = self.stored[other]
+        added = self.bytes_by_name[other]
         inputs = [self.value(first, True), added.name, *self.numbers(added.at)]
         self.floats[node.name] = self.builder.add("add_dequantised", inputs, node.name)
         return True
 
     def _mean(self, node: Node) -> bool:
-        stored = self.stored.get(node.inputs[0])
+        stored = self.bytes_by_name.get(node.inputs[0])
         if stored is None:
             return False
         try:
@@ -280,7 +280,7 @@ class _Walk(ByteWalk):
     # ------------------------------------------------------------------ layers
     def _layer(self, node: Node) -> bool:
         data, weight = node.inputs
-        stored, array = self.stored.get(data), self.graph.constants.get(weight)
+        stored, array = self.bytes_by_name.get(data), self.graph.constants.get(weight)
         if stored is None or array is None or array.dtype != np.float32:
             return False
         weights = multiples(array)
@@ -305,7 +305,7 @@ class _Walk(ByteWalk):
         low, high = (_byte(limit, at) for limit in (end.low, end.high))
         name = end.nodes[-1].name
         self.raw[name] = self.end(name, value, Sum(nothing, (), total, units / at.scale, at, low, high, at.zero))
-        self.done.update(node.name for node in end.nodes)
+        self.finished_nodes.update(node.name for node in end.nodes)
         return True
 
     def _find_end(self, node: Node, units: Array) -> _End:

@@ -24,11 +24,11 @@ def layer_decibels(graph: Graph, node: Node, calibration: Calibration, method: s
         per_channel: whether each channel's weights have a scale of their own.
     """
     source, weight = node.inputs[:2]
-    data = calibration.observed[source].sample.astype(np.float64)
+    data = calibration.observations[source].sample.astype(np.float64)
     columns = graph.constants[weight].reshape(-1, graph.constants[weight].shape[-1]).astype(np.float64)
     weights = quantise_weights(columns, weight_scales(columns, per_channel))
     rounded = squared_error(data, calibration.format([source], method))
     noise = rounded * float((columns**2).sum(0).mean())
     noise += float((data**2).mean()) * float(((weights.values * weights.scales - columns) ** 2).sum(0).mean())
-    signal = float((calibration.observed[node.name].sample.astype(np.float64) ** 2).mean())
+    signal = float((calibration.observations[node.name].sample.astype(np.float64) ** 2).mean())
     return decibels(signal, noise)

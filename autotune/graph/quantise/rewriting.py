@@ -17,7 +17,7 @@ from autotune.graph.quantise.walk import ByteWalk
 
 
 @dataclass(frozen=True, eq=False)
-class Quantised:
+class QuantisedGraph:
     """A quantised graph.
 
     Attributes:
@@ -26,7 +26,7 @@ class Quantised:
         names: names of these values in `graph`.
         layers: number of layers that work on bytes.
         left_float: names of the other layers → reasons.
-        stored: storage of layers.
+        storage: storage of layers.
     """
 
     graph: Graph
@@ -34,10 +34,10 @@ class Quantised:
     names: Mapping[str, str]
     layers: int
     left_float: Mapping[str, str] = field(default_factory=dict)
-    stored: str = "int8"
+    storage: str = "int8"
 
 
-def quantise(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:
+def quantise(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> QuantisedGraph:
     """Quantises a graph.
 
     Args:
@@ -71,7 +71,7 @@ def skipped_layers(graph: Graph, calibration: Calibration, options: Quantisation
         raise GraphError(f"a graph to quantise must have a layer with constant weights, but {graph.name} has none")
     values = [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]
     floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
-    if missing := [name for name in floats if name not in calibration.observed]:
+    if missing := [name for name in floats if name not in calibration.observations]:
         raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
     return left_by_options(graph, quantisable, options)
 
@@ -117,7 +117,7 @@ class Rewriting(ByteWalk):
         graph: graph in floats.
         calibration: calibration of the graph.
         options: quantisation options.
-        skipped: names of layers that stay in floats → reasons.
+        left_float: names of layers that stay in floats → reasons.
     """
 
     residuals = True
@@ -125,11 +125,13 @@ class Rewriting(ByteWalk):
     signed = False
     """Flag that bytes are int8 with a zero of 0."""
 
-    def __init__(self, graph: Graph, calibration: Calibration, options: Quantisation, skipped: dict[str, str]) -> None:
+    def __init__(
+        self, graph: Graph, calibration: Calibration, options: Quantisation, left_float: dict[str, str]
+    ) -> None:
         super().__init__(graph)
         self.calibration, self.options = calibration, options
-        self.left_float = dict(skipped)
-        self.units = units(graph, skipped, self.residuals)
+        self.left_float = dict(left_float)
+        self.units = units(graph, left_float, self.residuals)
         self.bytes: dict[str, str] = {}
         self.formats: dict[str, Format] = {}
         self._decide()
@@ -141,15 +143,15 @@ class Rewriting(ByteWalk):
         """
         same = _Classes()
         self.active: set[Unit] = set()
-        self.wanted: set[str] = set()
+        self.byte_reads: set[str] = set()
         for unit in reversed(self.units):
-            read = unit.output.name in self.wanted
+            read = unit.output.name in self.byte_reads
             if unit.part is UnitRole.layer:
                 self.active.add(unit)
-                self.wanted.update(unit.data if read else unit.data[:1])
+                self.byte_reads.update(unit.data if read else unit.data[:1])
             elif unit.part is not UnitRole.other and read:
                 self.active.add(unit)
-                self.wanted.update(unit.data)
+                self.byte_reads.update(unit.data)
         if self.signed:  # layers always return bytes there, so operations on them alone cost nothing
             self._made_of_bytes()
         self.members: dict[str, list[str]] = {}
@@ -165,10 +167,10 @@ class Rewriting(ByteWalk):
         for unit in self.units:
             if unit.part is not UnitRole.other and in_bytes.issuperset(unit.data):
                 self.active.add(unit)
-                self.wanted.update(unit.data)
+                self.byte_reads.update(unit.data)
                 in_bytes.add(unit.output.name)
 
-    def run(self) -> Quantised:
+    def run(self) -> QuantisedGraph:
         for unit in self.units:
             if unit in self.active:
                 try:
@@ -182,7 +184,7 @@ class Rewriting(ByteWalk):
         graph = self.finish()
         kept = {node.name for node in graph.nodes}
         names = {old: new for old, new in self.bytes.items() if new in kept}
-        return Quantised(graph, {old: self.format(old) for old in names}, names, self.layers, self.left_float)
+        return QuantisedGraph(graph, {old: self.format(old) for old in names}, names, self.layers, self.left_float)
 
     # ------------------------------------------------------------------ values
     def format(self, name: str) -> Format:
@@ -223,12 +225,12 @@ class Rewriting(ByteWalk):
 
     def _output(self, unit: Unit) -> Format | None:
         """Returns the format of the unit's value, or None if nothing reads it as bytes."""
-        return self.format(unit.output.name) if unit.output.name in self.wanted else None
+        return self.format(unit.output.name) if unit.output.name in self.byte_reads else None
 
-    def _ended(
-        self, unit: Unit, value: str, end: Sum, residuals: Sequence[str] = (), added: Sequence[str] = ()
+    def _end_unit(
+        self, unit: Unit, value: str, end: Sum, residuals: Sequence[str] = (), summands: Sequence[str] = ()
     ) -> None:
-        value = self.end(unit.output.name, value, end, (unit.low, unit.high), residuals, added)
+        value = self.end(unit.output.name, value, end, (unit.low, unit.high), residuals, summands)
         (self.floats if end.format is None else self.bytes)[unit.output.name] = value
 
     def _layer(self, unit: Unit) -> None:
@@ -247,7 +249,7 @@ class Rewriting(ByteWalk):
         )
         inputs = [self.byte(name) for name in (data, *added)]
         value = sum_of_products(self.builder, node, inputs[0], weights.values, source)
-        self._ended(unit, value, end, inputs[1:], residuals[len(added) :])
+        self._end_unit(unit, value, end, inputs[1:], residuals[len(added) :])
 
     def _add(self, unit: Unit) -> None:
         """Adds bytes, or rescales one operand."""
@@ -255,7 +257,7 @@ class Rewriting(ByteWalk):
         end = plan_sum(tuple(self.format(n) for n in unit.data), self._output(unit), unit.bias, limits)
         first, *rest = [self.byte(name) for name in unit.data]
         value = self.builder.add("widen", [first, self.constant(end.factors[0])])
-        self._ended(unit, value, replace(end, factors=end.factors[1:]), rest)
+        self._end_unit(unit, value, replace(end, factors=end.factors[1:]), rest)
 
     def _average(self, unit: Unit) -> None:
         (node,), (data,) = unit.nodes, unit.data

@@ -21,17 +21,17 @@ from autotune.graph.passes.site import pair
 from autotune.graph.quantise.arithmetic import LARGEST, NotExact
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Signed, power_weights
-from autotune.graph.quantise.rewriting import Quantised, Rewriting, skipped_layers
+from autotune.graph.quantise.rewriting import QuantisedGraph, Rewriting, skipped_layers
 from autotune.graph.quantise.units import Unit, UnitRole, layers
 
-SHIFTED = {"conv2d": "shift_conv2d", "matmul": "shift_matmul"}
+SHIFT_OPS = {"conv2d": "shift_conv2d", "matmul": "shift_matmul"}
 """Layers in floats → layers on int8."""
 _PLAIN = ("groups", "dilation")
 """Attributes that must be 1."""
 
 
 @dataclass(frozen=True)
-class Shifted:
+class ShiftPlan:
     """Integers of a layer `clip((sum >> shift) + bias)`.
 
     Attributes:
@@ -45,7 +45,7 @@ class Shifted:
     bias: Array
 
 
-def quantise_shift(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:
+def quantise_shift(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> QuantisedGraph:
     """Quantises a graph to layers that only shift; otherwise like `rewriting.quantise`.
 
     Args:
@@ -58,7 +58,7 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Quantisation
     for name in layers(graph):
         node = graph.node(name)
         assert node is not None
-        if node.op not in SHIFTED or any(np.any(np.array(node.attrs.get(attr, 1)) != 1) for attr in _PLAIN):
+        if node.op not in SHIFT_OPS or any(np.any(np.array(node.attrs.get(attr, 1)) != 1) for attr in _PLAIN):
             skipped.setdefault(name, "its channels are in groups, or its window has gaps")
     last = _last(graph)
     for name in Shifting(graph, calibration, options, skipped).unread():
@@ -79,7 +79,7 @@ def _last(graph: Graph) -> set[str]:
     return last
 
 
-def plan_shift(weight: Array, source: Signed, output: Signed, bias: Array) -> Shifted:
+def plan_shift(weight: Array, source: Signed, output: Signed, bias: Array) -> ShiftPlan:
     """Plans the integers of a layer.
 
     Args:
@@ -103,7 +103,7 @@ def plan_shift(weight: Array, source: Signed, output: Signed, bias: Array) -> Sh
         raise NotExact(
             f"sums must be at most {LARGEST}, but could be {bound.max()}, with a bias of {np.abs(rounded).max():g}"
         )
-    return Shifted(weights.values, shift, rounded.astype(np.int32))
+    return ShiftPlan(weights.values, shift, rounded.astype(np.int32))
 
 
 class Shifting(Rewriting):
@@ -130,9 +130,9 @@ class Shifting(Rewriting):
         weight = self.builder.constant(planned.weights, node.inputs[1])
         inputs = [self.byte(data), weight, self.constant(planned.bias)]
         whole = (low, high) in ((LOW, HIGH), (0, HIGH))
-        value = self.builder.add(SHIFTED[node.op], inputs, unit.output.name if whole else "", **attrs)
+        value = self.builder.add(SHIFT_OPS[node.op], inputs, unit.output.name if whole else "", **attrs)
         name = unit.output.name
-        self.bytes[name] = value if whole else self.limited(value, name, (low, high), output.dtype)
+        self.bytes[name] = value if whole else self.add_limit(value, name, (low, high), output.dtype)
 
     def _average(self, unit: Unit) -> None:
         if self._output(unit) is not None:

@@ -73,7 +73,7 @@ class ByteWalk(ABC):
             return padded_bytes(self.builder, inputs[0], node.attrs["before"], node.attrs["after"], at, name)
         return self.builder.add(node.op, inputs, name, **node.attrs)
 
-    def limited(self, value: str, name: str, limits: tuple[int, int], dtype: str) -> str:
+    def add_limit(self, value: str, name: str, limits: tuple[int, int], dtype: str) -> str:
         """Adds a node that limits bytes by two others, which are its inputs."""
         return self.builder.add("limit", [value, *(self.constant(end, dtype) for end in limits)], name)
 
@@ -84,7 +84,7 @@ class ByteWalk(ABC):
         end: Sum,
         limits: tuple[float, float] = (-np.inf, np.inf),
         residuals: Sequence[str] = (),
-        added: Sequence[str] = (),
+        summands: Sequence[str] = (),
     ) -> str:
         """Adds the nodes from a sum to the bytes or the float `name`.
 
@@ -94,7 +94,7 @@ class ByteWalk(ABC):
             end: operations on the sum.
             limits: limits at which a float is clipped; `end` clips bytes.
             residuals: bytes that are added, an operand for each factor of `end`.
-            added: floats of the original graph that are added to a float.
+            summands: floats of the original graph that are added to a float.
         """
         if np.any(end.left):
             value = self.builder.add("shift_left", [value, self.constant(end.left)])
@@ -108,13 +108,13 @@ class ByteWalk(ABC):
             if (end.low, end.high) == (low, high):
                 return self.builder.add("requantise", operands, name, low=low, high=high, dtype=dtype)
             value = self.builder.add("requantise", operands, low=low, high=high, dtype=dtype)
-            return self.limited(value, name, (end.low, end.high), dtype)
+            return self.add_limit(value, name, (end.low, end.high), dtype)
         if np.any(end.bias):
             value = self.builder.add("add", [value, self.constant(end.bias)])
         clipped = np.isfinite(limits).any()
         scales = self.constant(end.scales, np.float32)
-        value = self.builder.add("dequantise_sum", [value, scales], "" if clipped or added else name)
-        for residual in added:
+        value = self.builder.add("dequantise_sum", [value, scales], "" if clipped or summands else name)
+        for residual in summands:
             value = self.builder.add("add", [value, self.value(residual)], "" if clipped else name)
         return self.builder.add("clip", [value], name, low=limits[0], high=limits[1]) if clipped else value
 

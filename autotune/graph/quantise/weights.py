@@ -14,7 +14,7 @@ import numpy as np
 from autotune.config import Quantisation
 from autotune.graph.ir import Array, Graph, GraphBuilder, GraphError, Node, rewrite
 from autotune.graph.quantise.formats import Format
-from autotune.graph.quantise.rewriting import Quantised, left_by_options
+from autotune.graph.quantise.rewriting import QuantisedGraph, left_by_options
 from targets.arrays import contiguous
 
 BITS = {"weights8": 8, "weights4": 4}
@@ -23,7 +23,7 @@ MULTIPLE = 8
 """Divisor of the number of weights in a group."""
 LEAST_ROWS = 16
 """Minimum rows of weights: fewer stay in floats, as they would save next to nothing."""
-CLIPPED = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+CLIP_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 """Shares of a group's range that are tried."""
 TINIEST = 2.0**-100
 """Least scale of a group, so that a group of zeros has one, too."""
@@ -75,7 +75,7 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
     least = np.float32(max(TINIEST, float(np.finfo(dtype).tiny)))
     best = np.full((groups, columns), np.inf, np.float32)
     scales, zeros = np.ones_like(best), np.full(best.shape, middle, np.uint8)
-    for part in CLIPPED:
+    for part in CLIP_SHARES:
         # Negative numbers have one step more than positive ones.
         scale = np.maximum(-low / middle, high / (top - middle)) if symmetric else (high - low) / top
         scale = np.maximum(scale * np.float32(part), least).astype(dtype).astype(np.float32)
@@ -96,7 +96,9 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
 def _halves_hold(ends: Array) -> bool:
     """Tells whether all scales that are tried are normal float16 numbers; `ends` are the groups' largest scales."""
     some, half = ends[ends > 0], np.finfo(np.float16)
-    return bool(np.all(some * CLIPPED[-1] >= half.tiny) and np.all(some * 4 <= half.max))  # symmetric has fewer steps
+    return bool(
+        np.all(some * CLIP_SHARES[-1] >= half.tiny) and np.all(some * 4 <= half.max)
+    )  # symmetric has fewer steps
 
 
 QuantisedWeightCache = dict[bytes, tuple[Array, ...]]
@@ -105,7 +107,7 @@ QuantisedWeightCache = dict[bytes, tuple[Array, ...]]
 
 def quantise_weights_only(
     graph: Graph, mode: str, options: Quantisation | None = None, cache: QuantisedWeightCache | None = None
-) -> Quantised:
+) -> QuantisedGraph:
     """Quantises the weights of products in groups of a few bits.
 
     Args:
@@ -141,7 +143,7 @@ def quantise_weights_only(
         return names[node.name]
 
     made = rewrite(graph, visit)
-    return Quantised(made, formats, names, len(formats), skipped, mode)
+    return QuantisedGraph(made, formats, names, len(formats), skipped, mode)
 
 
 def _made_once(

@@ -44,7 +44,7 @@ def build(
     x = net.add("Add", words, positions)
     size = (batch, -1 if any_sequence else sequence)
 
-    def normalised(x: str) -> str:
+    def normalise(x: str) -> str:
         scale, shift = net.uniform(hidden, low=0.8, high=1.2), net.normal(hidden, scale=0.1)
         if fused_normalisation:
             return net.add("LayerNormalization", x, scale, shift, axis=-1, epsilon=1e-12)
@@ -53,12 +53,12 @@ def build(
         deviation = net.add("Sqrt", net.add("Add", variance, net.number(1e-12)))
         return net.add("Add", net.add("Mul", net.add("Div", centred, deviation), scale), shift)
 
-    x = normalised(x)
+    x = normalise(x)
     for _ in range(layers):
         attended = _attention(net, x, hidden, heads, size)
-        x = normalised(net.add("Add", net.linear(attended, hidden, hidden), x))
+        x = normalise(net.add("Add", net.linear(attended, hidden, hidden), x))
         inner = _gelu(net, net.linear(x, hidden, 4 * hidden))
-        x = normalised(net.add("Add", net.linear(inner, 4 * hidden, hidden), x))
+        x = normalise(net.add("Add", net.linear(inner, 4 * hidden, hidden), x))
     return net.finish(x, (batch, "sequence" if any_sequence else sequence, hidden))
 
 
@@ -66,10 +66,10 @@ def _attention(net: Network, x: str, hidden: int, heads: int, size: tuple[int, i
     width = hidden // heads
     split, joined = (net.constant(np.array(s, np.int64)) for s in ((*size, heads, width), (*size, hidden)))
 
-    def projected(axes: list[int]) -> str:
+    def project(axes: list[int]) -> str:
         return net.add("Transpose", net.add("Reshape", net.linear(x, hidden, hidden), split), perm=axes)
 
-    query, key, value = projected([0, 2, 1, 3]), projected([0, 2, 3, 1]), projected([0, 2, 1, 3])
+    query, key, value = project([0, 2, 1, 3]), project([0, 2, 3, 1]), project([0, 2, 1, 3])
     scores = net.add("Div", net.add("MatMul", query, key), net.number(math.sqrt(width)))
     mixed = net.add("MatMul", net.add("Softmax", scores, axis=-1), value)
     return net.add("Reshape", net.add("Transpose", mixed, perm=[0, 2, 1, 3]), joined)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.errors import INTERRUPTED, bad_input
+from autotune.cli.errors import INTERRUPT_STATUS, bad_input
 from autotune.cli.options import Overrides, Quiet, console_for, load
 
 
@@ -49,10 +49,10 @@ def collect(
         if session.dataset is not None and not quiet:
             for table in summary_tables(stats(session.dataset)):
                 console.print(table)
-        say(f"{session.measured} programs measured in this session, {session.trials} of {session.total} in all")
+        say(f"{session.measurements} programs measured in this session, {session.trials} of {session.total} in all")
         say(f"everything is in {session.folder}")
     if session.interrupted:
         typer.echo(f"stopped; every finished trial is kept. To go on: autotune {' '.join(sys.argv[1:])}", err=True)
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPT_STATUS)
     if not session.complete:
         say("the same command goes on")

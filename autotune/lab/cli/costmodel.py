@@ -66,7 +66,7 @@ def train(
     """Train a model on a dataset, and evaluate it on the test part of a split."""
     with bad_input():
         from autotune.lab import tracked
-        from autotune.lab.evaluate import Comparison, compare, evaluate, fitted, samples
+        from autotune.lab.evaluate import Comparison, compare, evaluate, fit_model, samples
         from costmodel.models import folder, registry
 
         model_options = _options(settings, options, model)
@@ -76,7 +76,7 @@ def train(
         if chosen is None:
             everything = _everything(data)
             with working("computing features") as status:
-                learned = fitted(model, model_options, seed, samples(data, everything, status.update))
+                learned = fit_model(model, model_options, seed, samples(data, everything, status.update))
             row = Comparison(model, model_options, learned, math.nan, evaluate(learned, data, everything))
         else:
             with working("computing features") as status:
@@ -299,7 +299,7 @@ def make_table(rows: Sequence[Comparison]) -> Table:
     table = new_table(["model"], [*heads, "statements/s", "fit s"])
     for row in rows:
         of = row.evaluation
-        figures = (of.top[1], of.top[5], of.pooled[1], of.pooled[5], of.pairwise, of.recall, of.peak, of.rmse)
+        figures = (of.top[1], of.top[5], of.pooled_top[1], of.pooled_top[5], of.pairwise, of.recall, of.peak, of.rmse)
         speed = "" if row.name == "roofline" else f"{of.statements_per_second:,.0f}"
         fit = "" if math.isnan(row.fit_seconds) else f"{row.fit_seconds:.1f}"
         table.add_row(row.name, *(f"{figure:.3f}" for figure in figures), speed, fit)

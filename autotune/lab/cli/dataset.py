@@ -250,13 +250,13 @@ def replay(
             )
 
 
-def _describe(measured: MeasuredSpace) -> None:
+def _describe(results: MeasuredSpace) -> None:
     from autotune.units import latency
 
-    failed = sum(error != "ok" for error in measured.errors)
+    failed = sum(error != "ok" for error in results.errors)
     typer.echo(
-        f"{measured.space.name}: {len(measured.space.parameters)} parameters, {len(measured)} configurations, "
-        f"{failed} failed, {measured.missing} not measured; the fastest takes {latency(measured.best)}"
+        f"{results.space.name}: {len(results.space.parameters)} parameters, {len(results)} configurations, "
+        f"{failed} failed, {results.missing} not measured; the fastest takes {latency(results.best)}"
     )
 
 
@@ -281,7 +281,7 @@ def summary_tables(stats: Sequence[TaskStats]) -> list[Table]:
 
 def task_table(stats: Sequence[TaskStats], width: int) -> Table:
     """Describes a dataset in a row for each task, at most `width` characters wide."""
-    from autotune.report.tables import Column, fitted
+    from autotune.report.tables import Column, fit_table
     from autotune.units import latency
 
     columns = [
@@ -295,7 +295,7 @@ def task_table(stats: Sequence[TaskStats], width: int) -> Table:
         Column("median", [latency(one.median) for one in stats], rank=3),
         Column("GFLOP/s", [f"{one.gflops:.1f}" for one in stats]),
     ]
-    return fitted(columns, width)
+    return fit_table(columns, width)
 
 
 def _counts(group: Sequence[TaskStats]) -> list[str]:

@@ -114,7 +114,7 @@ def importance_command(
 ) -> None:
     """List the features that a model depends on, by its loss when one is shuffled among programs."""
     with bad_input():
-        from autotune.lab.evaluate import fitted, samples
+        from autotune.lab.evaluate import fit_model, samples
         from autotune.lab.protocol import Pools
         from autotune.lab.protocol.importance import importance
         from autotune.run_files import write_json
@@ -122,7 +122,7 @@ def importance_command(
         check_json(json_file)
         pools = Pools.open(folder)
         with working("computing features") as status:
-            learned = fitted(model, {}, 0, samples(pools.training, pools.parts("train"), status.update))
+            learned = fit_model(model, {}, 0, samples(pools.training, pools.parts("train"), status.update))
             losses = importance(learned, pools)
         for name, loss in list(losses.items())[:most]:
             typer.echo(f"{name:32} {loss:.4f}")

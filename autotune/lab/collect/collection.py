@@ -43,7 +43,7 @@ class Session:
     """Counts and paths at the end of a collecting session.
 
     Attributes:
-        measured: times that it measured a program.
+        measurements: times that it measured a program.
         trials: programs that are in the records now.
         total: programs to measure in all.
         left: programs of those in the records that are to be timed again still.
@@ -53,7 +53,7 @@ class Session:
         problems: tasks without a legal schedule, a sentence each.
     """
 
-    measured: int
+    measurements: int
     trials: int
     total: int
     left: int
@@ -68,7 +68,7 @@ class Session:
         return self.trials >= self.total and not self.left
 
 
-class Balanced(TaskScheduler):
+class BalancedScheduler(TaskScheduler):
     """A scheduler of tasks that gives the next round to the least finished one, and ends at a time.
 
     Args:
@@ -82,7 +82,7 @@ class Balanced(TaskScheduler):
         self.tasks: Sequence[TaskTuning] = ()
         self._end = end
 
-    def over(self, tasks: Sequence[TaskTuning]) -> Balanced:
+    def over(self, tasks: Sequence[TaskTuning]) -> BalancedScheduler:
         """Takes the tasks in and returns itself."""
         self.tasks = tasks
         return self
@@ -123,7 +123,7 @@ def collect(
     folder = run_files.make_folder(config.folder)
     with errors_at("measure.pool"):
         pool = make_pool(config.measure)
-    with run_files.claimed(folder), Database(config.records_path) as database:
+    with run_files.claim_folder(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target.name)
         items, tasks = _items_and_tasks(config, settings)
         if any(item.rounds for item in items):
@@ -134,7 +134,7 @@ def collect(
             for item, task in zip(items, tasks, strict=True)
             for request in make_requests(item, task, settings, share)
         ]
-        before, balanced = len(database), Balanced(end)
+        before, balanced = len(database), BalancedScheduler(end)
         with pool:  # it keeps others from timing while it is open
             results = tune_tasks(requests, pool, database, schedule=balanced.over, callbacks=callbacks, say=say)
         tunings = balanced.tasks

@@ -70,7 +70,7 @@ def collect_section(config: RunConfig) -> Collect:
 def _items(source: SourceConfig, config: RunConfig, programs: int, at: str, number: int) -> list[Item]:
     if source.network is not None:
         name = re.sub(r"[^\w.-]", "_", source.network.rsplit("/", 1)[-1].removesuffix(".onnx"))
-        tasks = _chosen(_network_tasks(source, config, name, at), source, at)
+        tasks = _choose_tasks(_network_tasks(source, config, name, at), source, at)
         return [Item(task.name, task.workload, programs, {name: task.weight}) for task in tasks]
     if source.workload is not None:
         with errors_at(f"{at}.workload"):
@@ -91,7 +91,7 @@ def _network_tasks(source: SourceConfig, config: RunConfig, name: str, at: str) 
     return tasks
 
 
-def _chosen(tasks: Sequence[Task], source: SourceConfig, at: str) -> list[Task]:
+def _choose_tasks(tasks: Sequence[Task], source: SourceConfig, at: str) -> list[Task]:
     """Selects the tasks that the source names or allows, evenly spread where it wants fewer."""
     names = [task.name for task in tasks]
     for name in source.only or ():

@@ -21,7 +21,7 @@ from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.lab.collect.collection import Session, kept_tasks, make_requests
 from autotune.lab.collect.items import Item, collect_section
-from autotune.lab.protocol import REGISTERED, Pools, PoolTask, Registered, label_programs
+from autotune.lab.protocol import REGISTRATION_FILE, Pools, PoolTask, Registered, label_programs
 from autotune.run.workloads import make_settings
 from autotune.tuner.interrupt import Interrupt
 from autotune.tuner.preparation import reusable_records
@@ -29,7 +29,7 @@ from autotune.tuner.search.base import NoLegalSchedule
 from autotune.tuner.settings import Settings
 from autotune.tuner.task_tuning import TaskTuning
 from autotune.tuner.tune_tasks import prepare_request
-from costmodel.dataset import SHIPPED, TaskData
+from costmodel.dataset import SHIPPED_DATASET, TaskData
 from costmodel.dataset.build import build
 from measure.database import Database
 from measure.host import describe_host
@@ -77,11 +77,11 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
     path, most, by_model = collect_section(config).pools, collect_section(config).pools_at_most, _by_model(config)
     assert path is not None
     with errors_at("collect.pools"):
-        registered = Registered.read(REGISTERED if path == SHIPPED else Path(path))
+        registered = Registered.read(REGISTRATION_FILE if path == SHIPPED_DATASET else Path(path))
         if by_model:
-            registered = registered.shortened(most, roles=("train",))
+            registered = registered.shorten(most, roles=("train",))
         elif most is not None:
-            registered = registered.shortened(most)
+            registered = registered.shorten(most)
     settings = make_settings(config).searching(finalists=0)
     if settings.target.simulated or config.measure.pool != "local":
         raise ConfigError(
@@ -93,7 +93,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
     folder = run_files.make_folder(config.folder)
     problems: list[str] = []
     before, measured = 0, 0
-    with run_files.claimed(folder), Database(config.records_path) as database:
+    with run_files.claim_folder(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target.name)
         items = [Item(t.name, t.workload, t.programs, dict(t.networks), registered.rounds) for t in registered.tasks]
         tasks = kept_tasks(config, settings, items)
@@ -126,7 +126,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
 
 
 def _groups(
-    registered: Registered,
+    registration: Registered,
     tasks: Sequence[TaskData],
     settings: Settings,
     by_model: bool,
@@ -134,19 +134,19 @@ def _groups(
     problems: list[str],
 ) -> Iterator[_Group]:
     """Lists groups left to time: the first collection of all tasks, then their second one, and so on."""
-    last = max(task.collections for task in registered.tasks)
+    last = max(task.collections for task in registration.tasks)
     for collection in range(last):
-        for task, data in zip(registered.tasks, tasks, strict=True):
+        for task, data in zip(registration.tasks, tasks, strict=True):
             if collection >= task.collections:
                 continue
             records = reusable_records(database, task.workload, settings)
             if collection == 0:
-                yield from _drawn(task, data, settings, by_model, records, problems)
+                yield from _draw_groups(task, data, settings, by_model, records, problems)
             else:
                 yield from _again(task, records, collection)
 
 
-def _drawn(
+def _draw_groups(
     task: PoolTask,
     data: TaskData,
     settings: Settings,

@@ -60,7 +60,7 @@ def _convolution(rng: np.random.Generator) -> Workload:
         stride=_pick(rng, (1, 1, 1, 2)),
         padding=_pick(rng, (0, kernel // 2)),
     )
-    return _followed(rng, layer)
+    return _fuse_ends(rng, layer)
 
 
 def _depthwise(rng: np.random.Generator) -> Workload:
@@ -73,18 +73,18 @@ def _depthwise(rng: np.random.Generator) -> Workload:
         stride=_pick(rng, (1, 1, 2)),
         padding=kernel // 2,
     )
-    return _followed(rng, layer)
+    return _fuse_ends(rng, layer)
 
 
 def _product(rng: np.random.Generator) -> Workload:
     m, n, k = (int(2 ** rng.uniform(0 if place == 0 else 4, 10)) for place in range(3))
     if rng.random() < 0.3:
-        return _followed(rng, workloads.batch_matmul(int(rng.integers(2, 17)), max(1, m // 4), max(1, n // 4), k))
-    return _followed(rng, workloads.matmul(m, n, k))
+        return _fuse_ends(rng, workloads.batch_matmul(int(rng.integers(2, 17)), max(1, m // 4), max(1, n // 4), k))
+    return _fuse_ends(rng, workloads.matmul(m, n, k))
 
 
 def _of_one_row(rng: np.random.Generator) -> Workload:
-    return _followed(rng, workloads.matmul(1, int(2 ** rng.uniform(6, 11)), int(2 ** rng.uniform(6, 11))))
+    return _fuse_ends(rng, workloads.matmul(1, int(2 ** rng.uniform(6, 11)), int(2 ** rng.uniform(6, 11))))
 
 
 def _pooling(rng: np.random.Generator) -> Workload:
@@ -151,7 +151,7 @@ def _neighbours(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor,
     )
 
 
-def _transposed(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
+def _transpose(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tensor, name: str) -> te.Tensor:
     return te.compute(x.shape[::-1], lambda i, j: x[j, i], name=name)
 
 
@@ -165,10 +165,10 @@ def _product_stage(rng: np.random.Generator, inputs: list[te.Tensor], x: te.Tens
     return te.compute((rows, columns), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name=name)
 
 
-_STAGES = (_map, _with_other, _with_other, _neighbours, _transposed, _product_stage)
+_STAGES = (_map, _with_other, _with_other, _neighbours, _transpose, _product_stage)
 
 
-def _followed(rng: np.random.Generator, layer: Workload) -> Workload:
+def _fuse_ends(rng: np.random.Generator, layer: Workload) -> Workload:
     """Fuses a bias, a residual or a curve, each at random, with a layer."""
     out = layer.output
     value = first = te.placeholder(out.shape, out.dtype, "layer")

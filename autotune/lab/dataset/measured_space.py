@@ -98,16 +98,16 @@ class MeasuredSpace:
         # Of n, m are drawn: all are at place i or later with (n-i choose m) / (n choose m).
         left = len(self) - np.arange(len(self), dtype=np.float64)
         later = np.concatenate([[1.0], np.cumprod(np.maximum(left - trials, 0.0) / left)])
-        return float(np.sum(self._ordered * (later[:-1] - later[1:])))
+        return float(np.sum(self._ordered_seconds * (later[:-1] - later[1:])))
 
     @cached_property
-    def _ordered(self) -> NDArray[np.float64]:
+    def _ordered_seconds(self) -> NDArray[np.float64]:
         return np.sort(np.nan_to_num(self.seconds, nan=np.nanmax(self.seconds)))
 
     @cached_property
     def searchable(self) -> ParameterSpace:
         """The space of the configurations that were measured, and no others."""
-        return replace(self.space, listed=self.rows)
+        return replace(self.space, legal_choices=self.rows)
 
     @property
     def missing(self) -> int:
@@ -117,19 +117,19 @@ class MeasuredSpace:
         legal = sum(int(self.space.legal(rows).sum()) for rows in every_choice(self.space))
         return legal - int(self.space.legal(self.rows).sum())
 
-    def values(self, place: int) -> Mapping[str, bool | int | float | str]:
+    def values(self, index: int) -> Mapping[str, bool | int | float | str]:
         """Returns the values of a configuration."""
-        return self.space.values(self.rows[place])
+        return self.space.values(self.rows[index])
 
-    def places(self, choices: Choices) -> NDArray[np.intp]:
+    def find_indices(self, choices: Choices) -> NDArray[np.intp]:
         """Finds indices of configurations: (m, parameters) → (m,).
 
         Raises:
             DatasetError: a configuration that was not measured; no other one substitutes it.
         """
         numbers = self.space.numbers(choices)
-        at = np.minimum(np.searchsorted(self._sorted, numbers), len(self) - 1)
-        if (wrong := np.flatnonzero(self._sorted[at] != numbers)).size:
+        at = np.minimum(np.searchsorted(self._sorted_numbers, numbers), len(self) - 1)
+        if (wrong := np.flatnonzero(self._sorted_numbers[at] != numbers)).size:
             raise DatasetError(
                 f"a configuration must be among the {len(self)} of {self.space.name}, "
                 f"but got {self.space.values(choices[wrong[0]])}"
@@ -142,7 +142,7 @@ class MeasuredSpace:
         return np.argsort(self.space.numbers(self.rows), kind="stable")
 
     @cached_property
-    def _sorted(self) -> NDArray[np.int64]:
+    def _sorted_numbers(self) -> NDArray[np.int64]:
         return self.space.numbers(self.rows)[self._order]
 
     def write(self, folder: Path) -> None:

@@ -50,10 +50,10 @@ def stats(data: Dataset) -> list[TaskStats]:
     return [_compute_stats(data, task) for task in data.tasks]
 
 
-def to_json(found: list[TaskStats]) -> dict[str, Any]:
+def to_json(figures: list[TaskStats]) -> dict[str, Any]:
     """Converts figures to plain data, NaN to null."""
-    rows = [{name: None if value != value else value for name, value in asdict(one).items()} for one in found]
-    return {"tasks": rows, "programs": sum(s.programs for s in found), "valid": sum(s.valid for s in found)}
+    rows = [{name: None if value != value else value for name, value in asdict(one).items()} for one in figures]
+    return {"tasks": rows, "programs": sum(s.programs for s in figures), "valid": sum(s.valid for s in figures)}
 
 
 def _compute_stats(data: Dataset, task: TaskData) -> TaskStats:

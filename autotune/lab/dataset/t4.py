@@ -71,21 +71,21 @@ def read_t4(path: Path, space: Path | None = None) -> MeasuredSpace:
     )
 
 
-def write_t4(measured: MeasuredSpace, path: Path, space: Path | None = None) -> None:
+def write_t4(measured_space: MeasuredSpace, path: Path, space: Path | None = None) -> None:
     """Writes results as T4, compressed where the name ends in `.gz`; and the space as T1 into `space`."""
     classes = {name: invalidity for invalidity, name in INVALID.items()}
     results = []
-    for row in range(len(measured)):
-        samples, error = measured.latencies[row], measured.errors[row]
+    for row in range(len(measured_space)):
+        samples, error = measured_space.latencies[row], measured_space.errors[row]
         milliseconds = (np.asarray(samples) * 1e3).tolist()
         value = float(np.mean(milliseconds)) if milliseconds else None
         invalidity = "correct" if error == OK else classes.get(error, error)
         results.append(
             {
-                "configuration": dict(measured.values(row)),
+                "configuration": dict(measured_space.values(row)),
                 "times": {
-                    "compilation": float(measured.compile_seconds[row] * 1e3),
-                    "framework": float(measured.other_seconds[row] * 1e3),
+                    "compilation": float(measured_space.compile_seconds[row] * 1e3),
+                    "framework": float(measured_space.other_seconds[row] * 1e3),
                     "search_algorithm": 0.0,
                     "validation": 0.0,
                     "runtimes": milliseconds,
@@ -100,7 +100,7 @@ def write_t4(measured: MeasuredSpace, path: Path, space: Path | None = None) -> 
     data = json.dumps(document).encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     if space is not None:
-        write_t1(measured.space, space)
+        write_t1(measured_space.space, space)
 
 
 def _document(path: Path) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.lab.evaluate.samples import samples, timed_fit
-from autotune.lab.evaluate.scores import RECALL, TOP, Ranked, ranked, top_score
+from autotune.lab.evaluate.scores import RECALL, TOP, Rankings, score_rankings, top_score
 from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.split import Split, TaskPrograms
 from costmodel.metrics import relative
@@ -35,27 +35,27 @@ class Evaluation:
 
     Attributes:
         tasks: evaluated tasks, each with a valid program.
-        ranked: scores of these tasks.
+        rankings: scores of these tasks.
         networks: network → k → top-k score.
         top: k → mean of the networks' top-k scores, as TenSet averages.
-        pooled: k → top-k score over the tasks of all networks together, as TLP pools.
+        pooled_top: k → top-k score over the tasks of all networks together, as TLP pools.
         rmse: root mean squared error of the throughput by the best straight line of the score, as scores learned from
             an order have no unit.
         statements_per_second, programs_per_second: speed of prediction on one core, features given.
     """
 
     tasks: tuple[TaskData, ...]
-    ranked: Ranked
+    rankings: Rankings
     networks: Mapping[str, Mapping[int, float]]
     top: Mapping[int, float]
-    pooled: Mapping[int, float]
+    pooled_top: Mapping[int, float]
     rmse: float
     statements_per_second: float
     programs_per_second: float
 
     def mean(self, metric: str) -> float:
         """Averages a metric of `scores.TASK_METRICS` over tasks."""
-        return float(self.ranked.metrics[metric][0].mean())
+        return float(self.rankings.metrics[metric][0].mean())
 
     @property
     def pairwise(self) -> float:
@@ -82,7 +82,7 @@ class Evaluation:
             **{name: getattr(self, name) for name in ("pairwise", "recall", "peak", "rmse")},
             "rows_per_second": self.statements_per_second,
             "programs_per_second": self.programs_per_second,
-            **{f"top{k}_pooled": self.pooled[k] for k in TOP},
+            **{f"top{k}_pooled": self.pooled_top[k] for k in TOP},
             "networks": {
                 name: {f"top{k}": score for k, score in scores.items()} for name, scores in self.networks.items()
             },
@@ -163,7 +163,7 @@ def evaluate(
         raise CostModelError("a model must be evaluated on tasks with valid programs, but got none")
     tasks, measured = tuple(task for task, _, _ in valid), [of for _, _, of in valid]
     predicted = [predictions(model, data, task)[rows] for task, rows, _ in valid]
-    scores = ranked([predicted], measured, ("pairwise", "recall", *(f"best{k}" for k in TOP)))
+    scores = score_rankings([predicted], measured, ("pairwise", "recall", *(f"best{k}" for k in TOP)))
     best, members = np.array([np.nanmin(of) for of in measured]), _members(tasks, networks)
 
     def top(of: Sequence[tuple[float, int]], k: int) -> float:

@@ -62,7 +62,7 @@ def samples(
     return Samples(features, np.concatenate(throughput), np.concatenate(groups))
 
 
-def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> CostModel:
+def fit_model(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> CostModel:
     """Trains a model on some samples.
 
     Raises:
@@ -72,7 +72,7 @@ def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> Cos
 
 
 def timed_fit(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> tuple[CostModel, float]:
-    """Trains a model on some samples, see `fitted`; returns it and the seconds that training took."""
+    """Trains a model on some samples, see `fit_model`; returns it and the seconds that training took."""
     if not of.features:
         raise CostModelError("a model must have measured programs to learn from, but got none")
     start = time.perf_counter()

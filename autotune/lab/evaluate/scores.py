@@ -31,7 +31,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Rankings:
     """Rankings of several models or seeds on the same tasks.
 
     Attributes:
@@ -74,20 +74,20 @@ def plain_figures(figures: Mapping[str, Iterable[float]]) -> dict[str, list[floa
     return {metric: plain(of) for metric, of in figures.items()}
 
 
-def ranked(
-    predicted: Sequence[Sequence[Values]], seconds: Sequence[Values], names: Sequence[str] = TASK_METRICS
-) -> Ranked:
+def score_rankings(
+    rankings: Sequence[Sequence[Values]], seconds: Sequence[Values], names: Sequence[str] = TASK_METRICS
+) -> Rankings:
     """Scores rankings by the measured seconds.
 
     Args:
-        predicted: (programs,) scores of each task, higher is better, for each ranking.
+        rankings: (programs,) scores of each task, higher is better, for each ranking.
         seconds: (programs,) of each task; NaN for a failure, which has no order.
         names: metrics to compute, of `TASK_METRICS`.
     """
     scored = [
-        [_of_task(scores, of, names) for scores, of in zip(ranking, seconds, strict=True)] for ranking in predicted
+        [_of_task(scores, of, names) for scores, of in zip(ranking, seconds, strict=True)] for ranking in rankings
     ]
-    return Ranked(
+    return Rankings(
         {name: np.array([[of[0][name] for of in row] for row in scored]) for name in names},
         {k: np.array([[of[1][k] for of in row] for row in scored]) for k in TOP},
     )
@@ -107,7 +107,7 @@ def _of_task(scores: Values, seconds: Values, names: Sequence[str]) -> tuple[dic
     return {name: of[name]() for name in names}, best
 
 
-def by_chance(seconds: Sequence[Values]) -> Ranked:
+def by_chance(seconds: Sequence[Values]) -> Rankings:
     """Computes the expected scores of a random choice, exactly: one ranking, whose values are means over all orders."""
     counts = [len(of) for of in seconds]
     metrics_of = {
@@ -117,20 +117,20 @@ def by_chance(seconds: Sequence[Values]) -> Ranked:
         **{f"best{k}": [expected_first(np.sort(of.min() / of)[::-1], min(k, len(of))) for of in seconds] for k in TOP},
     }
     found = {k: np.array([[expected_first(np.sort(of), min(k, len(of))) for of in seconds]]) for k in TOP}
-    return Ranked({name: np.array([values]) for name, values in metrics_of.items()}, found)
+    return Rankings({name: np.array([values]) for name, values in metrics_of.items()}, found)
 
 
-def expected_first(ordered: Values, k: int) -> float:
+def expected_first(values: Values, k: int) -> float:
     """Computes the expected value of the first in order among k that are drawn without replacement; exact.
 
     Of n, the one at index i is the first of the k with probability C(n-1-i, k-1) / C(n, k).
     """
-    n = len(ordered)
+    n = len(values)
     chance = np.empty(n - k + 1)
     chance[0] = k / n
     for place in range(1, n - k + 1):  # by the one before
         chance[place] = chance[place - 1] * (n - place - k + 1) / (n - place)
-    return float(chance @ ordered[: n - k + 1])
+    return float(chance @ values[: n - k + 1])
 
 
 def top_score(weight: Values, best: Values, fastest: Values) -> Values:
@@ -155,11 +155,11 @@ class Tasks:
 
     weights: Mapping[str, Values]
     best: Values
-    chance: Ranked
+    chance: Rankings
     seed: int = 0
 
     @cached_property
-    def places(self) -> Mapping[str, NDArray[np.int64]]:
+    def task_indices(self) -> Mapping[str, NDArray[np.int64]]:
         """Network → indices of its tasks."""
         return {name: np.flatnonzero(of) for name, of in self.weights.items()}
 
@@ -167,34 +167,34 @@ class Tasks:
     def draws(self) -> Mapping[str, NDArray[np.int64]]:
         """Network → (`DRAWS`, its tasks) indices, drawn with replacement."""
         rng = np.random.default_rng(self.seed)
-        return {name: of[rng.integers(len(of), size=(DRAWS, len(of)))] for name, of in self.places.items()}
+        return {name: of[rng.integers(len(of), size=(DRAWS, len(of)))] for name, of in self.task_indices.items()}
 
     def seeds(self, count: int) -> NDArray[np.int64]:
         """Draws seeds with replacement: (`DRAWS`, count)."""
         return np.random.default_rng([self.seed, count]).integers(count, size=(DRAWS, count))
 
-    def value(self, metric: str, of: Ranked) -> float:
+    def value(self, metric: str, of: Rankings) -> float:
         """Computes the figure: mean over seeds, of the mean over networks (`top`, `normalised`) or over tasks."""
-        whole = {name: places[None] for name, places in self.places.items()}
+        whole = {name: places[None] for name, places in self.task_indices.items()}
         return float(self._compute_metric(metric, of, whole).mean())
 
-    def estimate(self, metric: str, of: Ranked) -> Estimate:
+    def estimate(self, metric: str, of: Rankings) -> Estimate:
         """Computes the figure and its interval; ends are NaN if there is nothing to draw from."""
-        drawn = self._drawn(metric, of)
+        drawn = self._draw_metric(metric, of)
         if self._certain(of):
             return Estimate(self.value(metric, of), math.nan, math.nan)
         return Estimate(self.value(metric, of), *np.nanquantile(drawn, (0.025, 0.975)).tolist())
 
-    def estimates(self, of: Ranked) -> dict[str, Estimate]:
+    def estimates(self, of: Rankings) -> dict[str, Estimate]:
         """Computes every metric with its interval."""
         return {metric: self.estimate(metric, of) for metric in METRICS}
 
-    def difference(self, metric: str, one: Ranked, other: Ranked) -> Difference:
+    def difference(self, metric: str, one: Rankings, other: Rankings) -> Difference:
         """Computes by how much `one` is better than `other`, and the two-sided p-value of the paired bootstrap.
 
         One task a network and one seed are nothing to draw from: ends are NaN then, and p is 1.
         """
-        drawn = self._drawn(metric, one) - self._drawn(metric, other)
+        drawn = self._draw_metric(metric, one) - self._draw_metric(metric, other)
         value = self.value(metric, one) - self.value(metric, other)
         if self._certain(one) and self._certain(other):
             return Difference(value, math.nan, math.nan, 1.0)
@@ -202,29 +202,29 @@ class Tasks:
         rarer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         return Difference(value, low, high, min(1.0, 2 * (rarer + 1) / (DRAWS + 1)))
 
-    def _certain(self, of: Ranked) -> bool:
+    def _certain(self, of: Rankings) -> bool:
         """Tells whether every draw of the bootstrap is the same."""
         rankings = len(next(iter(of.metrics.values())))
-        return rankings == 1 and all(len(places) == 1 for places in self.places.values())
+        return rankings == 1 and all(len(places) == 1 for places in self.task_indices.values())
 
-    def _drawn(self, metric: str, of: Ranked) -> Values:
+    def _draw_metric(self, metric: str, of: Rankings) -> Values:
         """Computes a metric on other tasks and other seeds: (`DRAWS`,)."""
         by_seed = self._compute_metric(metric, of, self.draws)  # (rankings, draws)
         seeds = self.seeds(len(by_seed))
         found: Values = by_seed[seeds.T, np.arange(DRAWS)].mean(axis=0)
         return found
 
-    def _compute_metric(self, metric: str, of: Ranked, places: Mapping[str, NDArray[np.int64]]) -> Values:
+    def _compute_metric(self, metric: str, of: Rankings, task_indices: Mapping[str, NDArray[np.int64]]) -> Values:
         """Computes a metric on the tasks at (draws, tasks) indices of each network: (rankings, draws)."""
         if metric in TASK_METRICS:
             values = of.metrics[metric]
-            parts = [values[:, at] for at in places.values()]  # each (rankings, draws, tasks)
+            parts = [values[:, at] for at in task_indices.values()]  # each (rankings, draws, tasks)
             mean_of_tasks: Values = np.concatenate(parts, axis=2).mean(axis=2)
             return mean_of_tasks
         normalised = metric.startswith("normalised")
         k = int(metric.removeprefix("normalised" if normalised else "top"))
         scores = []
-        for name, at in places.items():
+        for name, at in task_indices.items():
             weight, best = self.weights[name][at], self.best[at]  # (draws, tasks)
             score = top_score(weight, best, of.fastest[k][:, at])
             if normalised:

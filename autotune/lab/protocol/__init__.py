@@ -1,15 +1,15 @@
 """Protocol of evaluation: pools are registered before they are measured, and one command alone reads test networks."""
 
 from autotune.lab.protocol.pools import POOLS, Pools, label_programs
-from autotune.lab.protocol.registered import REGISTERED, ROLES, PoolTask, Registered, Role
-from autotune.lab.protocol.study import HeldOut, Learned, Study, study
+from autotune.lab.protocol.registered import REGISTRATION_FILE, ROLES, PoolTask, Registered, Role
+from autotune.lab.protocol.study import HeldOut, LearnedModel, Study, study
 
 __all__ = [
     "POOLS",
-    "REGISTERED",
+    "REGISTRATION_FILE",
     "ROLES",
     "HeldOut",
-    "Learned",
+    "LearnedModel",
     "PoolTask",
     "Pools",
     "Registered",

@@ -11,7 +11,7 @@ import numpy as np
 from autotune.lab.evaluate.samples import samples
 from autotune.lab.evaluate.scores import Estimate, plain_figures
 from autotune.lab.protocol.pools import Pools
-from autotune.lab.protocol.study import HeldOut, learned
+from autotune.lab.protocol.study import HeldOut, learn_model
 from costmodel.dataset import TaskPrograms
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -75,7 +75,7 @@ def curve(
             counts = [max(2, round(share * len(of))) for of in rows]
             chosen = [TaskPrograms(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
         learn = samples(pools.training, chosen)
-        one = learned(pools, validation, learn, name, dict(options or {}), seeds)
+        one = learn_model(pools, validation, learn, name, dict(options or {}), seeds)
         scores = validation.tasks.estimates(one.ranked)
         points.append(CurvePoint(len(chosen), len(learn.features), scores))
         progress(f"{len(chosen)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")

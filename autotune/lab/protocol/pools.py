@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from autotune.lab.protocol.registered import PoolTask, Registered, Role
 from costmodel.dataset import Dataset, TaskData, TaskPrograms
 from costmodel.dataset.build import merge
-from costmodel.dataset.dataset import Measured, Program
+from costmodel.dataset.dataset import Program, TaskMeasurements
 from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.split import working
 
 POOLS = "shipped"
 """Name of the pools in the package, given in place of a folder."""
 SHIPPED_POOLS = Path(__file__).parent / "measured"
-KNOWN, TEST, CHOSEN = "known", "test", "chosen"
+TRAINING, TEST, EXTRA = "known", "test", "chosen"
 """Folders of the datasets."""
 _FILE = "registered.json"
 _DIGITS = 13
@@ -34,24 +34,24 @@ class Pools:
     """Programs drawn at random of registered tasks, checked against the registration.
 
     Args:
-        registered: registration of the pools.
+        registration: registration of the pools.
         training: programs of tasks to learn from and to validate with.
         test: test programs; None: not to be looked at.
-        chosen: programs that a model has drawn of training tasks, see `collect.pools_by`; for learning alone.
+        extra: programs that a model has drawn of training tasks, see `collect.pools_by`; for learning alone.
 
     Raises:
         DatasetError: the measurements differ from the registration.
     """
 
     def __init__(
-        self, registered: Registered, training: Dataset, test: Dataset | None = None, chosen: Dataset | None = None
+        self, registration: Registered, training: Dataset, test: Dataset | None = None, extra: Dataset | None = None
     ) -> None:
-        self.registered, self.training, self._test, self.chosen = registered, training, test, chosen
-        _check(registered, training, ("train", "validation"))
+        self.registration, self.training, self._test, self.extra = registration, training, test, extra
+        _check(registration, training, ("train", "validation"))
         if test is not None:
-            _check(registered, test, ("test",))
-        if chosen is not None:
-            _check_tasks(registered, chosen, ("train",))
+            _check(registration, test, ("test",))
+        if extra is not None:
+            _check_tasks(registration, extra, ("train",))
 
     @staticmethod
     def open(folder: str | Path = POOLS, test: bool = False) -> Pools:
@@ -61,7 +61,7 @@ class Pools:
             DatasetError: there are no pools, or they differ from the registration.
         """
         root = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
-        known, chosen = Dataset.open(root / KNOWN), root / CHOSEN
+        known, chosen = Dataset.open(root / TRAINING), root / EXTRA
         return Pools(
             Registered.read(root / _FILE),
             known,
@@ -70,7 +70,7 @@ class Pools:
         )
 
     @staticmethod
-    def of(registered: Registered, measured: Dataset) -> Pools:
+    def of(registration: Registered, measurements: Dataset) -> Pools:
         """Makes pools of a collection's measurements; the label of each collection is its fastest burst.
 
         Programs that a later collection has not measured right are left out. If it has not measured all programs of a
@@ -79,25 +79,25 @@ class Pools:
         Raises:
             DatasetError: the measurements differ from the registration.
         """
-        labelled = label_programs(registered, measured)
-        of_role = {task: registered.by_workload[task.workload.key].role for task in labelled.tasks}
+        labelled = label_programs(registration, measurements)
+        of_role = {task: registration.by_workload[task.workload.key].role for task in labelled.tasks}
         parts = [
             labelled.select([task for task, role in of_role.items() if (role == "test") == test])
             for test in (False, True)
         ]
-        return Pools(registered, *parts)
+        return Pools(registration, *parts)
 
     @staticmethod
-    def write(folder: Path, registered: Registered, measured: Dataset) -> None:
+    def write(folder: Path, registration: Registered, measurements: Dataset) -> None:
         """Writes the pools of a collection's measurements, see `of`.
 
         Raises:
             DatasetError: it was not measured as registered.
         """
-        pools = Pools.of(registered, measured)
-        pools.training.write(folder / KNOWN)
+        pools = Pools.of(registration, measurements)
+        pools.training.write(folder / TRAINING)
         pools.data("test").write(folder / TEST)
-        registered.write(folder / _FILE)
+        registration.write(folder / _FILE)
 
     def data(self, role: Role) -> Dataset:
         """Returns the dataset with the programs of a role.
@@ -118,14 +118,14 @@ class Pools:
     def to_learn_from(self) -> tuple[Dataset, list[TaskPrograms]]:
         """Lists the valid programs to learn from: those drawn at random, and those that a model has chosen."""
         parts = self.parts("train")
-        if self.chosen is None:
+        if self.extra is None:
             return self.training, parts
-        data = merge([self.training.select(part.task for part in parts), self.chosen])
+        data = merge([self.training.select(part.task for part in parts), self.extra])
         return data, working(data)
 
     def task(self, task: TaskData) -> PoolTask:
         """Returns the registration of a task."""
-        return self.registered.by_workload[task.workload.key]
+        return self.registration.by_workload[task.workload.key]
 
     def labels(self, role: Role, part: TaskPrograms) -> NDArray[np.float64]:
         """Returns seconds of each collection that measured all of a task: (collections, programs)."""
@@ -135,29 +135,29 @@ class Pools:
     def missing(self, role: Role) -> tuple[str, ...]:
         """Lists registered tasks of a role without a correctly measured program."""
         there = {part.task.workload.key for part in self.parts(role)}
-        return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
+        return tuple(t.name for t in self.registration.tasks if t.role == role and t.workload.key not in there)
 
 
-def label_programs(registered: Registered, measured: Dataset) -> Dataset:
+def label_programs(registration: Registered, measurements: Dataset) -> Dataset:
     """Labels the programs of registered tasks: one latency per collection in place of all bursts.
 
     Raises:
         DatasetError: a task that is not registered.
     """
-    return Dataset({task: _labelled(measured, task, registered) for task in measured.tasks})
+    return Dataset({task: _label_task(measurements, task, registration) for task in measurements.tasks})
 
 
-def _check_tasks(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+def _check_tasks(registration: Registered, data: Dataset, roles: Sequence[Role]) -> None:
     for task in data.tasks:
-        known = registered.by_workload.get(task.workload.key)
+        known = registration.by_workload.get(task.workload.key)
         if known is None or known.role not in roles:
             raise DatasetError(f"tasks of pools must be registered for {' or '.join(roles)}, but {task.name} is not")
 
 
-def _check(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
-    _check_tasks(registered, data, roles)
+def _check(registration: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+    _check_tasks(registration, data, roles)
     for task in data.tasks:
-        known = registered.by_workload[task.workload.key]
+        known = registration.by_workload[task.workload.key]
         programs = data.programs(task)
         if len(programs) > known.programs:
             raise DatasetError(f"{task.name} must have at most {known.programs} programs, but has {len(programs)}")
@@ -167,11 +167,11 @@ def _check(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None
             raise DatasetError(f"programs of a task must have equally many samples, but those of {task.name} differ")
 
 
-def _labelled(data: Dataset, task: TaskData, registered: Registered) -> Measured:
-    if task.workload.key not in registered.by_workload:
+def _label_task(data: Dataset, task: TaskData, registration: Registered) -> TaskMeasurements:
+    if task.workload.key not in registration.by_workload:
         raise DatasetError(f"tasks of pools must be registered, but {task.name} is not")
-    measured = data.measured(task)
-    bursts = registered.rounds
+    measured = data.copy_measurements(task)
+    bursts = registration.rounds
     times = [len(program.latencies) // bursts for program in measured.programs if program.ok]
     # a later collection counts once it has come to all programs, but for the odd one that failed there
     whole = [n for n in range(1, max(times, default=0) + 1) if np.mean([t >= n for t in times]) > 0.95]
@@ -182,11 +182,11 @@ def _labelled(data: Dataset, task: TaskData, registered: Registered) -> Measured
             programs.append(program)
         elif len(program.latencies) >= collections * bursts:
             fastest = program.latencies[: collections * bursts].reshape(collections, bursts).min(axis=1)
-            programs.append(dataclasses.replace(program, latencies=_rounded(fastest)))
-    return Measured(measured.sketches, programs)
+            programs.append(dataclasses.replace(program, latencies=_round(fastest)))
+    return TaskMeasurements(measured.sketches, programs)
 
 
-def _rounded(seconds: NDArray[np.float32]) -> NDArray[np.float32]:
+def _round(seconds: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rounds to fewer binary digits, so that files compress better."""
     mantissa, exponent = np.frexp(seconds)
     found: NDArray[np.float32] = np.ldexp(np.round(mantissa * 2**_DIGITS) / 2**_DIGITS, exponent).astype(np.float32)

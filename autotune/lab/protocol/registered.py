@@ -16,7 +16,7 @@ from search_space.files import replace_file
 from search_space.workloads import Workload
 
 FORMAT = "autotune.pools/1"
-REGISTERED = Path(__file__).parent / "measured" / "registered.json"
+REGISTRATION_FILE = Path(__file__).parent / "measured" / "registered.json"
 """The registration of the pools that come with the package."""
 Role = Literal["train", "validation", "test"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -98,7 +98,7 @@ class Registered:
         """Twelve hexadecimal digits that say which registration this is; results name it."""
         return hashlib.sha256(self._text().encode()).hexdigest()[:12]
 
-    def shortened(self, programs: int | None, roles: Sequence[Role] = ("train", "validation")) -> Registered:
+    def shorten(self, programs: int | None, roles: Sequence[Role] = ("train", "validation")) -> Registered:
         """Limits the tasks to some roles, each collected once, with at most `programs` programs (None: all registered).
 
         Raises:

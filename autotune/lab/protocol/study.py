@@ -16,12 +16,12 @@ from autotune.lab.evaluate.scores import (
     METRICS,
     Difference,
     Estimate,
-    Ranked,
+    Rankings,
     Tasks,
     by_chance,
     plain,
     plain_figures,
-    ranked,
+    score_rankings,
 )
 from autotune.lab.protocol.pools import Pools
 from autotune.lab.protocol.registered import Role
@@ -75,17 +75,17 @@ class HeldOut:
         best = np.array([of.min() for of in seconds])
         return HeldOut(role, parts, seconds, earlier, Tasks(weights, best, by_chance(seconds), seed))
 
-    def scored(self, rankings: Sequence[Sequence[NDArray[np.float64]]]) -> Ranked:
+    def score(self, rankings: Sequence[Sequence[NDArray[np.float64]]]) -> Rankings:
         """Scores rankings of these programs."""
-        return ranked(rankings, self.seconds)
+        return score_rankings(rankings, self.seconds)
 
-    def ceiling(self) -> Ranked | None:
+    def ceiling(self) -> Rankings | None:
         """Scores an oracle that has measured every program once before; None without an earlier measurement."""
-        return None if self.earlier is None else self.scored([[-of for of in self.earlier]])
+        return None if self.earlier is None else self.score([[-of for of in self.earlier]])
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedModel:
     """A model, learned once for each seed.
 
     Attributes:
@@ -98,7 +98,7 @@ class Learned:
 
     name: str
     options: Mapping[str, Any]
-    ranked: Ranked
+    ranked: Rankings
     fit_seconds: float
     programs_per_second: float
     model: CostModel | None = None
@@ -117,7 +117,7 @@ class Study:
 
     held_out: HeldOut
     fingerprint: str
-    learned: Mapping[str, Learned]
+    learned: Mapping[str, LearnedModel]
     programs: int
     seeds: int = SEEDS
 
@@ -192,18 +192,18 @@ def study(
     """
     scored_on = HeldOut.of(pools, role)
     learn = samples(*(pools.to_learn_from() if parts is None else (pools.training, parts)))
-    by_name: dict[str, Learned] = {}
+    by_name: dict[str, LearnedModel] = {}
     for name in models:
-        by_name[name] = learned(pools, scored_on, learn, name, dict((options or {}).get(name, {})), seeds, speed)
+        by_name[name] = learn_model(pools, scored_on, learn, name, dict((options or {}).get(name, {})), seeds, speed)
         value = scored_on.tasks.value("top1", by_name[name].ranked)
         progress(f"{name}: top-1 {value:.3f}, learned in {by_name[name].fit_seconds:.1f} s")
-    by_name[RANDOM] = Learned(RANDOM, {}, scored_on.tasks.chance, 0.0, float("nan"))
+    by_name[RANDOM] = LearnedModel(RANDOM, {}, scored_on.tasks.chance, 0.0, float("nan"))
     if (ceiling := scored_on.ceiling()) is not None:
-        by_name[CEILING] = Learned(CEILING, {}, ceiling, 0.0, float("nan"))
-    return Study(scored_on, pools.registered.fingerprint, by_name, len(learn.features), seeds)
+        by_name[CEILING] = LearnedModel(CEILING, {}, ceiling, 0.0, float("nan"))
+    return Study(scored_on, pools.registration.fingerprint, by_name, len(learn.features), seeds)
 
 
-def learned(
+def learn_model(
     pools: Pools,
     held_out: HeldOut,
     learn: Samples,
@@ -211,7 +211,7 @@ def learned(
     options: Mapping[str, Any],
     seeds: int,
     speed: bool = False,
-) -> Learned:
+) -> LearnedModel:
     """Trains a model for each seed on some programs, and scores it."""
     data = pools.data(held_out.role)
     rankings, seconds, first = [], [], None
@@ -222,10 +222,10 @@ def learned(
         rankings.append([predictions(model, data, part.task)[part.rows] for part in held_out.parts])
     assert first is not None
     rate = statements_per_second(first, data, held_out.parts)[1] if speed else float("nan")
-    return Learned(name, options, held_out.scored(rankings), float(np.mean(seconds)), rate, first)
+    return LearnedModel(name, options, held_out.score(rankings), float(np.mean(seconds)), rate, first)
 
 
-def predicted(model: CostModel, pools: Pools, role: Role, task: TaskData) -> NDArray[np.float64]:
+def predict_scores(model: CostModel, pools: Pools, role: Role, task: TaskData) -> NDArray[np.float64]:
     """Predicts scores of a task's correctly measured programs, (programs,)."""
     (part,) = [part for part in pools.parts(role) if part.task == task]
     return predictions(model, pools.data(role), task)[part.rows]

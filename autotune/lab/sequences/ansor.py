@@ -27,7 +27,7 @@ _NO_ERROR = 0
 
 
 @dataclass(frozen=True)
-class Logged:
+class LogEntry:
     """A measured program.
 
     Attributes:
@@ -43,7 +43,7 @@ class Logged:
     seconds: float
 
 
-def read_log(path: Path) -> Iterator[Logged]:
+def read_log(path: Path) -> Iterator[LogEntry]:
     """Reads the programs of a records file, plain or `.gz`, one after the other; skips comments.
 
     Raises:
@@ -53,12 +53,12 @@ def read_log(path: Path) -> Iterator[Logged]:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip() and line[0] not in "# ":
-                    yield _logged(line, path, number)
+                    yield _parse_entry(line, path, number)
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise DatasetError(f"{path}: records must be a readable file, but: {error}") from None
 
 
-def _logged(line: str, path: Path, number: int) -> Logged:
+def _parse_entry(line: str, path: Path, number: int) -> LogEntry:
     try:
         record = strict_json.loads(line, finite=False)
         (task, (_, steps)), (costs, error, *_) = record["i"], record["r"]
@@ -73,4 +73,4 @@ def _logged(line: str, path: Path, number: int) -> Logged:
             raise ValueError(f"seconds must be positive, but got {seconds}")
     except (ValueError, TypeError, KeyError, IndexError) as wrong:
         raise DatasetError(f"{path}: line {number} must be a record of auto_scheduler, but {wrong}") from None
-    return Logged(workload, target, tuple(map(tuple, steps)), seconds)
+    return LogEntry(workload, target, tuple(map(tuple, steps)), seconds)

@@ -30,9 +30,9 @@ OWN: Mapping[str, str] = {
 """Step of this project → Ansor's code for the same; the others are kinds of their own."""
 MORE = ("tensorize", "pack", "relayout", "set_scope", "interleave")
 KINDS = (*CODES, *MORE)
-GIVEN = 20
+VALUES_PER_STEP = 20
 """Numbers and names of a step that are kept."""
-WIDTH = len(KINDS) + GIVEN
+WIDTH = len(KINDS) + VALUES_PER_STEP
 LENGTH = 48
 """Steps of a schedule that are kept."""
 _NAMES = 251  # hash values of names; by CRC-32, which is the same in every process, unlike `hash`
@@ -46,7 +46,7 @@ def encode(steps: Sequence[Sequence[Any]]) -> NDArray[np.float16]:
     rows = np.zeros((LENGTH, WIDTH), np.float16)
     for row, (kind, *given) in zip(rows, steps, strict=False):
         row[KINDS.index(kind)] = 1
-        values = list(_flat(given))[:GIVEN]
+        values = list(_flat(given))[:VALUES_PER_STEP]
         row[len(KINDS) : len(KINDS) + len(values)] = values
     return rows
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.lab.evaluate.scores import Estimate, Tasks, by_chance, plain_figures, ranked
+from autotune.lab.evaluate.scores import Estimate, Tasks, by_chance, plain_figures, score_rankings
 from autotune.lab.sequences.model import Options, SequenceModel
 from autotune.lab.sequences.shards import Sequences, held_out
 from costmodel.dataset.errors import DatasetError
@@ -22,7 +22,7 @@ _MOST_CACHED = 64
 
 
 @dataclass(frozen=True)
-class Scored:
+class SequenceScores:
     """Result of `scored_sequences`.
 
     Attributes:
@@ -50,7 +50,7 @@ def scored_sequences(
     seeds: int = 1,
     options: Options | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> Scored:
+) -> SequenceScores:
     """Trains a model on most tasks of a folder, and scores it on the others.
 
     Args:
@@ -81,9 +81,9 @@ def scored_sequences(
         rankings.append([model.predict(task(name).sequences) for name in test])
     chance = by_chance(seconds)
     tasks = Tasks(by_network, np.array([of.min() for of in seconds]), chance)
-    found = {"primitives": ranked(rankings, seconds), "random": chance}
+    found = {"primitives": score_rankings(rankings, seconds), "random": chance}
     scores = {name: tasks.estimates(of) for name, of in found.items()}
-    return Scored(test, len(learn), sum(data.counts[name] for name in learn), scores)
+    return SequenceScores(test, len(learn), sum(data.counts[name] for name in learn), scores)
 
 
 def _of_networks(data: Sequences, path: Path) -> tuple[list[str], list[str], dict[str, NDArray[np.float64]]]:

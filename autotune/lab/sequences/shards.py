@@ -58,7 +58,7 @@ class Sequences:
             index = strict_json.loads((folder / _INDEX).read_text())
             if index["format"] != FORMAT or index["shape"] != [LENGTH, WIDTH]:
                 raise ValueError(f"`format` must be {FORMAT!r} of {LENGTH}x{WIDTH}")
-            self._places: dict[str, list[tuple[str, int, int]]] = {
+            self._spans: dict[str, list[tuple[str, int, int]]] = {
                 name: [(str(file), int(first), int(end)) for file, first, end in spans]
                 for name, spans in index["tasks"].items()
             }
@@ -68,8 +68,8 @@ class Sequences:
             raise DatasetError(
                 f"{folder}: sequences must be as `autotune dataset sequences` writes them, but {error}"
             ) from None
-        self.names = tuple(self._places)
-        self.counts = {n: sum(end - first for _, first, end in spans) for n, spans in self._places.items()}
+        self.names = tuple(self._spans)
+        self.counts = {n: sum(end - first for _, first, end in spans) for n, spans in self._spans.items()}
 
     def task(self, name: str) -> Task:
         """Reads a task's programs from all shards that have some.
@@ -77,10 +77,10 @@ class Sequences:
         Raises:
             DatasetError: no such task.
         """
-        if name not in self._places:
+        if name not in self._spans:
             raise DatasetError(f"`task` must be one of the sequences, but got {name!r}")
         parts = []
-        for file, first, end in self._places[name]:
+        for file, first, end in self._spans[name]:
             with np.load(self._folder / file, allow_pickle=False) as shard:
                 parts.append((shard["sequences"][first:end], shard["seconds"][first:end]))
         return Task(name, np.concatenate([s for s, _ in parts]), np.concatenate([t for _, t in parts]))

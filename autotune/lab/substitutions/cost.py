@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.graph.ir import Graph, Node, TensorType
 from autotune.graph.ops import find
-from autotune.graph.partition import grouped
+from autotune.graph.partition import group_nodes
 from autotune.graph.views import locate
 
 Cost = Callable[[Graph], float]
@@ -63,7 +63,7 @@ class Analytic:
         computed = (
             () if self.network_inputs is None else [name for name in graph.inputs if name not in self.network_inputs]
         )
-        groups = grouped(graph, locate(graph, computed=computed), weights)
+        groups = group_nodes(graph, locate(graph, computed_inputs=computed), weights)
         return sum(self._kernel(graph, nodes, weights) for nodes, nothing in groups if not nothing)
 
     def _kernel(self, graph: Graph, nodes: Sequence[Node], weights: set[str]) -> float:
@@ -71,10 +71,10 @@ class Analytic:
         if key in self.measured:
             return self.measured[key]
         if key not in self._costs:
-            self._costs[key] = self._modelled(graph, nodes)
+            self._costs[key] = self._model_seconds(graph, nodes)
         return self._costs[key]
 
-    def _modelled(self, graph: Graph, nodes: Sequence[Node]) -> float:
+    def _model_seconds(self, graph: Graph, nodes: Sequence[Node]) -> float:
         first, last = nodes[0], nodes[-1]
         inside = {node.name for node in nodes}
         read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)

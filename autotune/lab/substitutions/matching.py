@@ -184,9 +184,7 @@ class Matcher:
 
 
 @lru_cache(maxsize=1 << 16)
-def _inferred(
-    op: str, attrs: tuple[tuple[str, Any], ...], kinds: tuple[TensorType, ...]
-) -> tuple[Attributes, TensorType]:
+def _infer(op: str, attrs: tuple[tuple[str, Any], ...], kinds: tuple[TensorType, ...]) -> tuple[Attributes, TensorType]:
     """Computes normalised attributes, and the type of the output.
 
     Raises:
@@ -200,7 +198,7 @@ def _inferred(
         raise GraphError(f"{op} on ({', '.join(map(str, kinds))}): {error}") from None
 
 
-class _Grown(GraphBuilder):
+class _ExtendingBuilder(GraphBuilder):
     """A builder that extends a graph, and keeps its nodes as they are."""
 
     def __init__(self, graph: Graph) -> None:
@@ -213,7 +211,7 @@ class _Grown(GraphBuilder):
         """Adds a node like `GraphBuilder.add`; inferred types are cached."""
         kinds = tuple(self._types[i] for i in inputs)
         name = self._fresh(name or op)
-        checked, kind = _inferred(op, tuple(attrs.items()), kinds)
+        checked, kind = _infer(op, tuple(attrs.items()), kinds)
         self._nodes[name] = Node(name, op, tuple(inputs), checked, kind)
         self._types[name] = kind
         return name
@@ -222,7 +220,7 @@ class _Grown(GraphBuilder):
         """Makes extents readable as shapes. A node that reads one as a value makes an invalid graph."""
         self._types |= {name: TensorType((parse_extent(name),)) for name in extents}
 
-    def grown(self, instead: Mapping[str, str], outputs: tuple[str, ...]) -> Graph:
+    def replace_values(self, instead: Mapping[str, str], outputs: tuple[str, ...]) -> Graph:
         """Builds the graph with values replaced by others."""
         new = dict(self._nodes)
 
@@ -247,7 +245,7 @@ def apply(graph: Graph, match: Match) -> Graph | None:
 
     Nodes of the source that other nodes read remain.
     """
-    builder = _Grown(graph)
+    builder = _ExtendingBuilder(graph)
     names: dict[Term, str] = dict(match.bound.items())
     builder.declare(name for name in match.bound.values() if is_extent(name))
     weights = depends_on_weights(graph)
@@ -265,7 +263,7 @@ def apply(graph: Graph, match: Match) -> Graph | None:
         new = _replacements(builder, graph, match, [names[term] for term in match.rule.target])
         if any(builder.type(name) != graph.type(root) for root, name in new.items()):
             return None
-        return builder.grown(new, graph.outputs)
+        return builder.replace_values(new, graph.outputs)
     except GraphError:
         # A window that does not fit, as for a kernel larger than its data, or an extent that is read as a value.
         return None

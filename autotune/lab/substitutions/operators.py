@@ -82,7 +82,7 @@ class Shape:
         return len(self.shape)
 
 
-Matched = Callable[[Node, Windows], Windows | None]
+MatchWindows = Callable[[Node, Windows], Windows | None]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class TermOp:
     accepts: Callable[..., bool]
     emit: Callable[..., str]
     op: str = ""
-    matches: Matched = lambda node, windows: windows
+    matches: MatchWindows = lambda node, windows: windows
     window: str = ""
 
 

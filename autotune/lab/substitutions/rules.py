@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.lab.substitutions.operators import TERM_OPS
 from autotune.lab.substitutions.terms import Term, nodes, parse, text, variables
 
-SAVED = Path(__file__).with_name("rules.json")
+RULES_FILE = Path(__file__).with_name("rules.json")
 """Rules that `python -m benchmarks.substitutions` found by enumeration and verified, one a line."""
 
 
@@ -52,21 +52,21 @@ class Rule:
         return needed <= known and not any(is_weight(node) for node in nodes(*self.source))
 
     @staticmethod
-    def parse(written: str) -> Rule:
+    def parse(rule_text: str) -> Rule:
         """Parses a rule that `str` wrote.
 
         Raises:
             ValueError: the text is not a rule.
         """
-        sides = [tuple(parse(part.strip()) for part in side.split(";")) for side in written.split(" -> ")]
+        sides = [tuple(parse(part.strip()) for part in side.split(";")) for side in rule_text.split(" -> ")]
         if len(sides) != 2 or len(sides[0]) != len(sides[1]):
-            raise ValueError(f"a rule must be a source and a target of as many terms, but got {written!r}")
+            raise ValueError(f"a rule must be a source and a target of as many terms, but got {rule_text!r}")
         rule = Rule(*sides)
         for node in nodes(*rule.source, *rule.target):
             if node[0] not in TERM_OPS or len(node) - 1 != TERM_OPS[node[0]].arity:
-                raise ValueError(f"a rule must be of known operations, but got {text(node)!r} in {written!r}")
+                raise ValueError(f"a rule must be of known operations, but got {text(node)!r} in {rule_text!r}")
         if not set(variables(*rule.target)) <= set(variables(*rule.source)) or not rule.is_bound:
-            raise ValueError(f"a target must read what its source binds, but got {written!r}")
+            raise ValueError(f"a target must read what its source binds, but got {rule_text!r}")
         return rule
 
 
@@ -82,4 +82,4 @@ def saved_rules() -> tuple[Rule, ...]:
     Raises:
         ValueError: an entry of the file is not a rule.
     """
-    return tuple(Rule.parse(written) for written in json.loads(SAVED.read_text())["rules"])
+    return tuple(Rule.parse(written) for written in json.loads(RULES_FILE.read_text())["rules"])

@@ -15,7 +15,7 @@ from autotune.graph.passes.common_subexpressions import COMMUTATIVE as REORDERED
 from autotune.lab.substitutions.cost import Cost
 from autotune.lab.substitutions.matching import Matcher, apply
 from autotune.lab.substitutions.rules import Rule, saved_rules
-from autotune.lab.substitutions.segments import cut, joined
+from autotune.lab.substitutions.segments import cut, join_segments
 from autotune.units import latency
 
 ALPHA = 1.05
@@ -33,16 +33,16 @@ class SearchOutcome:
         graph: cheapest graph.
         before: seconds of the initial graph, by the cost function.
         after: seconds of `graph` by that cost, after folding.
-        visited: graphs that rules were matched on.
-        generated: graphs that rules produced, duplicates included.
+        visited_count: graphs that rules were matched on.
+        generated_count: graphs that rules produced, duplicates included.
         used: rules on the way to `graph`, and how often.
     """
 
     graph: Graph
     before: float
     after: float
-    visited: int
-    generated: int
+    visited_count: int
+    generated_count: int
     used: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class SearchOutcome:
         return {
             "seconds_before": self.before,
             "seconds_after": self.after,
-            "graphs": self.generated,
+            "graphs": self.generated_count,
             "applied": self.used.total(),
             "rules": dict(self.used.most_common()),
         }
@@ -85,11 +85,11 @@ def explore(
     current, seconds = graph, before
     for index, part in enumerate(parts):
         result = _backtrack(part, cost, share, chosen)
-        visited, produced = visited + result.visited, produced + result.generated
+        visited, produced = visited + result.visited_count, produced + result.generated_count
         if result.graph is part:
             continue
         # A segment does not see what comes before and after it: what it promises must be true of the whole.
-        new = joined(graph, parts, [*segments[:index], result.graph, *segments[index + 1 :]])
+        new = join_segments(graph, parts, [*segments[:index], result.graph, *segments[index + 1 :]])
         if (after := cost(new)) < seconds:
             current, seconds, segments[index] = new, after, result.graph
             used += result.used
@@ -127,7 +127,7 @@ def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> 
                 best = SearchOutcome(new, start, found, 0, 0, Counter(steps))
             if found <= ALPHA * best.after:
                 heapq.heappush(queue, (found, next(order), new, steps))
-    best.visited, best.generated = visited, produced
+    best.visited_count, best.generated_count = visited, produced
     return best
 
 

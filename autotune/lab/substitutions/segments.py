@@ -38,7 +38,7 @@ def _part(graph: Graph, nodes: Sequence[Node], last: dict[str, int], index: int)
     return without_unread_constants(part)
 
 
-def joined(graph: Graph, parts: Sequence[Graph], new: Sequence[Graph]) -> Graph:
+def join_segments(graph: Graph, parts: Sequence[Graph], new: Sequence[Graph]) -> Graph:
     """Builds the complete graph of new segments that have the same outputs in the same order."""
     builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}

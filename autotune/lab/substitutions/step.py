@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.graph.ir import Graph
-from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.passes.pipeline import GraphPass, PassResult
 from autotune.lab.substitutions.cost import Analytic
 from autotune.lab.substitutions.search import explore
 
@@ -22,6 +22,6 @@ class Substitute(GraphPass):
 
     name = "substitute"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         outcome = explore(graph, Analytic(network_inputs=frozenset(graph.inputs)), BUDGET, least=LEAST_SAVING)
-        return Explained(outcome.graph, outcome)
+        return PassResult(outcome.graph, outcome)

@@ -48,29 +48,29 @@ def text(term: Term) -> str:
     return term if isinstance(term, str) else f"{term[0]}({','.join(map(text, operands(term)))})"
 
 
-def parse(written: str) -> Term:
+def parse(term_text: str) -> Term:
     """Parses a term that `text` wrote.
 
     Raises:
         ValueError: the text is not a term.
     """
-    tokens = re.findall(r"[A-Za-z_0-9]+|[(),]", written)
-    if "".join(tokens) != written.replace(" ", ""):
-        raise ValueError(f"a term must be names, brackets and commas, but got {written!r}")
+    tokens = re.findall(r"[A-Za-z_0-9]+|[(),]", term_text)
+    if "".join(tokens) != term_text.replace(" ", ""):
+        raise ValueError(f"a term must be names, brackets and commas, but got {term_text!r}")
     position = 0
 
     def read() -> Term:
         nonlocal position
         name = tokens[position] if position < len(tokens) else ""
         if not name.isidentifier():
-            raise ValueError(f"a term must name its operations and variables, but got {written!r}")
+            raise ValueError(f"a term must name its operations and variables, but got {term_text!r}")
         position += 1
         if position == len(tokens) or tokens[position] != "(":
             return name
         parts: list[Term] = []
         while tokens[position : position + 1] != [")"]:
             if tokens[position : position + 1] not in (["("], [","]):
-                raise ValueError(f"a term must close its brackets, but got {written!r}")
+                raise ValueError(f"a term must close its brackets, but got {term_text!r}")
             position += 1
             parts.append(read())
         position += 1
@@ -78,5 +78,5 @@ def parse(written: str) -> Term:
 
     term = read()
     if position != len(tokens):
-        raise ValueError(f"a term must be one term, but got {written!r}")
+        raise ValueError(f"a term must be one term, but got {term_text!r}")
     return term

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from autotune.compiler.checking.benched import read_timings
 from autotune.config import ConfigError
 from autotune.naming import file_name
-from autotune.report.figures import Figures, figures_in, nan_or, summed, worst_decibels
+from autotune.report.figures import Figures, add_up, figures_in, nan_or, worst_decibels
 from autotune.report.terminal import unsteady_sentence
 from autotune.run_files import SCHEMA
 from autotune.tuner.finals import Best, is_final, select_best
-from measure.database import records_in, summarised
+from measure.database import records_in, summarise_refusals
 from measure.journal import Journal
 from measure.record import Record, is_whole
 from search_space.workloads import Workload
@@ -35,11 +35,11 @@ MOST_TEXT = 20_000
 
 
 class TaskKey(NamedTuple):
-    """Identity of what was measured: latencies compare where it is equal; `measured` is "" where nothing was."""
+    """Identity of what was measured: latencies compare where it is equal; `conditions` is "" where nothing was."""
 
     workload: str
     target: str
-    measured: str
+    conditions: str
 
 
 class Step(NamedTuple):
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     seconds: float
 
 
-class Retimed(NamedTuple):
+class FinalTiming(NamedTuple):
     """Seconds of the best candidate as timed again at the end of the run, and the quartiles of these timings."""
 
     seconds: float
@@ -92,12 +92,12 @@ class TaskData(Figures):
         return select_best(self.records, self.finals)
 
     @property
-    def retimed(self) -> Retimed | None:
+    def final_timing(self) -> FinalTiming | None:
         """The best candidate as timed again at the end; None where that was not done."""
         if not self.finals or not self.clocks or math.isnan(self.seconds):
             return None
         factor = 1.0 if math.isnan(self.spread) else 1 + self.spread / 2  # a spread may be twice the median
-        return Retimed(self.seconds, self.seconds / factor, self.seconds * factor)
+        return FinalTiming(self.seconds, self.seconds / factor, self.seconds * factor)
 
     def trials_to(self, seconds: float) -> int | None:
         """Counts trials until one took at most `seconds`; None where none did."""
@@ -115,7 +115,7 @@ class RunData:
         hosts: descriptions of machines, and how many trials each measured.
         tasks: tasks, in the order of the run.
         network: part `network` of the summary; empty without a network.
-        benched: timings by `autotune bench` of its present executable.
+        bench_timings: timings by `autotune bench` of its present executable.
         phases: wall seconds of the driver by phase; empty where they are not known.
         clock: seconds from the beginning of the first trial to the last result, long pauses left out.
         note: remark that the reader must see; "" for none.
@@ -128,7 +128,7 @@ class RunData:
     hosts: list[tuple[Mapping[str, Any], int]] = field(default_factory=list)
     tasks: list[TaskData] = field(default_factory=list)
     network: Mapping[str, Any] = field(default_factory=dict)
-    benched: Sequence[Mapping[str, Any]] = ()
+    bench_timings: Sequence[Mapping[str, Any]] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     clock: float = 0.0
     note: str = ""
@@ -147,7 +147,7 @@ class RunData:
     @cached_property
     def sum(self) -> Figures:
         """All tasks together."""
-        return summed(self.tasks)
+        return add_up(self.tasks)
 
     @property
     def network_seconds(self) -> float:
@@ -172,14 +172,14 @@ class RunData:
     @property
     def building(self) -> float:
         """Seconds of all builds; builds side by side are added up."""
-        return self._spent("build_seconds")
+        return self._add_seconds("build_seconds")
 
     @property
     def running(self) -> float:
         """Seconds of all checks and timings."""
-        return self._spent("run_seconds")
+        return self._add_seconds("run_seconds")
 
-    def _spent(self, name: str) -> float:
+    def _add_seconds(self, name: str) -> float:
         outcomes = [record.outcome for task in self.tasks for record in (*task.records, *task.finals)]
         return float(sum(seconds for of in outcomes if not math.isnan(seconds := getattr(of, name))))
 
@@ -209,15 +209,15 @@ class RunData:
         return steps
 
     @property
-    def retimed(self) -> Retimed | None:
+    def final_timing(self) -> FinalTiming | None:
         """All tasks as timed again at the end, added up with their weights; None where one was not."""
-        timed = [(task.weight, task.retimed) for task in self.tasks]
+        timed = [(task.weight, task.final_timing) for task in self.tasks]
         if not timed or any(retimed is None for _, retimed in timed):
             return None
         seconds, low, high = (
             sum(weight * getattr(retimed, name) for weight, retimed in timed) for name in ("seconds", "low", "high")
         )
-        return Retimed(seconds, low, high)
+        return FinalTiming(seconds, low, high)
 
     @property
     def ordered(self) -> list[TaskData]:
@@ -265,7 +265,7 @@ def _of_folder(folder: Path) -> RunData:
     config = document["config"]
     run = RunData(str(config.get("name", folder.name)), folder, config, network=document.get("network") or {})
     try:
-        run.benched = read_timings(folder, folder / "network")
+        run.bench_timings = read_timings(folder, folder / "network")
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if config.get("records"):
@@ -332,7 +332,7 @@ def _records(path: Path) -> list[Record]:
             records.append(replace(record, trial=trial, outcome=outcome))
     finally:
         journal.close()
-    for sentence in summarised(refused):
+    for sentence in summarise_refusals(refused):
         log.warning(sentence)
     return records
 

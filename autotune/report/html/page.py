@@ -18,7 +18,7 @@ from markupsafe import Markup
 from autotune import __version__
 from autotune.naming import leaves
 from autotune.report.html.charts import SERIES, Curve, bar, step_chart
-from autotune.report.html.data import Retimed, RunData, Step, TaskData, TaskKey
+from autotune.report.html.data import FinalTiming, RunData, Step, TaskData, TaskKey
 from autotune.report.html.tradeoff import tradeoff_chart
 from autotune.report.mixed import list_rows
 from autotune.report.terminal import metrics_sentence
@@ -115,7 +115,7 @@ def _names(runs: Sequence[RunData]) -> dict[TaskKey, str]:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonCell:
     """A task in one of several runs; NaN where it is not there or nothing worked."""
 
     seconds: float
@@ -125,8 +125,8 @@ class Compared:
 
 
 def _comparison(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Lists rows of (key, name, a `Compared` for each run), and the geometric means of the ratios below them."""
-    rows = [(key, name, _compared(key, runs)) for key, name in _names(runs).items()]
+    """Lists rows of (key, name, a `ComparisonCell` for each run), and the geometric means of the ratios below them."""
+    rows = [(key, name, _compare(key, runs)) for key, name in _names(runs).items()]
     rows = [row for row in rows if row[2]]
     foot: list[object] = ["geometric mean"]
     for place in range(len(runs)):
@@ -136,7 +136,7 @@ def _comparison(runs: Sequence[RunData]) -> dict[str, Any]:
     return {"rows": rows, "foot": foot}
 
 
-def _compared(key: TaskKey, runs: Sequence[RunData]) -> list[Compared]:
+def _compare(key: TaskKey, runs: Sequence[RunData]) -> list[ComparisonCell]:
     """Compares a task among the runs; returns an empty list if fewer than two have it."""
     tasks = [run.task(key) for run in runs]
     if sum(task is not None for task in tasks) < 2:
@@ -148,7 +148,7 @@ def _compared(key: TaskKey, runs: Sequence[RunData]) -> list[Compared]:
     for task in tasks:
         seconds = task.seconds if task else math.nan
         near = task.trials_to(lowest * NEAR) if task else None
-        entries.append(Compared(seconds, base / seconds, near, seconds == best))
+        entries.append(ComparisonCell(seconds, base / seconds, near, seconds == best))
     return entries
 
 
@@ -162,7 +162,7 @@ class _Series:
     dots: Sequence[tuple[float, float, float]]  # number of the trial, clock, seconds
     trials: int
     clock: float
-    retimed: Retimed | None
+    final_timing: FinalTiming | None
 
 
 def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
@@ -170,18 +170,19 @@ def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     cards: list[dict[str, Any]] = []
     if any(len(run.tasks) > 1 for run in runs):
         sums = [
-            _Series(run.name, n, run.steps, [], run.sum.trials, run.clock, run.retimed) for n, run in enumerate(runs)
+            _Series(run.name, n, run.steps, [], run.sum.trials, run.clock, run.final_timing)
+            for n, run in enumerate(runs)
         ]
         name = "Weighted sum of all tasks"
         cards.append({"key": None, "name": name, "note": "", "charts": _charts(name, sums), "texts": []})
     for key, name in _names(runs).items():
         there = [(number, run.name, run.task(key)) for number, run in enumerate(runs)]
         series = [
-            _Series(run, number, task.gains, _dots(task), task.trials, task.clocks[-1], task.retimed)
+            _Series(run, number, task.gains, _dots(task), task.trials, task.clocks[-1], task.final_timing)
             for number, run, task in there
             if task is not None and task.records
         ]
-        note = f"{key.target}, {key.measured}" if key.measured else key.target
+        note = f"{key.target}, {key.conditions}" if key.conditions else key.target
         texts = [
             (kind if len(runs) == 1 else f"{kind} of {run}", text)
             for _, run, task in there
@@ -197,7 +198,7 @@ def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Draws latency against accuracy of each run in mixed precision."""
     sections = []
     for number, run in enumerate(runs):
-        if rows := list_rows(run.network, run.benched):
+        if rows := list_rows(run.network, run.bench_timings):
             picture = Markup(tradeoff_chart(f"{run.name}: latency against accuracy", rows))
             sections.append({"number": number, "rows": rows, "chart": picture})
     return sections
@@ -222,8 +223,8 @@ def _curve(entry: _Series, scale: float, over: str) -> Curve:
     dots = [(number if over == "trials" else clock, seconds * scale) for number, clock, seconds in entry.dots]
     end: float = getattr(entry, over)
     mark = None
-    if entry.retimed is not None:
-        seconds, low, high = (value * scale for value in entry.retimed)
+    if entry.final_timing is not None:
+        seconds, low, high = (value * scale for value in entry.final_timing)
         mark = (float(end), seconds, low, high)
     return Curve(entry.run, entry.number, steps, dots, end, mark)
 

@@ -119,8 +119,8 @@ class Entry:
         """
         if not isinstance(data, dict):
             raise DatabaseError(f"an entry must be a JSON object, but got {data!r:.60}")
-        if lacking := _NEEDED - data.keys():
-            raise DatabaseError(f"an entry must have {', '.join(sorted(_NEEDED))}, but lacks {min(lacking)}")
+        if lacking := _REQUIRED_KEYS - data.keys():
+            raise DatabaseError(f"an entry must have {', '.join(sorted(_REQUIRED_KEYS))}, but lacks {min(lacking)}")
         if unknown := data.keys() - _KEYS:
             allowed = ", ".join(sorted(_KEYS))
             raise DatabaseError(f"an entry must have keys among {allowed}, but got {min(unknown)!r:.60}")
@@ -135,7 +135,7 @@ class Entry:
 
 
 _KEYS = {"workload"} | {item.name for item in fields(Entry) if item.name != "described"}
-_NEEDED = _KEYS - {item.name for item in fields(Entry) if item.default is not MISSING}
+_REQUIRED_KEYS = _KEYS - {item.name for item in fields(Entry) if item.default is not MISSING}
 
 
 def make_entry_key(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> EntryKey:
@@ -149,9 +149,9 @@ def target_kind(target: str) -> str:
     return kind if kind == "cpu" else target
 
 
-def _text(described: Mapping[str, Any]) -> str:
+def _text(description: Mapping[str, Any]) -> str:
     """Formats JSON such that equal data yields equal text."""
-    return json.dumps(described, sort_keys=True, separators=(",", ":"))
+    return json.dumps(description, sort_keys=True, separators=(",", ":"))
 
 
 def schedule_lanes(hardware: Hardware) -> int:

@@ -35,7 +35,7 @@ def open_schedules(name: str) -> ScheduleDatabase:
     Raises:
         DatabaseError: a file cannot be read.
     """
-    return _merged(_files(name))
+    return _merge_files(_files(name))
 
 
 def compute_digest(name: str) -> str:
@@ -67,8 +67,8 @@ def _digest(files: tuple[_File, ...]) -> str:
 
 
 @lru_cache(maxsize=4)
-def _merged(files: tuple[_File, ...]) -> ScheduleDatabase:
-    return ScheduleDatabase().merged(ScheduleDatabase.read(path, check=False) for path, _, _ in files)
+def _merge_files(files: tuple[_File, ...]) -> ScheduleDatabase:
+    return ScheduleDatabase().merge(ScheduleDatabase.read(path, check=False) for path, _, _ in files)
 
 
 def _version(path: Path) -> tuple[int, int]:

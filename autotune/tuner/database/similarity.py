@@ -10,30 +10,30 @@ _OTHER = 1.0
 """Distance of a difference other than of sizes: as much as a factor of two."""
 
 
-Described = Mapping[str, Any]
+Description = Mapping[str, Any]
 """JSON of a workload: distances need no workload objects, as there may be thousands."""
 
 
-def anchor_description(workload: Described) -> Described:
+def anchor_description(workload: Description) -> Description:
     """Returns the anchor of a workload, without fused operations."""
-    found: Described = workload["args"]["anchor"] if workload["operator"] == "fused" else workload
+    found: Description = workload["args"]["anchor"] if workload["operator"] == "fused" else workload
     return found
 
 
-def signature(workload: Described) -> tuple[object, ...]:
+def signature(workload: Description) -> tuple[object, ...]:
     """Returns the operator and the types, which must be equal for schedules to be transferred."""
     anchor = anchor_description(workload)
     return anchor["operator"], tuple(sorted((k, v) for k, v in anchor["args"].items() if "dtype" in k))
 
 
-def distance(one: Described, other: Described) -> float:
+def distance(one: Description, other: Description) -> float:
     """Sums |log2| of the ratios of sizes, and 1 for each other difference; 0 for the same layer."""
     first, second = anchor_description(one)["args"], anchor_description(other)["args"]
     total = sum(_apart(first.get(name), second.get(name)) for name in sorted({*first, *second}))
-    return total + 0.25 * abs(_fused(one) - _fused(other))  # fused operations change little
+    return total + 0.25 * abs(_count_fused_inputs(one) - _count_fused_inputs(other))  # fused operations change little
 
 
-def _fused(workload: Described) -> int:
+def _count_fused_inputs(workload: Description) -> int:
     """Counts the inputs of the fused epilogue."""
     epilogue = workload["args"].get("epilogue") if workload["operator"] == "fused" else None
     return len(epilogue.get("inputs", ())) if isinstance(epilogue, Mapping) else 0

@@ -20,18 +20,18 @@ class ScheduleDatabase:
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._places: dict[EntryKey, dict[str, Entry]] = {}  # place -> machine -> entry
+        self._entries: dict[EntryKey, dict[str, Entry]] = {}  # place -> machine -> entry
         self._like: dict[tuple[object, ...], list[Entry]] | None = None
         for entry in entries:
             self._add(entry)
 
     def __len__(self) -> int:
-        return sum(map(len, self._places.values()))
+        return sum(map(len, self._entries.values()))
 
     def __iter__(self) -> Iterator[Entry]:
         """Iterates by workload key, rest of the place, then machine: files of equal entries are equal."""
         return (
-            self._places[place][machine] for place in sorted(self._places) for machine in sorted(self._places[place])
+            self._entries[place][machine] for place in sorted(self._entries) for machine in sorted(self._entries[place])
         )
 
     @staticmethod
@@ -68,13 +68,13 @@ class ScheduleDatabase:
         with replacing(path) as partial, partial.open("w") as file:
             file.writelines(f"{entry.to_line()}\n" for entry in self)
 
-    def merged(self, others: Iterable[ScheduleDatabase]) -> ScheduleDatabase:
+    def merge(self, others: Iterable[ScheduleDatabase]) -> ScheduleDatabase:
         """Merges databases: keeps the fastest entry of each place and machine."""
         return ScheduleDatabase(entry for one in (self, *others) for entry in one)
 
     def exact(self, key: EntryKey, machine: str = "") -> list[Entry]:
         """Lists the entries of a place, those of `machine` first, then by their seconds."""
-        return sorted(self._places.get(key, {}).values(), key=lambda e: (e.machine != machine, e.seconds))
+        return sorted(self._entries.get(key, {}).values(), key=lambda e: (e.machine != machine, e.seconds))
 
     def nearest(self, workload: Workload, target: str, lanes: int, threads: int, cache: str, most: int) -> list[Entry]:
         """Lists at most so many entries of other places, of workloads of the same kind, the nearest first.
@@ -98,7 +98,7 @@ class ScheduleDatabase:
         return [others[number] for _, _, number in ranked[:most]]
 
     def _add(self, entry: Entry) -> None:
-        of_place = self._places.setdefault(entry.lookup_key, {})
+        of_place = self._entries.setdefault(entry.lookup_key, {})
         known = of_place.get(entry.machine)
         if known is None or entry.seconds < known.seconds:
             of_place[entry.machine] = entry

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.tuner.search import moves
 from autotune.tuner.search.base import Bounds
 from autotune.tuner.search.guided import GuidedOptions, GuidedSearch
-from autotune.tuner.search.population import Population, Seen
+from autotune.tuner.search.population import Population, SeenCandidates
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Annealing(GuidedSearch):
             open_sketches = np.flatnonzero(self.sampler.open)
             if not len(open_sketches):
                 return self.elites(size)
-            counts = np.bincount(self.rng.choice(open_sketches, size), minlength=len(self.asked))
+            counts = np.bincount(self.rng.choice(open_sketches, size), minlength=len(self.asked_counts))
             self._chains = self.sampler.spread(counts)
         elites = self.elites(round(size * self.options.measured))
         kept = self._chains.take(np.arange(min(len(self._chains), size - len(elites))))
@@ -101,7 +101,7 @@ class Annealing(GuidedSearch):
         open_sketches = np.flatnonzero(self.sampler.open)
         if not len(open_sketches):
             return self.frame.empty()
-        counts = np.bincount(self.rng.choice(open_sketches, 2), minlength=len(self.asked)) * 128
+        counts = np.bincount(self.rng.choice(open_sketches, 2), minlength=len(self.asked_counts)) * 128
         return self.sampler.spread(counts)
 
     def _move(self, chains: Population, jumps: Population) -> Population:
@@ -119,15 +119,15 @@ class _Pool:
     """The best distinct visited points that have not been proposed yet."""
 
     def __init__(self, search: Annealing, size: int, members: Population, scores: NDArray[np.float64]) -> None:
-        self._search, self._size, self._met = search, size, Seen()
+        self._search, self._size, self._seen_candidates = search, size, SeenCandidates()
         self.members, self.scores = search.frame.empty(), np.empty(0)
         self.add(members, scores)
 
     def add(self, members: Population, scores: NDArray[np.float64]) -> bool:
         """Adds points; tells whether one of them entered the pool."""
         keys = self._search.frame.keys(members)
-        fresh = self._met.fresh(keys) & self._search.seen.fresh(keys)
-        self._met.add(keys)
+        fresh = self._seen_candidates.fresh(keys) & self._search.seen_candidates.fresh(keys)
+        self._seen_candidates.add(keys)
         both = np.concatenate([self.scores, scores[fresh]])
         order = np.argsort(-both, kind="stable")[: self._size]
         gained = bool((order >= len(self.scores)).any())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.tuner.search.base import Bounds, Candidate, SearchStrategy, check_seconds
 from autotune.tuner.search.guided import GuidedSearch
-from autotune.tuner.search.population import Seen
+from autotune.tuner.search.population import SeenCandidates
 from autotune.tuner.search.registry import STRATEGIES, get
 from search_space.operators.checks import nearest
 from search_space.user_code import is_own
@@ -54,10 +54,10 @@ class Bandit(SearchStrategy):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._seen = Seen()  # shared by all arms
+        self._seen_candidates = SeenCandidates()  # shared by all arms
         self.arms = [self._arm(name) for name in _names(self.options.arms)]
         self.best_seconds = math.inf
-        self._asked: dict[Candidate, int] = {}  # outstanding candidate -> its arm
+        self._arm_by_candidate: dict[Candidate, int] = {}  # outstanding candidate -> its arm
         self._window: deque[tuple[int, bool]] = deque(maxlen=self.options.window)
 
     def ask(self, n: int) -> list[Candidate]:
@@ -70,7 +70,7 @@ class Bandit(SearchStrategy):
             for arm in np.flatnonzero(shares).tolist():
                 found = self.arms[arm].ask(int(shares[arm]))
                 able[arm] = len(found) == shares[arm]
-                self._asked.update((candidate, arm) for candidate in found)
+                self._arm_by_candidate.update((candidate, arm) for candidate in found)
                 asked += found
         return asked
 
@@ -79,7 +79,7 @@ class Bandit(SearchStrategy):
         for arm in self.arms:
             arm.tell(candidates, seconds)
         for candidate, latency in zip(candidates, seconds.tolist(), strict=True):
-            if (of := self._asked.pop(candidate, None)) is not None:
+            if (of := self._arm_by_candidate.pop(candidate, None)) is not None:
                 self._window.append((of, latency < self.best_seconds))
         self.best_seconds = float(np.fmin.reduce(seconds, initial=self.best_seconds))
 
@@ -95,7 +95,7 @@ class Bandit(SearchStrategy):
         """Splits `n` candidates among the strategies that are able to propose: (arms,)."""
         gains = self.gains()
         used = np.bincount([arm for arm, _ in self._window], minlength=len(self.arms)).astype(np.float64)
-        used += np.bincount(list(self._asked.values()), minlength=len(self.arms))
+        used += np.bincount(list(self._arm_by_candidate.values()), minlength=len(self.arms))
         shares = np.zeros(len(self.arms), np.int64)
         for _ in range(n):
             known = np.maximum(used, 1e-9)  # a strategy without results comes first
@@ -110,7 +110,7 @@ class Bandit(SearchStrategy):
     def _arm(self, name: str) -> SearchStrategy:
         arm = get(name)(self.space, self.scorer, np.random.default_rng(int(self.rng.integers(1 << 62))))
         if isinstance(arm, GuidedSearch):
-            arm.seen = arm.sampler.seen = self._seen
+            arm.seen_candidates = arm.sampler.seen_candidates = self._seen_candidates
         return arm
 
 

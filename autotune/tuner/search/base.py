@@ -35,27 +35,31 @@ class NoLegalSchedule(ValueError):
     """A search space without a candidate that keeps every limit.
 
     Attributes:
-        tried: number of candidates drawn.
+        candidate_count: number of candidates drawn.
         violations: limit -> number of candidates that broke it; one candidate may break several.
-        refused: sketches without candidates -> reason.
+        refusals: sketches without candidates -> reason.
         task: name of the task, if there are several.
     """
 
     task = ""
 
     def __init__(
-        self, workload: str, tried: int, violations: Mapping[str, int], refused: Mapping[str, str] | None = None
+        self,
+        workload: str,
+        candidate_count: int,
+        violations: Mapping[str, int],
+        refusals: Mapping[str, str] | None = None,
     ) -> None:
-        self.tried = tried
-        self.violations, self.refused = dict(violations), dict(refused or {})
+        self.candidate_count = candidate_count
+        self.violations, self.refusals = dict(violations), dict(refusals or {})
         broken = sorted(self.violations.items(), key=lambda item: -item[1])
         reason = ", ".join(f"{name} failed for {count}" for name, count in broken)
-        if not reason and self.refused:
-            name, reason = next(iter(self.refused.items()))
-            reason = f"none of its {len(self.refused)} sketches can be applied, such as {name}: {reason}"
+        if not reason and self.refusals:
+            name, reason = next(iter(self.refusals.items()))
+            reason = f"none of its {len(self.refusals)} sketches can be applied, such as {name}: {reason}"
         reason = reason or "there is no sketch for it on this target"
         super().__init__(
-            f"a workload must have at least one legal schedule, but got none among {tried} candidates "
+            f"a workload must have at least one legal schedule, but got none among {candidate_count} candidates "
             f"of {workload}: {reason}"
         )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.tuner.search.base import Bounds
 from autotune.tuner.search.guided import LEAST, GuidedOptions, GuidedSearch
-from autotune.tuner.search.population import Population, Seen
+from autotune.tuner.search.population import Population, SeenCandidates
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Beam(GuidedSearch):
         bank = self._bank()
         if not len(bank):
             return bank, np.empty(0)
-        met = Seen()
+        met = SeenCandidates()
         met.add(self.frame.keys(bank))
         scores = self.frame.score(bank, self.scorer)
         populations, values = [bank], [scores]
@@ -105,7 +105,7 @@ class Beam(GuidedSearch):
         return Population(np.repeat(partial.sketches, wide), rows).take(keep)
 
     def _complete(
-        self, partial: Population, level: int, bank: Population, places: dict[int, NDArray[np.intp]]
+        self, partial: Population, level: int, bank: Population, rows_by_sketch: dict[int, NDArray[np.intp]]
     ) -> tuple[Population, NDArray[np.intp]]:
         """Completes partial candidates at random; returns the completions, and the parent of each.
 
@@ -115,7 +115,7 @@ class Beam(GuidedSearch):
         parents = np.repeat(np.arange(len(partial)), times)
         rows = np.repeat(partial.rows, times, axis=0)
         first = np.arange(len(parents)) % times == 0
-        for sketch, members in places.items():
+        for sketch, members in rows_by_sketch.items():
             mine = np.flatnonzero((partial.sketches[parents] == sketch) & ~first)
             drawn = members[self.rng.integers(0, len(members), len(mine))]
             rows[mine, level + 1 :] = bank.rows[drawn, level + 1 :]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.tuner.search import moves
 from autotune.tuner.search.base import Bounds
 from autotune.tuner.search.guided import LEAST, GuidedOptions, GuidedSearch
-from autotune.tuner.search.population import Population, Seen
+from autotune.tuner.search.population import Population, SeenCandidates
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Evolution(GuidedSearch):
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
         size = max(self.options.population, 2 * n)
         alive = self._start(size)
-        met = Seen()
+        met = SeenCandidates()
         keys = self.frame.keys(alive)
         alive = alive.take(met.fresh(keys))
         met.add(keys)
@@ -68,7 +68,9 @@ class Evolution(GuidedSearch):
             children = children.take(self.frame.legal(children))
             alive = Population.concatenate([alive, children])
             scores = np.concatenate([scores, self.frame.score(children, self.scorer)])
-            alive, scores = _survive(alive, scores, size + len(self.seen))  # seen ones breed, but are not proposed
+            alive, scores = _survive(
+                alive, scores, size + len(self.seen_candidates)
+            )  # seen ones breed, but are not proposed
         return alive, scores
 
     def _start(self, size: int) -> Population:
@@ -76,7 +78,7 @@ class Evolution(GuidedSearch):
         elites = self.elites(round(size * self.options.measured))
         room = size - len(elites)
         blocks = max(1, round(room * self.options.curiosity) // (4 * LEAST))
-        counts = np.zeros(len(self.asked), np.int64)
+        counts = np.zeros(len(self.asked_counts), np.int64)
         unknown = np.flatnonzero(self.sampler.open)
         if len(unknown):
             np.add.at(counts, self.rng.choice(unknown, blocks), 4 * LEAST)
@@ -88,7 +90,7 @@ class Evolution(GuidedSearch):
     def _promise(self) -> NDArray[np.float64]:
         """Counts the members of each sketch among the 32 fastest, (sketches,), as its share of random draws."""
         best = self.elites(32)
-        counts = np.bincount(best.sketches, minlength=len(self.asked))
+        counts = np.bincount(best.sketches, minlength=len(self.asked_counts))
         return np.where(self.sampler.open, counts, 0).astype(np.float64)
 
     def _breed(self, alive: Population, scores: NDArray[np.float64], n: int) -> Population:

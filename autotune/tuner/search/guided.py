@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.tuner.search.base import Bounds, Candidate, Scorer, SearchStrategy, check_seconds
 from autotune.tuner.search.moves import pick_diverse
-from autotune.tuner.search.population import Frame, Population, Seen
+from autotune.tuner.search.population import Frame, Population, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from search_space.decisions import Space
 
@@ -57,11 +57,11 @@ class GuidedSearch(SearchStrategy):
     def __init__(self, space: Space, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
         super().__init__(space, scorer, rng, **options)
         self.frame = Frame(space)
-        self.seen = Seen()
-        self.sampler = LegalSampler(self.frame, self.seen, rng)
+        self.seen_candidates = SeenCandidates()
+        self.sampler = LegalSampler(self.frame, self.seen_candidates, rng)
         self.measured = self.frame.empty()
         self.seconds = np.empty(0)  # (measured,)
-        self.asked = np.zeros(len(space.sketches), np.int64)  # (sketches,)
+        self.asked_counts = np.zeros(len(space.sketches), np.int64)  # (sketches,)
         self._explores = True
 
     def ask(self, n: int) -> list[Candidate]:
@@ -92,7 +92,7 @@ class GuidedSearch(SearchStrategy):
         if not len(candidates):
             return
         population = self.frame.population(candidates)
-        self.seen.add(self.frame.keys(population))
+        self.seen_candidates.add(self.frame.keys(population))
         self.measured = Population.concatenate([self.measured, population])
         self.seconds = np.concatenate([self.seconds, seconds])
 
@@ -120,7 +120,7 @@ class GuidedSearch(SearchStrategy):
     def _quotas(self, n: int) -> NDArray[np.int64]:
         """Splits `n` random candidates among the sketches: (sketches,)."""
         sizes = np.array([float(sketch.size) for sketch in self.frame.sketches])
-        known = self.asked > 0
+        known = self.asked_counts > 0
         order = np.lexsort((self.rng.random(len(sizes)), np.where(known, 0.0, sizes), known))
         order = order[self.sampler.open[order]]
         counts = np.zeros(len(sizes), np.int64)
@@ -142,13 +142,13 @@ class GuidedSearch(SearchStrategy):
             scores = self.frame.score(pool, self.scorer)
             # Unmeasured sketches share the request: a quarter each at most, or an equal part if there are fewer.
             cap = max(1, n // 4, math.ceil(n / max(1, len(np.unique(pool.sketches)))))
-        fresh = np.flatnonzero(self.seen.fresh(self.frame.keys(pool)))
+        fresh = np.flatnonzero(self.seen_candidates.fresh(self.frame.keys(pool)))
         pool, scores = pool.take(fresh), scores[fresh]
         return pool.take(pick_diverse(pool, scores, n, self.options.diversity, cap))
 
     def _note(self, population: Population) -> Population:
         """Marks candidates as proposed."""
         if len(population):
-            self.seen.add(self.frame.keys(population))
-            self.asked += np.bincount(population.sketches, minlength=len(self.asked))
+            self.seen_candidates.add(self.frame.keys(population))
+            self.asked_counts += np.bincount(population.sketches, minlength=len(self.asked_counts))
         return population

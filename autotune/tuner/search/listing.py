@@ -38,7 +38,7 @@ class Listing(Evolution):
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
         if sum(sketch.size for sketch in self.frame.sketches) > self.options.most:
             return super().propose(n)
-        left = self._everyone.take(self.seen.fresh(self.frame.keys(self._everyone)))
+        left = self._everyone.take(self.seen_candidates.fresh(self.frame.keys(self._everyone)))
         return left, self.frame.score(left, self.scorer)
 
     @cached_property

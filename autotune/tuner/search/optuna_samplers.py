@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autotune.tuner.search import moves
 from autotune.tuner.search.base import Bounds, Candidate
 from autotune.tuner.search.guided import GuidedOptions, GuidedSearch
-from autotune.tuner.search.population import Population, Seen
+from autotune.tuner.search.population import Population, SeenCandidates
 from search_space.extras import require
 from search_space.schedule.errors import ScheduleError
 
@@ -68,7 +68,7 @@ class OptunaSearch(GuidedSearch):
         self._study: Any = None
         self._names = [self.names(place) for place in range(len(self.frame.sketches))]
         self._outstanding: dict[Candidate, Any] = {}  # outstanding candidate -> Optuna's trial
-        self._told: list[tuple[Candidate, float]] = []  # measurements for a study that is made later
+        self._backlog: list[tuple[Candidate, float]] = []  # measurements for a study that is made later
         self._slowest = -math.inf  # largest logarithm so far
 
     @abstractmethod
@@ -104,18 +104,18 @@ class OptunaSearch(GuidedSearch):
         logarithms = np.log(np.asarray(seconds, np.float64))
         self._slowest = float(np.fmax.reduce(logarithms, initial=self._slowest))
         failure = (self._slowest if math.isfinite(self._slowest) else 0.0) + SLOWER
-        self._told += zip(candidates, np.nan_to_num(logarithms, nan=failure).tolist(), strict=True)
+        self._backlog += zip(candidates, np.nan_to_num(logarithms, nan=failure).tolist(), strict=True)
         if self._study is not None:
             self._settle()
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
         proposals: list[Candidate] = []
-        met = Seen()
+        met = SeenCandidates()
         with self._quiet():
             self._open()
             while len(proposals) < n * self.options.screen:
                 trial = self._study.ask()
-                candidate = self._repaired(*self._read(trial), met)
+                candidate = self._repair(*self._read(trial), met)
                 if candidate is None:
                     self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
                     break
@@ -136,14 +136,14 @@ class OptunaSearch(GuidedSearch):
         """Makes the study, at the first request after a measurement."""
         if self._study is not None:
             return
-        first = [self._trial(candidate, [value] * self.objectives) for candidate, value in self._told]
+        first = [self._trial(candidate, [value] * self.objectives) for candidate, value in self._backlog]
         sampler = self.make_sampler(int(self.rng.integers(1 << 31)), first)
         self._study = self._optuna.create_study(sampler=sampler, directions=["minimize"] * self.objectives)
         self._settle()
 
     def _settle(self) -> None:
         """Tells the study the measurements of its own trials, and of others."""
-        told, self._told = self._told, []
+        told, self._backlog = self._backlog, []
         values = self.objective([candidate for candidate, _ in told], [value for _, value in told])
         with self._quiet():
             for (candidate, _), objectives in zip(told, values, strict=True):
@@ -187,8 +187,9 @@ class OptunaSearch(GuidedSearch):
         return sketch, row
 
     # ------------------------------------------------------------------ repairs
-    def _repaired(self, sketch: int, row: NDArray[np.int32], met: Seen) -> Candidate | None:
-        """Returns the candidate, or a legal one near it that is neither known nor in `met`; else one of another sketch.
+    def _repair(self, sketch: int, row: NDArray[np.int32], seen_in_batch: SeenCandidates) -> Candidate | None:
+        """Returns the candidate, or a legal one near it that is neither known nor in `seen_in_batch`; else one of
+        another sketch.
 
         Returns None if no candidate is left.
         """
@@ -205,13 +206,13 @@ class OptunaSearch(GuidedSearch):
             near = block if rate is None else moves.mutate(block, self.frame, self.rng, rate)
             near = near.take(self._legal(near))
             keys = self.frame.keys(near)
-            near = near.take(self.seen.fresh(keys) & met.fresh(keys))
+            near = near.take(self.seen_candidates.fresh(keys) & seen_in_batch.fresh(keys))
             if len(near):
                 distance = (np.abs(near.rows - row) / lengths).sum(axis=1)
                 return self.frame.candidates(near.take(np.array([int(distance.argmin())])))[0]
         for other in (sketch, *self.rng.permutation(np.flatnonzero(self.sampler.open)).tolist()):
-            drawn = self.sampler.draw(other, 1 + len(met))
-            drawn = drawn.take(met.fresh(self.frame.keys(drawn)))
+            drawn = self.sampler.draw(other, 1 + len(seen_in_batch))
+            drawn = drawn.take(seen_in_batch.fresh(self.frame.keys(drawn)))
             if len(drawn):
                 return self.frame.candidates(drawn.take(np.arange(1)))[0]
         return None
@@ -223,7 +224,7 @@ class OptunaSearch(GuidedSearch):
             return np.zeros(len(population), np.bool_)
 
     def _is_fresh(self, candidate: Candidate) -> bool:
-        return bool(self.seen.fresh(self.frame.keys(self.frame.population([candidate])))[0])
+        return bool(self.seen_candidates.fresh(self.frame.keys(self.frame.population([candidate])))[0])
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from autotune.tuner.search.base import Candidate, Scorer
 from search_space.decisions import Space
 
 Keys = NDArray[Any]  # int64 (n,), or void (n,) where the space is too large to be numbered
-_NUMBERED = 1 << 62
+_MAX_NUMBER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Frame:
         for place, sketch in enumerate(self.sketches):
             self.lengths[place, : len(sketch.groups)] = [len(group.table) for group in sketch.groups]
         sizes = [sketch.size for sketch in self.sketches]
-        self._numbered = sum(sizes) < _NUMBERED
-        if self._numbered:
+        self._uses_numbers = sum(sizes) < _MAX_NUMBER
+        if self._uses_numbers:
             self._offsets = np.cumsum([0, *sizes[:-1]], dtype=np.int64)
             self._radices = np.ones_like(self.lengths)
             if self.width > 1:
@@ -105,7 +105,7 @@ class Frame:
 
     def keys(self, population: Population) -> Keys:
         """Computes a key of each member: two keys are equal if and only if sketch and choices are: (n,)."""
-        if self._numbered:
+        if self._uses_numbers:
             radices = self._radices[population.sketches]
             places: Keys = np.einsum("ng,ng->n", population.rows, radices)
             return self._offsets[population.sketches] + places
@@ -132,7 +132,7 @@ class Frame:
         return rows[:, : self.groups[sketch]]
 
 
-class Seen:
+class SeenCandidates:
     """Candidates that must not be proposed again."""
 
     def __init__(self) -> None:

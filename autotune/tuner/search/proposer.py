@@ -28,7 +28,7 @@ from search_space.decisions import Decisions, Space
 from search_space.schedule.errors import ScheduleError
 
 PROTOCOL = "autotune.proposer/1"
-_SHOWN = 4096
+_MAX_ROWS = 4096
 """Largest number of rows of a decision's table that a program is shown."""
 _REASONS = 16
 """Largest number of a round's rejected proposals that the program is told of."""
@@ -77,20 +77,22 @@ class Proposer(Evolution):
             self._program = _Program(chosen.command, chosen.timeout)
         elif chosen.replay:
             self._program = _Replay(Path(chosen.replay), str(space.workload))
-        self._places = {sketch.name: place for place, sketch in enumerate(self.frame.sketches)}
-        self._begun = False
+        self._sketch_numbers = {sketch.name: place for place, sketch in enumerate(self.frame.sketches)}
+        self._has_begun = False
         self._untold: list[dict[str, Any]] = []  # measurements that the program does not know yet
-        self._rejected: list[dict[str, Any]] = []  # rejected proposals of its last answer
+        self._rejections: list[dict[str, Any]] = []  # rejected proposals of its last answer
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         super().tell(candidates, seconds)
         if self._program is not None:
             for candidate, taken in zip(candidates, np.asarray(seconds).tolist(), strict=True):
-                self._untold.append({**self._written(candidate), "seconds": None if math.isnan(taken) else taken})
+                self._untold.append(
+                    {**self._write_candidate(candidate), "seconds": None if math.isnan(taken) else taken}
+                )
 
     def _best(self, n: int) -> Population:
         wanted = round(n * self.options.share)
-        chosen = self._proposed(wanted) if wanted and self._program is not None else self.frame.empty()
+        chosen = self._collect_proposals(wanted) if wanted and self._program is not None else self.frame.empty()
         if len(chosen) == n:
             return chosen
         # The caller marks `chosen` as seen later, together with the rest: evolution may pick one of them again.
@@ -98,15 +100,15 @@ class Proposer(Evolution):
         new = ~np.isin(self.frame.keys(rest), self.frame.keys(chosen))
         return Population.concatenate([chosen, rest.take(np.flatnonzero(new)[: n - len(chosen)])])
 
-    def _proposed(self, n: int) -> Population:
+    def _collect_proposals(self, n: int) -> Population:
         """Collects the program's proposals that are legal and new; at most `n`."""
         assert self._program is not None
-        request: dict[str, Any] = {"propose": n, "history": self._untold, "rejected": self._rejected[:_REASONS]}
-        if not self._begun:
+        request: dict[str, Any] = {"propose": n, "history": self._untold, "rejected": self._rejections[:_REASONS]}
+        if not self._has_begun:
             request = {**self._introduction(), **request}
         answer = self._program.ask(request)
-        self._begun, self._untold, self._rejected = True, [], []
-        if answer is GONE:
+        self._has_begun, self._untold, self._rejections = True, [], []
+        if answer is END_OF_ANSWERS:
             self._program = None
             return self.frame.empty()
         if self.options.record:
@@ -120,20 +122,20 @@ class Proposer(Evolution):
             "protocol": PROTOCOL,
             "workload": str(self.space.workload),
             "cores": self.space.cores,
-            "sketches": [_described(sketch) for sketch in self.frame.sketches],
+            "sketches": [_describe_sketch(sketch) for sketch in self.frame.sketches],
         }
 
     def _sorted_out(self, answer: Any, n: int) -> Population:
         proposals = answer.get("proposals") if isinstance(answer, dict) else None
         if not isinstance(proposals, list):
-            self._rejected.append({"proposal": None, "reason": "an answer must be an object with a list `proposals`"})
+            self._rejections.append({"proposal": None, "reason": "an answer must be an object with a list `proposals`"})
             return self.frame.empty()
         candidates: list[Candidate] = []
         for proposal in proposals:
             try:
                 candidate = self._read(proposal)
             except ValueError as error:
-                self._rejected.append({"proposal": proposal, "reason": str(error)})
+                self._rejections.append({"proposal": proposal, "reason": str(error)})
                 continue
             if candidate not in candidates and len(candidates) < n:
                 candidates.append(candidate)
@@ -148,7 +150,7 @@ class Proposer(Evolution):
         if not isinstance(proposal, dict) or not isinstance(proposal.get("values"), dict):
             raise ValueError("a proposal must be an object with `sketch`, a name, and `values`, numbers by name")
         name = proposal.get("sketch")
-        number = self._places.get(name) if isinstance(name, str) else None
+        number = self._sketch_numbers.get(name) if isinstance(name, str) else None
         if number is None:
             raise ValueError(f"`sketch` must be one of those given, but got {proposal.get('sketch')!r}")
         sketch = self.frame.sketches[number]
@@ -156,11 +158,11 @@ class Proposer(Evolution):
         row = np.array([choices], np.int32).reshape(1, -1)
         if not sketch.legal(row)[0]:
             raise ValueError(f"values must keep every limit, but break {', '.join(sketch.violations(row))}")
-        if not self.seen.fresh(self.frame.keys(self.frame.of(number, row)))[0]:
+        if not self.seen_candidates.fresh(self.frame.keys(self.frame.of(number, row)))[0]:
             raise ValueError("a proposal must be new, but it was proposed before")
         return Candidate(number, choices)
 
-    def _written(self, candidate: Candidate) -> dict[str, Any]:
+    def _write_candidate(self, candidate: Candidate) -> dict[str, Any]:
         sketch = self.frame.sketches[candidate.sketch]
         values = sketch.expand(np.array([candidate.choices], np.int32).reshape(1, -1))[:, 0]
         return {"sketch": sketch.name, "values": dict(zip(sketch.columns, map(_plain, values.tolist()), strict=True))}
@@ -170,7 +172,7 @@ def _plain(value: float) -> int | float:
     return int(value) if float(value).is_integer() else value
 
 
-def _described(sketch: Decisions) -> dict[str, Any]:
+def _describe_sketch(sketch: Decisions) -> dict[str, Any]:
     try:
         program = getattr(sketch, "program", None)  # spaces of parameters have none
     except ScheduleError:  # no candidate of it is legal
@@ -182,8 +184,8 @@ def _described(sketch: Decisions) -> dict[str, Any]:
         "decisions": [
             {
                 "names": list(group.columns),
-                "rows": np.asarray(group.table)[:_SHOWN].tolist(),
-                "more": max(0, len(group.table) - _SHOWN),
+                "rows": np.asarray(group.table)[:_MAX_ROWS].tolist(),
+                "more": max(0, len(group.table) - _MAX_ROWS),
             }
             for group in sketch.groups
         ],
@@ -201,7 +203,7 @@ def _find_row(columns: Sequence[str], table: NDArray[Any], values: Mapping[str, 
     return int(places[0])
 
 
-GONE = object()
+END_OF_ANSWERS = object()
 """Marker in place of an answer, if there will be no more answers."""
 
 
@@ -220,8 +222,8 @@ class _Replay:
             raise ValueError(f"`replay` of proposer must be what `record` wrote, but {path}: {error}") from None
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """Returns the next answer; `GONE` after the last."""
-        return next(self._left, GONE)
+        """Returns the next answer; `END_OF_ANSWERS` after the last."""
+        return next(self._left, END_OF_ANSWERS)
 
 
 class _Program:
@@ -238,11 +240,12 @@ class _Program:
         weakref.finalize(self, _end, self._process)
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """Returns the answer; `GONE` if the program has ended, or was ended for exceeding the time or size limit."""
+        """Returns the answer; `END_OF_ANSWERS` if the program has ended, or was ended for exceeding the time or size
+        limit."""
         try:
             line = self._process.exchange(json.dumps(request).encode(), self._timeout)
         except ChildError:
-            return GONE
+            return END_OF_ANSWERS
         try:
             return strict_json.loads(line)
         except ValueError:

@@ -38,11 +38,11 @@ def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
         ValueError: there is no such strategy (names the nearest), or the class is no strategy.
     """
     if not isinstance(strategy, str):
-        return _checked(strategy, strategy)
+        return _check_strategy(strategy, strategy)
     if is_own(strategy):
         place = absolute_name(strategy)
         if place not in _OWN:
-            _OWN[place] = _checked(attribute(strategy, "strategy"), strategy)
+            _OWN[place] = _check_strategy(attribute(strategy, "strategy"), strategy)
         return _OWN[place]
     module, _, found = STRATEGIES[choice("strategy", strategy, STRATEGIES, ", or module:Class")].partition(":")
     kind: type[SearchStrategy] = getattr(import_module(module), found)
@@ -54,7 +54,7 @@ def strategy_name(strategy: str | type[SearchStrategy]) -> str:
     return strategy if isinstance(strategy, str) else f"{strategy.__module__}:{strategy.__qualname__}"
 
 
-def _checked(kind: object, value: object) -> type[SearchStrategy]:
+def _check_strategy(kind: object, value: object) -> type[SearchStrategy]:
     if not isinstance(kind, type) or not issubclass(kind, SearchStrategy) or isabstract(kind):
         raise ValueError(f"`strategy` must name a subclass of SearchStrategy, but got strategy={value!r}")
     if not is_dataclass(getattr(kind, "Options", None)):

@@ -26,7 +26,7 @@ MOST = 4096
 """Largest number of candidates that are compared with one of another size; if there are more, they are drawn."""
 
 
-class Carried(SearchStrategy):
+class CarryStrategy(SearchStrategy):
     """Strategy that first proposes candidates from its caller.
 
     Args:
@@ -85,14 +85,14 @@ def like_neighbours(
     for m in near:
         other = others[m]
         for record in finalists(other.records.fastest(of_each), of_each):
-            lists.append(fitted(record, other.space, tuning.space, tuning.scorer, other.scorer, count, rng))
+            lists.append(list_similar(record, other.space, tuning.space, tuning.scorer, other.scorer, count, rng))
     # The first pair of a list is its nearest and its best-scored candidate; pairs of all lists alternate.
     pairs = [[found[i : i + 2] for i in range(0, len(found), 2)] for found in lists]
     turns = [candidate for turn in zip_longest(*pairs, fillvalue=[]) for pair in turn for candidate in pair]
     return list(dict.fromkeys(turns))[:count]
 
 
-def fitted(
+def list_similar(
     record: Record,
     source: SearchSpace,
     space: SearchSpace,

@@ -63,7 +63,7 @@ def choose_schedules(
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedSchedule:
     """Schedule with its measurements.
 
     Attributes:
@@ -88,7 +88,7 @@ class Timed:
         return np.where(holds, self.work(sizes) * np.exp(np.interp(np.log(sizes), np.log(known), over)), np.inf)
 
 
-def divide_sizes(listed: Sequence[int], schedules: Sequence[Timed]) -> list[tuple[int, int, int]]:
+def divide_sizes(listed_sizes: Sequence[int], schedules: Sequence[TimedSchedule]) -> list[tuple[int, int, int]]:
     """Divides all sizes from the first to the last one listed into ranges, each with a schedule.
 
     A listed size has the fastest schedule. Each other size has that of the nearest listed one below or above, unless
@@ -97,8 +97,8 @@ def divide_sizes(listed: Sequence[int], schedules: Sequence[Timed]) -> list[tupl
     Returns:
         Smallest size, largest size and position in `schedules` of each range, in order.
     """
-    low, marks, every = listed[0], np.asarray(listed), np.arange(listed[0], listed[-1] + 1)
-    measured = np.array([[timed.seconds.get(n, np.inf) for n in listed] for timed in schedules])
+    low, marks, every = listed_sizes[0], np.asarray(listed_sizes), np.arange(listed_sizes[0], listed_sizes[-1] + 1)
+    measured = np.array([[timed.seconds.get(n, np.inf) for n in listed_sizes] for timed in schedules])
     fastest = measured.argmin(axis=0)  # (listed,)
     below = np.searchsorted(marks, every, side="right") - 1
     above = np.minimum(below + 1, len(marks) - 1)

@@ -17,8 +17,8 @@ from autotune.tuner.callbacks import Callback, SizeProgress
 from autotune.tuner.finals import ROUNDS
 from autotune.tuner.preparation import reusable_records
 from autotune.tuner.settings import Settings
-from autotune.tuner.sizes.choice import Timed
-from autotune.tuner.sizes.opening import Define, Opening, build_module, lowered
+from autotune.tuner.sizes.choice import TimedSchedule
+from autotune.tuner.sizes.opening import Define, Opening, build_module, lower_opening
 from measure.child import ChildError
 from measure.database import Database
 from measure.errors import ErrorClass
@@ -74,7 +74,7 @@ class Clock:
         self._database, self._callbacks = database, callbacks
         self._fastest = dict.fromkeys(workloads, math.inf)
         self._modules: dict[Opening, bytes | None] = {}
-        self._done = self._total = 0
+        self._timing_count = self._total = 0
         self._times: dict[tuple[int, str], list[float]] = {}  # (size, trace key) -> seconds by round
         for n, workload in workloads.items() if resume else ():
             for record in reusable_records(database, workload, settings):
@@ -85,7 +85,7 @@ class Clock:
     def _host(self) -> dict[str, Any]:
         return dict(describe_host())
 
-    def time_all(self, openings: Sequence[Opening], stop: Callable[[], bool] = lambda: False) -> list[Timed]:
+    def time_all(self, openings: Sequence[Opening], stop: Callable[[], bool] = lambda: False) -> list[TimedSchedule]:
         """Times schedules; returns those with code, each with its times at the listed sizes for which it holds.
 
         All are timed once, and those near the fastest at a size again, in rounds, such that a slow phase of the machine
@@ -104,11 +104,11 @@ class Clock:
         with closing(HostLock()) as lock, TimingProcess("run", self._settings.threads, LOCAL) as process:
             for number in range(ROUNDS):
                 self._round(self._near(pairs, number) if number else pairs, number, lock, process, stop)
-        timed: list[Timed] = []
+        timed: list[TimedSchedule] = []
         for opening in openings:
             seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._opened_sizes(opening)}
             if all(map(math.isfinite, seconds.values())):
-                timed.append(Timed(opening, seconds, self._work(opening)))
+                timed.append(TimedSchedule(opening, seconds, self._work(opening)))
         return timed
 
     def _opened_sizes(self, opening: Opening) -> list[int]:
@@ -157,10 +157,10 @@ class Clock:
                     end = time.monotonic() + PATIENCE
                     while not lock.acquire("time", POLL_SECONDS) and not stop() and time.monotonic() < end:
                         pass
-                times.append(self._timed(process, module, opening, n))
+                times.append(self._time_call(process, module, opening, n))
             self._fastest[n] = min(self._fastest[n], times[number])
-            self._done += 1
-            progress = SizeProgress(self._done, self._total, self._size, n, times[number], self._fastest[n])
+            self._timing_count += 1
+            progress = SizeProgress(self._timing_count, self._total, self._size, n, times[number], self._fastest[n])
             for callback in self._callbacks:
                 callback.on_size(progress)
         lock.release()
@@ -175,7 +175,7 @@ class Clock:
                 self._modules[opening] = None
         return self._modules[opening]
 
-    def _timed(self, process: TimingProcess, module: bytes, opening: Opening, n: int) -> float:
+    def _time_call(self, process: TimingProcess, module: bytes, opening: Opening, n: int) -> float:
         """Times a call at a size after its output was checked, and records it; infinite after a time-out."""
         trial = self._trial(self._workloads[n], opening)
         # Passed beside the trial, in which it would make the target refuse spills: this schedule may be the only one
@@ -216,7 +216,7 @@ class Clock:
 
     def _work(self, opening: Opening) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
         """Makes a function of the size that returns the roofline's estimate."""
-        opened, settings = lowered(self._define, opening, self._size), self._settings
+        opened, settings = lower_opening(self._define, opening, self._size), self._settings
         cold = settings.measure.cache == "network"
 
         def work(sizes: NDArray[np.int64]) -> NDArray[np.float64]:

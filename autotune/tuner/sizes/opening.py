@@ -36,7 +36,7 @@ def state_at(define: Define, low: int, high: int, size: str) -> State:
     return initial_state([output], inputs=inputs)
 
 
-def opened(define: Define, trace: Trace, low: int, high: int, size: str = "n") -> LoopProgram:
+def open_program(define: Define, trace: Trace, low: int, high: int, size: str = "n") -> LoopProgram:
     """Makes the program of a trace for a range of sizes, if it was found at another one.
 
     A split that must divide is peeled or guarded where the loop is open; all other conditions of a step must hold for
@@ -48,7 +48,7 @@ def opened(define: Define, trace: Trace, low: int, high: int, size: str = "n") -
     return open_trace(trace, state_at(define, low, high, size)).program
 
 
-def lowered(define: Define, opening: Opening, size: str) -> OpenTrace:
+def lower_opening(define: Define, opening: Opening, size: str) -> OpenTrace:
     """Lowers a trace for all sizes for which it holds.
 
     Raises:
@@ -65,10 +65,10 @@ def build_module(define: Define, opening: Opening, target: str, size: str) -> Mo
         BuildError: the target has no code for it.
         ScheduleError: the trace does not hold.
     """
-    return registry.get(target).build(lowered(define, opening, size).program)
+    return registry.get(target).build(lower_opening(define, opening, size).program)
 
 
-def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
+def load_kernel(define: Define, opening: Opening, target: str, size: str) -> Kernel:
     """Loads the kernel of all sizes for which a trace holds, see `build_module`."""
     on: Any = registry.get(target)
     kernel: Kernel = on.load(build_module(define, opening, target, size))

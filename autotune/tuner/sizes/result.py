@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.tuner.result import TuneResult
 from autotune.tuner.sizes.choice import compute_objective
-from autotune.tuner.sizes.opening import Define, Opening, built
+from autotune.tuner.sizes.opening import Define, Opening, load_kernel
 from autotune.units import latency
 from search_space.schedule.trace import Trace
 from targets.base import Kernel
@@ -91,7 +91,7 @@ class SizesResult:
         for number, opening in enumerate(self.schedules):
             mine = [part for part in self.parts if part.schedule == number]
             used = Opening(opening.trace, mine[0].low, mine[-1].high)
-            kernels.append(built(self.define, used, self.target, self.size))
+            kernels.append(load_kernel(self.define, used, self.target, self.size))
         return Dispatch([self._within(kernels[part.schedule], part) for part in self.parts])
 
     def summary(self) -> dict[str, Any]:

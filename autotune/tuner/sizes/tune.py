@@ -31,7 +31,7 @@ from autotune.tuner.preparation import open_source
 from autotune.tuner.result import TuneResult
 from autotune.tuner.schedulers import TaskScheduler
 from autotune.tuner.settings import Settings
-from autotune.tuner.sizes.carry import Carried, InOrder, like_neighbours
+from autotune.tuner.sizes.carry import CarryStrategy, InOrder, like_neighbours
 from autotune.tuner.sizes.choice import Objective, check_objective, choose_schedules, divide_sizes
 from autotune.tuner.sizes.clock import Clock
 from autotune.tuner.sizes.family import workload_at
@@ -177,11 +177,11 @@ def tuned_together(
         See `tune_for_sizes`.
     """
     settings = settings.searching(finalists=0)  # the clock times the fastest again, at all sizes
-    tuned = _searched(define, plan, settings, pool, database, callbacks, resume)
+    tuned = _run_searches(define, plan, settings, pool, database, callbacks, resume)
     return _choose_schedules(define, plan, tuned, settings, database, callbacks, resume)
 
 
-def _searched(
+def _run_searches(
     define: Define,
     plan: Plan,
     settings: Settings,
@@ -205,7 +205,7 @@ def _searched(
         for n in others:
             rng = settings.generator(by_size[n].task.workload.key, "carry")
             first = partial(like_neighbours, by_size[n], n, by_size, math.ceil(plan.carried / 2), plan.finals, rng)
-            by_size[n].strategy = Carried(by_size[n].strategy, first)
+            by_size[n].strategy = CarryStrategy(by_size[n].strategy, first)
         return InOrder(len(plan.search_at))
 
     results = tune_tasks(requests, pool, database, resume=resume, source=source, schedule=carry, callbacks=callbacks)
@@ -215,7 +215,7 @@ def _searched(
 def _choose_schedules(
     define: Define,
     plan: Plan,
-    tuned: Mapping[int, TuneResult],
+    results: Mapping[int, TuneResult],
     settings: Settings,
     database: Database | None,
     callbacks: Sequence[Callback],
@@ -224,13 +224,13 @@ def _choose_schedules(
     """Opens the schedules found, times them, selects some, and assigns them to sizes."""
     sizes, size = list(plan.weights), plan.size
     low, high = sizes[0], sizes[-1]
-    interrupted = any(result.interrupted for result in tuned.values())
-    forms = _opened(define, tuned, sizes, plan.finals, size)
+    interrupted = any(result.interrupted for result in results.values())
+    forms = _collect_openings(define, results, sizes, plan.finals, size)
     if forms and not any(opening.low <= low and high <= opening.high for opening in forms):
         raise ScheduleError(f"a schedule must hold for {size} from {low} to {high}, but none of {len(forms)} does")
     clock = Clock(define, {n: workload_at(define, n) for n in sizes}, settings, size, database, callbacks, resume)
     with Interrupt() as interrupt:
-        timed = clock.time_all(forms, interrupt.pressed)
+        timed = clock.time_all(forms, interrupt.poll)
         interrupted = interrupted or interrupt.requested
     everywhere = [t.opening.low <= low and high <= t.opening.high for t in timed]
     if not any(everywhere):
@@ -247,15 +247,15 @@ def _choose_schedules(
     parts = tuple(SizeRange(a, b, selected[number].opening.trace, order.index(number)) for a, b, number in ranges)
     times = dict(zip(sizes, seconds[numbers].min(axis=0).tolist(), strict=True))
     name, objective = settings.target.name, plan.objective
-    return SizesResult(define, name, size, schedules, parts, plan.weights, times, best, tuned, objective, interrupted)
+    return SizesResult(define, name, size, schedules, parts, plan.weights, times, best, results, objective, interrupted)
 
 
-def _opened(
-    define: Define, tuned: Mapping[int, TuneResult], sizes: Sequence[int], finals: int, size: str
+def _collect_openings(
+    define: Define, results: Mapping[int, TuneResult], sizes: Sequence[int], finals: int, size: str
 ) -> list[Opening]:
     """Collects each form of each trace once, those that hold for all sizes first."""
     forms: dict[tuple[str, int, int], Opening] = {}
-    for n, result in tuned.items():
+    for n, result in results.items():
         for record in finalists([*result.records, *result.others], finals):
             trace = Trace.from_json(record.trial.trace)
             for opening in openings(define, trace, n, sizes, size):

@@ -19,7 +19,7 @@ _INDEX = f"  const int i = blockIdx.x * {THREADS} + threadIdx.x;\n"
 
 
 @dataclass(frozen=True)
-class Written:
+class HandwrittenKernel:
     """A kernel in CUDA C++.
 
     Attributes:
@@ -85,7 +85,7 @@ def _floats(name: str, *shape: int) -> Parameter:
     return Parameter(name, shape, "float32")
 
 
-def copied(nbytes: int) -> Written:
+def make_copy_kernel(nbytes: int) -> HandwrittenKernel:
     """Makes a kernel of asynchronous copies of `nbytes` each; every third thread copies nothing and gets zeros."""
     floats = nbytes // 4
     count = THREADS * floats
@@ -98,10 +98,10 @@ def copied(nbytes: int) -> Written:
         f"    out[blockIdx.x * {count} + i] = tile[{count - 1} - i];\n"
     )
     shape = (BLOCKS, count)
-    return Written(f"copy_async_{nbytes}", (_floats("x", *shape),), _floats("out", *shape), body)
+    return HandwrittenKernel(f"copy_async_{nbytes}", (_floats("x", *shape),), _floats("out", *shape), body)
 
 
-def streamed(floats: int) -> Written:
+def make_stream_kernel(floats: int) -> HandwrittenKernel:
     """Makes a kernel that copies an array plainly, as fast as memory is."""
     blocks, threads = 1056, 512
     body = (
@@ -109,16 +109,16 @@ def streamed(floats: int) -> Written:
         f"i += {blocks * threads})\n"
         "    ((Vec<float, 4>*)out)[i] = ((const Vec<float, 4>*)x)[i];\n"
     )
-    return Written("stream", (_floats("x", floats),), _floats("out", floats), body, blocks, threads)
+    return HandwrittenKernel("stream", (_floats("x", floats),), _floats("out", floats), body, blocks, threads)
 
 
-AXPY = Written(
+AXPY = HandwrittenKernel(
     "axpy",
     (_floats("x", BLOCKS * THREADS), _floats("y", BLOCKS * THREADS)),
     _floats("out", BLOCKS * THREADS),
     _INDEX + "  out[i] = 3.0f * x[i] + y[i];\n",
 )
-SUMS = Written(
+SUMS = HandwrittenKernel(
     "sums",
     (_floats("x", BLOCKS, THREADS),),
     _floats("out", BLOCKS),
@@ -132,7 +132,7 @@ SUMS = Written(
     + f"    for (int w = 1; w < {THREADS // 32}; ++w) sum += parts[w];\n"
     + "    out[blockIdx.x] = sum;\n  }\n",
 )
-SHARED = Written(
+SHARED = HandwrittenKernel(
     "shared_memory_96k",
     (_floats("x", SHARED_BLOCKS, SHARED_FLOATS),),
     _floats("out", SHARED_BLOCKS, SHARED_FLOATS),
@@ -146,7 +146,7 @@ SHARED = Written(
     blocks=SHARED_BLOCKS,
     shared=4 * SHARED_FLOATS,
 )
-COPY_ASYNC = tuple(copied(nbytes) for nbytes in (4, 8, 16))
+COPY_ASYNC = tuple(make_copy_kernel(nbytes) for nbytes in (4, 8, 16))
 _BOXES = (-(-ROWS // TILE), -(-COLUMNS // TILE))
 MAP: Mapping[str, Any] = {
     "name": "boxes",
@@ -157,7 +157,7 @@ MAP: Mapping[str, Any] = {
     "box": (TILE, TILE),
     "swizzle": 128,
 }
-BULK_COPY = Written(
+BULK_COPY = HandwrittenKernel(
     "bulk_copy",
     (Parameter("x", (ROWS, COLUMNS), "float16"),),
     Parameter("out", (*_BOXES, TILE * TILE), "float16"),

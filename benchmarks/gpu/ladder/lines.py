@@ -11,9 +11,9 @@ from typing import Any
 FILE = "ladder.jsonl"
 
 
-def append(folder: Path, name: str, status: str, begun: float, **facts: Any) -> dict[str, Any]:
+def append(folder: Path, name: str, status: str, start: float, **facts: Any) -> dict[str, Any]:
     """Adds a line: the trial, its result, its seconds, and other facts."""
-    line = {"rung": name, "status": status, "took": round(time.perf_counter() - begun, 3), **facts}
+    line = {"rung": name, "status": status, "took": round(time.perf_counter() - start, 3), **facts}
     data = (json.dumps(line, default=str) + "\n").encode()
     handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:

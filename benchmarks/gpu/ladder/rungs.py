@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.ladder import kernels
-from benchmarks.gpu.ladder.kernels import Written, streamed
+from benchmarks.gpu.ladder.kernels import HandwrittenKernel, make_stream_kernel
 from search_space import workloads
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from targets.cuda.kernel import CudaBound
 
 Facts = dict[str, Any]
-ENCODED, REPLAYS = 50, 10
+TENSOR_MAPS, REPLAYS = 50, 10
 """Arrays that tensor maps are made of, and sets of inputs of a replayed rung."""
 STREAM_BYTES = 256 << 20
 """Bytes of the largest array that is timed: more than caches hold."""
@@ -64,37 +64,37 @@ def _bound(device: CudaDevice, module: Module | None, inputs: Sequence[NDArray[A
     return CudaKernel(module, device).bind(inputs)
 
 
-def _require_close(ours: NDArray[Any], wanted: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
+def _require_close(ours: NDArray[Any], expected: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
     """Raises WrongResult if elements are wrong, with the first of them: it tells layouts from rounding."""
-    ours, wanted = ours.astype(np.float64), np.asarray(wanted, np.float64).reshape(ours.shape)
-    apart = np.abs(ours - wanted)
-    wrong = ~(apart <= tolerance[1] + tolerance[0] * np.abs(wanted))
+    ours, expected = ours.astype(np.float64), np.asarray(expected, np.float64).reshape(ours.shape)
+    apart = np.abs(ours - expected)
+    wrong = ~(apart <= tolerance[1] + tolerance[0] * np.abs(expected))
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise WrongResult(
             f"{int(wrong.sum())} of {wrong.size} elements are wrong, the first at {first}: {ours[first]:g} instead of "
-            f"{wanted[first]:g}"
+            f"{expected[first]:g}"
         )
     return {"error": float(apart.max(initial=0.0))}
 
 
 # ---------------------------------------------------------------------- by hand
-def _by_hand(written: Written, wanted: Callable[..., NDArray[Any]]) -> Rung:
+def _by_hand(kernel: HandwrittenKernel, reference: Callable[..., NDArray[Any]]) -> Rung:
     def climb(device: CudaDevice, module: Module | None) -> Facts:
         rng = np.random.default_rng(0)
-        inputs = [rng.integers(-64, 64, p.shape).astype(p.dtype) for p in written.inputs]
-        return _require_close(_bound(device, module, inputs).run(), wanted(*inputs))
+        inputs = [rng.integers(-64, 64, p.shape).astype(p.dtype) for p in kernel.inputs]
+        return _require_close(_bound(device, module, inputs).run(), reference(*inputs))
 
-    return Rung(written.name, written.module, climb)
+    return Rung(kernel.name, kernel.module, climb)
 
 
-def _copied(nbytes: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    def wanted(x: NDArray[Any]) -> NDArray[Any]:
+def _make_copy_reference(nbytes: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def reference(x: NDArray[Any]) -> NDArray[Any]:
         parts = x.reshape(len(x), -1, nbytes // 4).copy()
         parts[:, ::3] = 0
         return parts.reshape(len(x), -1)[:, ::-1]
 
-    return wanted
+    return reference
 
 
 def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
@@ -103,15 +103,15 @@ def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
 
     _hopper(device)
     memory, different = device.allocate(1 << 20), set()
-    for i in range(ENCODED):
+    for i in range(TENSOR_MAPS):
         facts = {**kernels.MAP, "shape": (8 + i, 64 + 8 * i), "strides": (2 * (64 + 8 * i),)}
         found = device.tensor_map(device.part(memory, 16 * i), facts)
         if found.address % MAP_ALIGNMENT:
             raise WrongResult(f"a map must lie at a multiple of {MAP_ALIGNMENT} bytes, but lies at {found.address:#x}")
         different.add(found.bytes)
-    if len(different) != ENCODED:
-        raise WrongResult(f"{ENCODED} arrays must have different maps, but have {len(different)}")
-    return {"maps": ENCODED}
+    if len(different) != TENSOR_MAPS:
+        raise WrongResult(f"{TENSOR_MAPS} arrays must have different maps, but have {len(different)}")
+    return {"maps": TENSOR_MAPS}
 
 
 def _hopper(device: CudaDevice) -> None:
@@ -141,7 +141,7 @@ def build_module(workload: Workload, sketch_name: str, arch: str) -> Module:
     return CudaTarget(arch, f"cuda:{arch}").build(make_program(workload, "direct", trace))
 
 
-def _scheduled(name: str, workload: Workload, sketch: str, again: bool = False) -> Rung:
+def _make_scheduled_rung(name: str, workload: Workload, sketch: str, again: bool = False) -> Rung:
     """Makes a rung of a candidate's kernels.
 
     Args:
@@ -196,19 +196,22 @@ _TENSOR = {
     "tfloat32": workloads.matmul(192, 160, 256, dtype="tfloat32", constant_b=False),
     "int8": workloads.matmul(192, 160, 256, dtype="int8"),
 }
-_STREAM = streamed(STREAM_BYTES // 8)
+_STREAM = make_stream_kernel(STREAM_BYTES // 8)
 RUNGS: tuple[Rung, ...] = (
     _by_hand(kernels.AXPY, lambda x, y: 3 * x + y),
     _by_hand(kernels.SUMS, lambda x: x.sum(1)),
     _by_hand(kernels.SHARED, lambda x: x[:, ::-1]),
-    *(_by_hand(each, _copied(n)) for each, n in zip(kernels.COPY_ASYNC, (4, 8, 16), strict=True)),
-    _scheduled("product_float32", workloads.matmul(130, 96, 77, constant_b=False), "direct:columns/double"),
-    *(_scheduled(f"mma_{dtype}", workload, "direct:tensor/2") for dtype, workload in _TENSOR.items()),
+    *(_by_hand(each, _make_copy_reference(n)) for each, n in zip(kernels.COPY_ASYNC, (4, 8, 16), strict=True)),
+    _make_scheduled_rung("product_float32", workloads.matmul(130, 96, 77, constant_b=False), "direct:columns/double"),
+    *(_make_scheduled_rung(f"mma_{dtype}", workload, "direct:tensor/2") for dtype, workload in _TENSOR.items()),
     Rung("tensor_maps", None, _tensor_maps),
     _by_hand(kernels.BULK_COPY, kernels.swizzled_boxes),
-    *(_scheduled(f"wgmma_n{n}", _DIVISIBLE, f"direct:wgmma{n}/2") for n in (64, 128, 256)),
-    *(_scheduled(f"bulk_wgmma_{stages}_stages", _DIVISIBLE, f"direct:wgmma128/bulk{stages}") for stages in (2, 3, 4)),
-    _scheduled("replayed_maps", _DIVISIBLE, "direct:wgmma64/bulk3", again=True),
+    *(_make_scheduled_rung(f"wgmma_n{n}", _DIVISIBLE, f"direct:wgmma{n}/2") for n in (64, 128, 256)),
+    *(
+        _make_scheduled_rung(f"bulk_wgmma_{stages}_stages", _DIVISIBLE, f"direct:wgmma128/bulk{stages}")
+        for stages in (2, 3, 4)
+    ),
+    _make_scheduled_rung("replayed_maps", _DIVISIBLE, "direct:wgmma64/bulk3", again=True),
     _by_hand(_STREAM, lambda x: x),
     Rung("timing", None, _timing),
 )

@@ -33,7 +33,7 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
     instructions = nest.iterations / lanes
     operations = 1.0 if is_product else float(sum(statement.operations.values()))
     arithmetic = instructions * operations
-    bytes_ = _copied(nest)
+    bytes_ = _count_copied_bytes(nest)
     transfer = nothing
     if bytes_ is not None:
         arithmetic = nothing
@@ -55,7 +55,7 @@ def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) 
     for nest, each in zip(nests, terms, strict=True):
         work = work + each.arithmetic
         threads = threads.most(nest.total_extent("vthread"))
-        if _copied(nest) is None:
+        if _count_copied_bytes(nest) is None:
             continue
         cycles = each.misses[-1]
         if any(loop.kind == "vthread" for loop in nest.statement.loops):
@@ -69,7 +69,7 @@ def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) 
     return cycles / hardware.clock_hz
 
 
-def _copied(nest: Nest) -> Value | None:
+def _count_copied_bytes(nest: Nest) -> Value | None:
     """Returns the bytes that a statement copies from memory to a memory on the chip; None if it copies none."""
     output, inputs = nest.statement.output.buffer, [access.buffer for access in nest.statement.inputs]
     coming = output.scope != "global" and bool(inputs) and all(buffer.scope == "global" for buffer in inputs)

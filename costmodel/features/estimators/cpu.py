@@ -35,7 +35,7 @@ LIBRARY = (1.15, 20.0, 12.0, 10.0)
 / n and 1 / k. A repacked constant is used m times, the other operand n times, and results are loaded and stored every
 k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
 LIBRARY_TILE = 24  # vectors of results that a library keeps in registers
-PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
+PERMUTED_LOADS, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at once
 ACROSS = 0.5  # loads that each lane of 4 bytes then counts for: a quarter of one, and as many shuffles
 GUARD = 3.0  # instructions that choose the address of an element that may be out of range
@@ -44,13 +44,13 @@ WAIT = 40.0
 """Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
-REACHED = (0.5, 1.0, 1.0)
+REACHED_SHARES = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach. Lines from the second level take cycles of the first from loads of
 lines that are there already. This has no effect on code that reads each line once."""
-KEPT = 0.75
+USABLE_SHARE = 0.75
 """Share of a cache up to which its content is reused: lines are not spread evenly over its sets."""
-WRITTEN = 2.0  # times that written lines pass between caches: they are fetched first, and written back
-CONTENDED = 0.19
+WRITE_PASSES = 2.0  # times that written lines pass between caches: they are fetched first, and written back
+CONTENTION = 0.19
 """Share of the time that is added if multiply-adds and loads both keep their ports busy all the time: 2 ** (1 / 4) - 1.
 Tiles that read an operand for each product do so. Otherwise it falls with the fourth power of the lesser's share."""
 
@@ -95,7 +95,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     work = sum(n * costs.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     if statement.output.buffer.dtype == "int32" and not any(loop.kind == "tensor" for loop in statement.loops):
         work += statement.operations.get("fma", 0.0) * (INTEGER - 1)
-    alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
+    alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guard_variables)
     guards = tape.const(statement.operations.get("guard", 0.0) * GUARD) / alike.most(1)
     rates = hardware.rates
     ports = ((loads - elements) / rates.loads + elements / rates.elements) / body
@@ -122,10 +122,12 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
     rounds = [nest.rounds(access) for access in nest.accesses]
-    carried = [nest.carried(footprint, again) for footprint, again in zip(nest.footprints, rounds, strict=True)]
+    carried = [
+        nest.compute_loaded_bytes(footprint, again) for footprint, again in zip(nest.footprints, rounds, strict=True)
+    ]
     everywhere = _everywhere(nest, rounds, busy)
-    occupied = [size / KEPT for size in nest.working_sets]
-    of_all = [(size + more) / KEPT for size, more in zip(nest.working_sets, everywhere, strict=True)]
+    occupied = [size / USABLE_SHARE for size in nest.working_sets]
+    of_all = [(size + more) / USABLE_SHARE for size, more in zip(nest.working_sets, everywhere, strict=True)]
     traffic = tuple(
         _traffic(nest, carried, of_all if ways else occupied, capacity, ways, busy if ways else None)
         for capacity, ways in zip(capacities, (*hardware.ways, 0), strict=True)
@@ -135,7 +137,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     alone = _parallel(nest) <= 1
     misses = tuple(
         t / ((alone.otherwise(one, each) if one != each else each) * share)
-        for t, one, each, share in zip(traffic, rates.one, rates.each, REACHED, strict=True)
+        for t, one, each, share in zip(traffic, rates.one, rates.each, REACHED_SHARES, strict=True)
     )
     arithmetic, loading = arithmetic * instructions, ports * instructions
     compute = _together(arithmetic, loading).most(issue) + overhead
@@ -183,7 +185,7 @@ def _together(arithmetic: Value, loading: Value) -> Value:
     greater = arithmetic.most(loading)
     share = arithmetic.least(loading) / greater.most(1e-9)
     square = share * share
-    return greater * (square * square * CONTENDED + 1)
+    return greater * (square * square * CONTENTION + 1)
 
 
 def _lanes(nest: Nest, hardware: Hardware) -> Value:
@@ -211,7 +213,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
     for loop in nest.statement.loops:
         if loop.kind == "vectorize" and access.depends(loop.var):
             scattered = nest.total_extent("vectorize")
-            together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
+            together = _count_permuted_loads(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
             if rows := taken_in_turns(access, loop.var):
                 times = times * (2 * rows - 1)  # a load of each, and the permutations that join them
                 continue
@@ -220,7 +222,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
                 continue
             times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered * _across(nest, access))
         elif loop.kind == "tensor" and permutes(access, loop.var, lanes=int(loop.extent.value)):
-            times = times * _permuted(nest, access)
+            times = times * _count_permuted_loads(nest, access)
     return times
 
 
@@ -299,9 +301,9 @@ def taken_in_turns(access: Access, var: str) -> int:
     return max((int(d.value) for d in turns if d.is_const), default=0)
 
 
-def _permuted(nest: Nest, access: Access) -> Value:
+def _count_permuted_loads(nest: Nest, access: Access) -> Value:
     """Returns the loads that a vector with permuted lanes counts for; more if blocks begin at any offset."""
-    cost = nest.tape.const(PERMUTED)
+    cost = nest.tape.const(PERMUTED_LOADS)
     for loop, extent in zip(nest.levels, nest.level_extents, strict=True):
         if content(access.indices[-1], loop.var) == 1:
             cost = (extent <= 1).otherwise(cost, PERMUTED_ANYWHERE)
@@ -326,8 +328,8 @@ def _loop_passes(nest: Nest) -> Value:
 
 def _traffic(
     nest: Nest,
-    carried: Sequence[Sequence[Value]],
-    occupied: Sequence[Value],
+    loaded_bytes: Sequence[Sequence[Value]],
+    occupied_bytes: Sequence[Value],
     capacity: int,
     ways: int,
     busy: Value | None,
@@ -338,8 +340,8 @@ def _traffic(
     crowd on few sets, of `ways` lines each, need more room than their bytes; 0 ways: lines are spread evenly.
 
     Args:
-        carried: bytes loaded, by access and level, see `Nest.carried`.
-        occupied: bytes of a cache that the working set takes, by level.
+        loaded_bytes: bytes loaded, by access and level, see `Nest.compute_loaded_bytes`.
+        occupied_bytes: bytes of a cache that the working set takes, by level.
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
     last = len(nest.trips) - 1
@@ -349,9 +351,9 @@ def _traffic(
         capacities.append(
             nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)
         )
-    fits_level = [taken <= room for taken, room in zip(occupied, capacities, strict=True)]
+    fits_level = [taken <= room for taken, room in zip(occupied_bytes, capacities, strict=True)]
     brought = []
-    for access, footprint, loaded in zip(nest.accesses, nest.footprints, carried, strict=True):
+    for access, footprint, loaded in zip(nest.accesses, nest.footprints, loaded_bytes, strict=True):
         lost = crowding(nest, access, capacity // ways) if ways else None
         out = footprint[last] * nest.trips[last]
         if lost is not None:  # lines that a body reads again were evicted in between
@@ -361,9 +363,9 @@ def _traffic(
             here = loaded[i] if i else nest.tape.const(0)
             fits = fits_level[i]
             if lost is not None:
-                fits = occupied[i].most(nest.working_sets[i] + lost[i]) <= capacities[i]
+                fits = occupied_bytes[i].most(nest.working_sets[i] + lost[i]) <= capacities[i]
             out = fits.otherwise(here, out)
-        brought.append(out * (WRITTEN if access.writes else 1.0))
+        brought.append(out * (WRITE_PASSES if access.writes else 1.0))
     return nest.tape.total(brought)
 
 

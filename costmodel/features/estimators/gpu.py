@@ -34,7 +34,7 @@ MMA_CYCLES = 8.0
 """Cycles between two instructions of the tensor cores in a quarter of a multiprocessor."""
 MMA_SHARE = 0.63
 """Share of the peak of compute capability 9.0 that instructions of one warp reach; those of four reach the peak."""
-HINDERED = 0.15
+HINDRANCE = 0.15
 """Share of the lesser of instructions, shared memory and traffic that the greatest of them does not hide."""
 BLOCK_SECONDS = 0.5e-9
 """Seconds between the starts of two blocks, anywhere on the device."""
@@ -117,11 +117,11 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
     shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
     moved = tape.const(0)
     for access in nest.accesses:
-        instructions = tape.const(1) if by_warp else _vector(nest, access)[1] / _reused(nest, access)
+        instructions = tape.const(1) if by_warp else _vector(nest, access)[1] / _count_reuses(nest, access)
         if access.buffer.scope == "shared":
             shared = shared + _wavefronts(nest, access, gpu) * (gpu.banks * 4)
         else:
-            sectors = sectors + _requested(nest, access, gpu)
+            sectors = sectors + _count_requested_bytes(nest, access, gpu)
             unique = unique + nest.elements(access)[0] * dtype_bytes(access.buffer.dtype)
             instructions = instructions * (1 + ADDRESS + GUARD * statement.tests)
         moved = moved + instructions
@@ -197,7 +197,7 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
         for part in parts[1:]:
             slowest = slowest.most(part)
         slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
-        cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDERED
+        cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDRANCE
         if not kernel.stages:  # a block computes after its loads, while the next blocks load, if there are any
             cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
         together = blocks.ceildiv(gpu.sms).least(resident)  # resident blocks, which work while one waits
@@ -229,14 +229,14 @@ def _hidden(nest: Nest, active: Value) -> Value:
     tape, statement = nest.tape, nest.statement
     if not statement.reducing or statement.output.memory or _by_groups(statement):
         return tape.const(1)  # for warpgroups the tensor cores read the tiles
-    body = nest.product(_unrolled)
+    body = nest.product(_is_unrolled)
     if any(loop.kind == "tensor" for loop in statement.loops):
         body = body * MMA_CYCLES
     body = body.most((body * nest.total_extent("serial")).least(WRITTEN_OUT))
     return (active / LANES * body / (body + SHARED_CYCLES)).least(1)
 
 
-def _unrolled(loop: Loop) -> bool:
+def _is_unrolled(loop: Loop) -> bool:
     return loop.kind in ("unroll", "vthread")
 
 
@@ -347,7 +347,7 @@ def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
         conflict = conflict * still.otherwise(1, along.ceildiv(vectors / met))
     halved = (tape.const(1) < words).otherwise(_in_pairs(nest, access), 0).otherwise(2, 1)
     warps = nest.iterations / nest.total_extent("vectorize").most(1) / gpu.warp
-    return warps * moves * (words / halved).most(1) * conflict / _reused(nest, access)
+    return warps * moves * (words / halved).most(1) * conflict / _count_reuses(nest, access)
 
 
 def _in_pairs(nest: Nest, access: Access) -> Value:
@@ -378,7 +378,7 @@ def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     return nest.iterations / again * met * size / (gpu.banks * 4)
 
 
-def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
+def _count_requested_bytes(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     """Returns the bytes of the sectors that all executions request."""
     tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
     width, _ = _vector(nest, access)
@@ -391,10 +391,10 @@ def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     row = nest.dims(access)[-1][1][0] + 1 if access.indices else tape.const(1)
     run = run.least(row) * size
     sectors = run.ceildiv(gpu.sector) * gpu.sector
-    return nest.iterations / shared * size * sectors / run / _reused(nest, access)
+    return nest.iterations / shared * size * sectors / run / _count_reuses(nest, access)
 
 
-def _reused(nest: Nest, access: Access) -> Value:
+def _count_reuses(nest: Nest, access: Access) -> Value:
     """Returns how many executions of an unrolled body share one read."""
     if access.writes and access.reads:
         return nest.tape.const(1)

@@ -16,7 +16,7 @@ from search_space.machines.cpu.tiling import (
     MAX_TILE,
     MAX_UNROLL,
     in_vectors,
-    interleaved,
+    interleave_operand,
     vector_axis,
 )
 from search_space.machines.shared.groups import MAX_VECTORS
@@ -147,9 +147,11 @@ class ChainedProducts(SketchRule):
         """Accumulates a tile of registers over the whole row."""
         name = chain.second.name
         draft = draft.set_scope(name, "local").compute_at(name, chain.output.name, tile.loop)
-        return self.accumulated(draft, name, (tile.rows, tile.vectors), (chain.output.name, tile.block), hardware)
+        return self.accumulate_in_registers(
+            draft, name, (tile.rows, tile.vectors), (chain.output.name, tile.block), hardware
+        )
 
-    def accumulated(
+    def accumulate_in_registers(
         self,
         draft: Draft,
         name: str,
@@ -167,7 +169,7 @@ class ChainedProducts(SketchRule):
         """
         stage = draft.stage(name)
         if (match := matching_intrinsic(draft, stage, hardware)) is not None:
-            return self.tensorized(draft, name, tile, match[0], (block, tail), hardware)
+            return self.tensorize_sum(draft, name, tile, match[0], (block, tail), hardware)
         *spatial, last = stage.spatial
         (axis,) = stage.reduce_axes
         extent = int(axis.extent.value)
@@ -181,19 +183,19 @@ class ChainedProducts(SketchRule):
         inner = (r1, *spatial, j0, j1)
         return draft.reorder(name, r0, *inner).in_registers(name, inner)
 
-    def tensorized(
+    def tensorize_sum(
         self,
         draft: Draft,
         name: str,
         tile: tuple[Number, Number],
         intrinsic: TensorIntrin,
-        copied: tuple[tuple[str, Loop], str],
+        copy_at: tuple[tuple[str, Loop], str],
         hardware: Hardware,
     ) -> Draft:
         """Makes the loops of a sum with an instruction innermost.
 
         Args:
-            copied: loop at which the right factor is copied for the instruction, and the tail of its rows.
+            copy_at: loop at which the right factor is copied for the instruction, and the tail of its rows.
         """
         stage, depth = draft.stage(name), intrinsic.extents[1]
         *spatial, last = stage.spatial
@@ -210,8 +212,8 @@ class ChainedProducts(SketchRule):
         inner = (r1, *spatial, j0, j1)
         draft = draft.reorder(name, r0, *inner, within).in_registers(name, inner)
         draft = draft.tensorize(name, j1, intrinsic.name)
-        draft, copy = interleaved(draft, stage, node, (axis.name, last), depth)
-        block, rows = copied
+        draft, copy = interleave_operand(draft, stage, node, (axis.name, last), depth)
+        block, rows = copy_at
         return in_vectors(draft, copy, depth * hardware.float_lanes, rows).compute_at(copy, *block)
 
     def between(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
@@ -250,7 +252,9 @@ class ChainedProducts(SketchRule):
         draft = draft.reorder(name, *outer, j0, i0, i1, j1, j2).in_registers(name, (i1, j1, j2))
         draft = spread(draft.compute_at(sums, name, i0), name, hardware)
         rows = "clamp" if wide else "exact"  # the copy has complete rows, or reaches as far as vectors past their end
-        return self.accumulated(draft, sums, (tile.rows, vectors), (chain.output.name, tile.block), hardware, rows)
+        return self.accumulate_in_registers(
+            draft, sums, (tile.rows, vectors), (chain.output.name, tile.block), hardware, rows
+        )
 
 
 def blocks_of_tiles(extent: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from math import prod
 
 from search_space.hardware import COLUMNS, Hardware, fragment_columns
 from search_space.ir.expr import lift, variables, walk
-from search_space.lower.inline import expanded
+from search_space.lower.inline import expand_body
 from search_space.machines.shared.lanes import select_lanes
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
@@ -37,7 +37,7 @@ def interleaved_axes(draft: Draft, stage: Stage, hardware: Hardware) -> int | No
     """
     if int(stage.axes[-1].extent.value) > MOST_INTERLEAVED:
         return None
-    last, reads = stage.axes[-1].name, [n for n in walk(expanded(stage, draft.state)) if n.op == "load"]
+    last, reads = stage.axes[-1].name, [n for n in walk(expand_body(stage, draft.state)) if n.op == "load"]
     # Otherwise lanes already read neighbours along the last dimension.
     if not any(last in variables(index) for n in reads for index in n.args[1:-1]):
         return None
@@ -61,7 +61,7 @@ def joined_axes(draft: Draft, stage: Stage, least: int) -> int:
     They are contiguous in all inputs that are read along them. The number is 1 if all inputs are read in the order of
     the axes. Axes are added until the row has `least` elements, since a longer one leaves less to run in parallel.
     """
-    reads = [n for n in walk(expanded(stage, draft.state)) if n.op == "load" and len(n.args) > 1]
+    reads = [n for n in walk(expand_body(stage, draft.state)) if n.op == "load" and len(n.args) > 1]
     order = {variable(axis): place for place, axis in enumerate(stage.axes)}
     dims = [{index: place for place, index in enumerate(n.args[1:])} for n in reads]
     if all(seen == sorted(seen) for seen in ([order[i] for i in at if i in order] for at in dims)):

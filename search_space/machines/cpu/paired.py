@@ -15,7 +15,7 @@ class PairedSums(SketchRule):
     name = "paired_sums"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        open_sums = (s for s in draft.state.stages if s.tag == Tag.PAIRS and s.name not in draft.done)
+        open_sums = (s for s in draft.state.stages if s.tag == Tag.PAIRS and s.name not in draft.finished_stages)
         return any(matching_intrinsic(draft, s, hardware) is None for s in open_sums)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:

@@ -20,9 +20,9 @@ class PanelsOfColumns(SketchRule):
     name = "panels_of_columns"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == Tag.PANEL and bool(self.places(draft, stage))
+        return stage.tag == Tag.PANEL and bool(self.list_anchors(draft, stage))
 
-    def places(self, draft: Draft, stage: Stage) -> tuple[tuple[str, Loop], ...]:
+    def list_anchors(self, draft: Draft, stage: Stage) -> tuple[tuple[str, Loop], ...]:
         """Returns the product's loops at which it may be computed: that over tiles of columns if rows are inside it.
 
         Otherwise it is the parallel loop, whose columns are several tiles, so that rows of the panel lie further apart.
@@ -39,7 +39,7 @@ class PanelsOfColumns(SketchRule):
         name, (*_, last) = stage.name, stage.spatial
         *outer, numbers = stage.spatial[:-1]
         drafts = []
-        for target, loop in self.places(draft, stage):
+        for target, loop in self.list_anchors(draft, stage):
             tile = draft.compute_at(name, target, loop)
             tile, (vectors, lane) = tile.split(name, last, (hardware.float_lanes,), "guard")
             tile = tile.reorder(name, *outer, vectors, numbers, lane)

@@ -79,10 +79,10 @@ class ReductionInParts(SketchRule):
         whole = next(rule for rule in rules if rule.matches(draft, stage, hardware))
         drafts = whole.apply(draft, stage, hardware)
         for count in self.counts(draft, sums, hardware):
-            drafts += self.parted(draft, stage, sums, count, hardware)
+            drafts += self.split_reduction(draft, stage, sums, count, hardware)
         return drafts
 
-    def parted(self, draft: Draft, output: Stage, sums: Stage, count: int, hardware: Hardware) -> list[Draft]:
+    def split_reduction(self, draft: Draft, output: Stage, sums: Stage, count: int, hardware: Hardware) -> list[Draft]:
         """Computes the parts in parallel, then reduces their results."""
         name, axis = sums.name, longest_outermost(sums, count)
         extent = int(axis.extent.value)
@@ -93,7 +93,7 @@ class ReductionInParts(SketchRule):
         draft, partial = draft.rfactor(name, part)
         dims = len(sums.axes)
         draft = draft.relayout(partial, (dims, *range(dims))).variant(f"{count}_parts")
-        draft = joined(draft, name, part, hardware).finish(name)
+        draft = reduce_parts(draft, name, part, hardware).finish(name)
         if last_reduced(draft.state, draft.stage(partial)):
             draft = rows_of_sums(draft, partial, hardware)
             draft = draft.finish(*(s.name for s in draft.state.stages if s.name != output.name))
@@ -111,7 +111,7 @@ def longest_outermost(sums: Stage, count: int) -> Axis:
     return next(long, max(reduced.values(), key=lambda a: int(a.extent.value)))
 
 
-def joined(draft: Draft, name: str, part: Loop, hardware: Hardware) -> Draft:
+def reduce_parts(draft: Draft, name: str, part: Loop, hardware: Hardware) -> Draft:
     """Reduces the results of the parts, which are few: in vectors along the results, if these are enough."""
     stage, lanes = draft.stage(name), hardware.float_lanes
     *outer, last = stage.spatial

@@ -128,13 +128,14 @@ class Partial:
     Attributes:
         stage: stage that computes them.
         steps: its loop over the row; results: the loop over the partial results; both innermost.
-        joined: the stage that reduces them to one vector; lanes: the loop over it, which the reduction is left with.
+        final_stage: the stage that reduces them to one vector; lanes: the loop over it, which the reduction is left
+            with.
     """
 
     stage: str
     steps: Loop
     results: Loop
-    joined: str
+    final_stage: str
     lanes: Loop
 
 
@@ -179,7 +180,7 @@ def reduction(draft: Draft, name: str, partial: Partial, anchor: tuple[str, Loop
     Args:
         anchor: stage of the rows, and its loop over them.
     """
-    for stage in (partial.joined, partial.stage):
+    for stage in (partial.final_stage, partial.stage):
         draft = draft.set_scope(stage, "local").compute_at(stage, *anchor)
     own = (partial.steps, partial.results)
     # The loop over the row is outside, the partial results inside: their vectors are independent sums, which hide the
@@ -188,8 +189,10 @@ def reduction(draft: Draft, name: str, partial: Partial, anchor: tuple[str, Loop
     draft = draft.reorder(partial.stage, *outer, *own)
     draft, inner = draft.split(partial.stage, partial.results, (lanes,))
     draft = draft.in_registers(partial.stage, inner)
-    (vector,) = draft.stage(partial.joined).reduced
-    draft = draft.reorder(partial.joined, vector, partial.lanes).in_registers(partial.joined, (vector, partial.lanes))
+    (vector,) = draft.stage(partial.final_stage).reduced
+    draft = draft.reorder(partial.final_stage, vector, partial.lanes).in_registers(
+        partial.final_stage, (vector, partial.lanes)
+    )
     return draft.vectorize(name, partial.lanes)
 
 

@@ -39,7 +39,7 @@ class SlicesInFront(SketchRule):
         draft, partial = in_parts(draft, name, min(AT_ONCE, ceildiv(length, lanes)), lanes)
         draft, row = draft.fuse(name, draft.stage(name).leaves[: len(stage.axes)])
         draft = reduction(draft, name, partial, (name, row), lanes)
-        return [draft.finish(name, partial.stage, partial.joined)]
+        return [draft.finish(name, partial.stage, partial.final_stage)]
 
     def in_vectors(self, draft: Draft, stage: Stage, many: bool, lanes: int) -> Draft:
         """Vectorises a stage without reduction: along both axes fused if it has two, else along the last one."""

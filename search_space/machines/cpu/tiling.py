@@ -111,7 +111,7 @@ class MultiLevelTiling(SketchRule):
                 done = done.variant(label if parallel == tile.parallel else f"{block}/{label}").finish(
                     stage.name, accumulator
                 )
-                out += [done] if intrinsic is None else self.interleaved(done, nest, hardware)
+                out += [done] if intrinsic is None else self.list_interleavings(done, nest, hardware)
         return out
 
     # ------------------------------------------------------------------ the output's loops
@@ -226,7 +226,7 @@ class MultiLevelTiling(SketchRule):
         draft, (vectors, vector) = draft.split(name, last, (lanes,))
         unrolled = [loops[1] for loops in inner.values()]
         tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
-        slid = sliding(draft.stage(name), nest.order, self.tiled(draft, output, name, tile))
+        slid = sliding(draft.stage(name), nest.order, self.list_tiled_axes(draft, output, name, tile))
         if nest.intrinsic is not None and nest.intrinsic not in LANES_APART:
             slid = None  # nothing is permuted: the instruction itself reads the operand that all lanes share
         # Tile innermost: each weight is loaded once for all rows. Under a window the positions are innermost instead,
@@ -260,7 +260,7 @@ class MultiLevelTiling(SketchRule):
         anchors = tuple((output, loop) for loop in around[: 2 if len(tile.serial) > 1 else 1])
         return replace(draft, anchors={**draft.anchors, name: anchors})
 
-    def tiled(self, draft: Draft, output: str, name: str, tile: _Tile) -> list[str]:
+    def list_tiled_axes(self, draft: Draft, output: str, name: str, tile: _Tile) -> list[str]:
         """Lists the sum's axes that a register tile covers, outermost first; an epilogue names its axes differently."""
         pairs = zip(draft.stage(output).axes, draft.stage(name).axes, strict=True)
         return [own.name for ended, own in pairs if ended.name in tile.factors]
@@ -298,20 +298,20 @@ class MultiLevelTiling(SketchRule):
                 )
         return draft
 
-    def interleaved(self, draft: Draft, nest: _Reduction, hardware: Hardware) -> list[Draft]:
+    def list_interleavings(self, draft: Draft, nest: _Reduction, hardware: Hardware) -> list[Draft]:
         """Lists variants by the loop at which a variable operand is copied in the instruction's order."""
         stage, along = draft.stage(nest.stage), nest.long.name
         last = stage.axes[-1].name
         for node in walk(stage.body):
             if node.op == "load" and interleavable(draft, stage, node, along):
-                made, copy = interleaved(draft, stage, node, (along, last), nest.depth(nest.long))
+                made, copy = interleave_operand(draft, stage, node, (along, last), nest.depth(nest.long))
                 made = in_vectors(made, copy, nest.depth(nest.long) * hardware.float_lanes)
                 places = draft.anchors[nest.stage]
                 return [made.compute_at(copy, *at).finish(copy).variant(f"pairs_at_{at[1]}") for at in places]
         return [draft]
 
 
-def interleaved(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:
+def interleave_operand(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:
     """Copies the operand of a load of `stage` in an instruction's order; returns the draft and the copy's stage.
 
     Args:
@@ -354,7 +354,7 @@ def whole_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
     return tiles
 
 
-def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str | None:
+def sliding(stage: Stage, sum_axes: Sequence[Axis], tile_axes: Sequence[str]) -> str | None:
     """Finds the reduce axis along which a window of vectors slides over the tile; None without one.
 
     The vector of data may be permuted in a register, as for lanes of several groups of channels, or differ in each
@@ -362,11 +362,11 @@ def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str 
 
     Args:
         stage: the sum.
-        reduced: axes that are summed over.
-        tiled: axes along which a register tile holds several elements, the vector axis last.
+        sum_axes: axes that are summed over.
+        tile_axes: axes along which a register tile holds several elements, the vector axis last.
     """
-    *rows, last = tiled
-    axes = {a.name for a in reduced}
+    *rows, last = tile_axes
+    axes = {a.name for a in sum_axes}
     for node in walk(stage.body):
         if rows and node.op == "load" and any(last in variables(index) for index in node.args[1:]):
             for index in node.args[1:]:

@@ -45,7 +45,7 @@ def require_gpu(hardware: Hardware) -> GpuLimits:
     return hardware.gpu
 
 
-def limited(draft: Draft, name: str, left: Number, right: Number) -> Draft:
+def add_limit(draft: Draft, name: str, left: Number, right: Number) -> Draft:
     """Adds the limit left <= right to a draft, unless both are numbers that satisfy it."""
     a, b = lift(left), lift(right)
     if a.is_const and b.is_const and a.value <= b.value:
@@ -53,12 +53,12 @@ def limited(draft: Draft, name: str, left: Number, right: Number) -> Draft:
     return replace(draft, constraints=(*draft.constraints, Constraint(name, a, b)))
 
 
-def divided(draft: Draft, name: str, total: Number, part: Number) -> Draft:
+def add_divisor_limit(draft: Draft, name: str, total: Number, part: Number) -> Draft:
     """Adds the limit that `part` divides `total` to a draft."""
-    return limited(draft, name, lift(total) % part, const(0))
+    return add_limit(draft, name, lift(total) % part, const(0))
 
 
-def copied(
+def copy_to_shared(
     draft: Draft,
     tensor: str,
     anchor: tuple[str, Loop],
@@ -112,10 +112,10 @@ def with_threads(draft: Draft, threads: Number, registers: Number, gpu: GpuLimit
         registers: registers of a thread's arrays.
     """
     used = lift(registers) + REGISTERS
-    draft = limited(draft, "threads of a block", threads, gpu.threads_block)
-    draft = limited(draft, "threads of a warp", min(most, gpu.warp), threads)
-    draft = limited(draft, "registers of a thread", used, gpu.registers_thread)
-    return limited(draft, "registers of a block", used * threads, gpu.registers_sm)
+    draft = add_limit(draft, "threads of a block", threads, gpu.threads_block)
+    draft = add_limit(draft, "threads of a warp", min(most, gpu.warp), threads)
+    draft = add_limit(draft, "registers of a thread", used, gpu.registers_thread)
+    return add_limit(draft, "registers of a block", used * threads, gpu.registers_sm)
 
 
 REGISTERS = 24

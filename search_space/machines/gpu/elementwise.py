@@ -42,7 +42,7 @@ class GpuElementwise(SketchRule):
         name = stage.name
         if not stage.axes:  # one thread
             return [draft.finish(name)]
-        found, sums, out = self.reduced(draft, stage), None, list[Draft]()
+        found, sums, out = self.find_reduction(draft, stage), None, list[Draft]()
         if found is not None:
             out = self.parts(draft, found, hardware)
             draft, sums = draft.sums_in("local", found.name, name)
@@ -93,7 +93,7 @@ class GpuElementwise(SketchRule):
             return []
         return [in_parts(draft, sums, axis, lengths)]
 
-    def reduced(self, draft: Draft, stage: Stage) -> Stage | None:
+    def find_reduction(self, draft: Draft, stage: Stage) -> Stage | None:
         """Finds the reduction that `stage` is, or ends."""
         if stage.reducer is not None:
             return stage

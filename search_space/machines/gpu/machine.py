@@ -13,7 +13,7 @@ from search_space.machines.gpu.rowparts import GpuLongRows, GpuRowParts
 from search_space.machines.gpu.rowwise import GpuRowWise
 from search_space.machines.gpu.tensor_cores import GpuTensorCores
 from search_space.machines.gpu.tiling import GpuTiling
-from search_space.machines.gpu.transposed import GpuTransposed
+from search_space.machines.gpu.transposed import GpuTransposition
 from search_space.machines.gpu.warpgroups import GpuWarpgroups
 from search_space.machines.shared.inline import AlwaysInline
 
@@ -34,7 +34,7 @@ GPU = Machine(
         GpuTensorCores(),
         GpuTiling(),
         GpuRowParts(),
-        GpuTransposed(),
+        GpuTransposition(),
         GpuElementwise(),
     ],
     limits=_limits,

@@ -159,7 +159,7 @@ def find_factor(product: Product, tensor: str) -> tuple[Expr, list[frozenset[str
     return read, [frozenset(variables(i)) for i in read.args[1:]]
 
 
-def multiplied(product: Product, tensor: str) -> str:
+def get_factor_dtype(product: Product, tensor: str) -> str:
     """Returns the type in which a factor is multiplied: that in memory, or tfloat32 if it is rounded to that."""
     read, _ = find_factor(product, tensor)
     rounded = any(e.op == "call" and e.args[0] == TFLOAT32 and read in walk(e) for e in walk(product.sums.body))

@@ -6,7 +6,7 @@ from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, variables, walk
-from search_space.machines.gpu.blocks import Threads, divided, require_gpu
+from search_space.machines.gpu.blocks import Threads, add_divisor_limit, require_gpu
 from search_space.machines.gpu.products import in_parts, longest_extent, one_axis
 from search_space.machines.gpu.rowwise import GpuRowWise, Row
 from search_space.schedule.state import Stage
@@ -72,7 +72,7 @@ class GpuRowParts(SketchRule):
         ]
         columns = (f"{name}.columns", f"{name}.vector")
         draft, (x, vector) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, table))
-        draft = divided(draft, "vectors of a part", lift(axis.extent), vector)
+        draft = add_divisor_limit(draft, "vectors of a part", lift(axis.extent), vector)
         draft, sums = draft.cache_write(name, "shared")
         row = Row(Threads(1, x), vector, rows - 1)
         rule = GpuRowWise()

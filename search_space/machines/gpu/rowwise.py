@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, walk
-from search_space.machines.gpu.blocks import Number, Threads, limited, require_gpu
+from search_space.machines.gpu.blocks import Number, Threads, add_limit, require_gpu
 from search_space.machines.shared.rows import row_group
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
@@ -84,19 +84,19 @@ class GpuRowWise(SketchRule):
         group: Sequence[Stage],
         rows: int,
         hardware: Hardware,
-        copied: Sequence[str] = (),
+        shared_inputs: Sequence[str] = (),
     ) -> Draft:
         """Builds one variant: the loops of the output, and every other stage of the rows inside its loop over blocks.
 
         Args:
-            copied: inputs whose rows are copied into shared memory.
+            shared_inputs: inputs whose rows are copied into shared memory.
         """
         name = output.name
         reductions = [s.name for s in draft.state.stages if s.reducer is not None]
         if output.reducer is not None:
             draft, made = draft.cache_write(name, "shared")
             reductions[reductions.index(name)] = made
-        draft, row = self.dealt(draft, name, group, rows, hardware)
+        draft, row = self.deal_rows(draft, name, group, rows, hardware)
         draft, block = self.output(draft, name, rows, row)
         for member in reversed([s.name for s in draft.state.stages if s.attach.kind != "inline"]):
             if member == name:
@@ -106,14 +106,14 @@ class GpuRowWise(SketchRule):
                 draft = self.reduction(draft, member, row)
             else:
                 draft = self.along(draft, member, row)
-        for read in copied:
+        for read in shared_inputs:
             readers = [s.name for s in draft.state.stages if read in s.reads()]
             draft, copy = draft.cache_read(read, "shared", *readers)
             draft = self.along(draft.compute_at(copy, *block), copy, row)
         return draft
 
     # ------------------------------------------------------------------ decisions
-    def dealt(
+    def deal_rows(
         self, draft: Draft, name: str, group: Sequence[Stage], rows: int, hardware: Hardware
     ) -> tuple[Draft, Row]:
         axes = draft.stage(name).axes[:rows]
@@ -131,7 +131,7 @@ class GpuRowWise(SketchRule):
         ]
         table = table or [(1, min(gpu.warp, columns))]
         draft, (y, x) = draft.decide(DecisionGroup.of(f"{name}.threads", (f"{name}.rows", f"{name}.columns"), table))
-        draft = limited(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp)))
+        draft = add_limit(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp)))
         return draft, Row(Threads(y, x), vector, position)
 
     # ------------------------------------------------------------------ loops

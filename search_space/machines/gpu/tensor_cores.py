@@ -17,9 +17,9 @@ from search_space.lower.blocks import PIPELINE
 from search_space.machines.gpu.blocks import (
     Number,
     Threads,
-    copied,
-    divided,
-    limited,
+    add_divisor_limit,
+    add_limit,
+    copy_to_shared,
     require_gpu,
     with_threads,
 )
@@ -27,8 +27,8 @@ from search_space.machines.gpu.products import (
     Product,
     find_factor,
     find_product,
+    get_factor_dtype,
     longest_extent,
-    multiplied,
     row_dimension,
     split_parts,
 )
@@ -79,7 +79,7 @@ class GpuTensorCores(SketchRule):
 
     def instruction(self, draft: Draft, product: Product, hardware: Hardware) -> Mma | None:
         """Returns the instruction; None if the machine has none, or it would mostly multiply zeros."""
-        left, right = (multiplied(product, t) for t in (product.left, product.right))
+        left, right = (get_factor_dtype(product, t) for t in (product.left, product.right))
         mma = mma_for(hardware, left, right, product.sums.dtype)
         axis = product.sums.reduce_axes[-1]
         if mma is None or not product.rows or longest_extent(draft, axis) < mma.depth // 2:
@@ -107,7 +107,7 @@ class GpuTensorCores(SketchRule):
         draft, outer, inner, depth = self.reduction(draft, product, sums, mma, place)
         tiles = lift(row.tiles) * column.tiles
         held = tiles * 4 + lift(row.tiles) * 4 + lift(column.tiles) * 2
-        draft = limited(draft, "tiles of a warp", tiles, MAX_TILES)
+        draft = add_limit(draft, "tiles of a warp", tiles, MAX_TILES)
         warps = Threads(column.groups, require_gpu(hardware).warp, row.groups)
         draft = with_threads(draft, warps.count, held, require_gpu(hardware), require_gpu(hardware).warp)
         draft = self.factors(draft, product, sums, mma, (row, column), warps, (outer, inner), depth)
@@ -178,9 +178,9 @@ class GpuTensorCores(SketchRule):
             pads = COLUMN_PADS if label == "right" and mma.dtypes[1] == TFLOAT32 else PADS
             draft, pad = draft.choose(f"{name}.{label}.pad", [p * widest for p in pads])
             tile = depth if last == k else column.extent(COLUMNS) if label == "right" else row.extent(ROWS)
-            draft = divided(draft, f"vectors of {tensor}", tile, vector)
+            draft = add_divisor_limit(draft, f"vectors of {tensor}", tile, vector)
             in_memory = order if turned else None
-            draft, copy = copied(draft, tensor, (sums, outer), warps, vector, order, pad, in_memory)
+            draft, copy = copy_to_shared(draft, tensor, (sums, outer), warps, vector, order, pad, in_memory)
             load, spans = (mma.left, (ROWS, mma.depth)) if label == "left" else (mma.right, None)
             draft = self.fragments(draft, copy, (sums, inner), load.name, load.extents if spans is None else spans)
         return draft

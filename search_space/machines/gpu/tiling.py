@@ -16,10 +16,10 @@ from search_space.machines.gpu.blocks import (
     VECTORS,
     Number,
     Threads,
-    copied,
-    divided,
+    add_divisor_limit,
+    add_limit,
+    copy_to_shared,
     fragment,
-    limited,
     require_gpu,
     with_threads,
 )
@@ -119,8 +119,8 @@ class GpuTiling(SketchRule):
         draft, place = self.output(draft, product, row, column)
         draft, depth = self.reduction(draft, product, sums, row, column, place)
         accumulators = row.sums * column.sums
-        draft = limited(draft, "accumulators", accumulators, MAX_SUMS)
-        draft = limited(draft, "unrolled operations", accumulators * depth.unroll, MAX_UNROLL)
+        draft = add_limit(draft, "accumulators", accumulators, MAX_SUMS)
+        draft = add_limit(draft, "unrolled operations", accumulators * depth.unroll, MAX_UNROLL)
         out: list[Draft] = split
         for by_columns in (False, True) if product.rows and product.rows[0].extent.value > 1 else (False,):
             fragments = row.sums * (1 if by_columns else depth.unroll) + column.sums
@@ -208,13 +208,13 @@ class GpuTiling(SketchRule):
             pads = [p * widest // 4 for p in PADS]  # whole vectors of them
             draft, pad = draft.choose(f"{name}.{label}.pad", pads)
             last = self.last_extent(product, tensor, depth, column)
-            draft = divided(draft, f"vectors of {tensor}", last, vector)
+            draft = add_divisor_limit(draft, f"vectors of {tensor}", last, vector)
             order = None
             turned = by_columns and label == "left"
             if turned:
                 first = row_dimension(product)  # it becomes the last one
                 order = (*range(first), *range(first + 1, len(shape)), first)
-            draft, copy = copied(draft, tensor, reader, threads, vector, order, pad)
+            draft, copy = copy_to_shared(draft, tensor, reader, threads, vector, order, pad)
             inner = depth.inner[-1] if by_columns or label == "right" else depth.inner[-2]
             if label == "right":
                 width = column.vector

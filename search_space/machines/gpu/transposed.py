@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift
-from search_space.machines.gpu.blocks import Threads, copied, require_gpu
+from search_space.machines.gpu.blocks import Threads, copy_to_shared, require_gpu
 from search_space.machines.gpu.elementwise import GpuElementwise
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
@@ -23,7 +23,7 @@ WORD = 4
 """Bytes of a bank."""
 
 
-class GpuTransposed(SketchRule):
+class GpuTransposition(SketchRule):
     """Square tiles of an input whose rows run along another axis than the output's; beside the fallback's sketches."""
 
     name = "gpu_transposed"
@@ -68,5 +68,5 @@ class GpuTransposed(SketchRule):
         tiled = tiled.bind(name, block, "blockIdx.x").unroll(name, repeat)
         tiled = tiled.bind(name, thread, "threadIdx.x").vectorize(name, lane)
         pad = max(1, WORD // size)
-        tiled, _ = copied(tiled, tensor, (name, block), Threads(1, threads), read, pad=pad)
+        tiled, _ = copy_to_shared(tiled, tensor, (name, block), Threads(1, threads), read, pad=pad)
         return [tiled.variant("tiles").finish(name), *plain]

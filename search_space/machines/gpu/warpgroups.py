@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, substitute, total
-from search_space.ir.regroup import Regrouping, recombined
+from search_space.ir.regroup import Regrouping, recombine
 from search_space.lower.blocks import BULK, PIPELINE
-from search_space.machines.gpu.blocks import Threads, copied, divided, limited, require_gpu, with_threads
+from search_space.machines.gpu.blocks import (
+    Threads,
+    add_divisor_limit,
+    add_limit,
+    copy_to_shared,
+    require_gpu,
+    with_threads,
+)
 from search_space.machines.gpu.products import (
     Product,
     any_whole,
     find_factor,
     find_product,
+    get_factor_dtype,
     longest_extent,
-    multiplied,
     row_dimension,
 )
 from search_space.machines.gpu.tensor_cores import (
@@ -73,7 +80,7 @@ class GpuWarpgroups(SketchRule):
 
     def instructions(self, draft: Draft, product: Product, hardware: Hardware) -> tuple[Wgmma, ...]:
         """Returns the instructions that fit the output's width; () if the factors' layouts are not those they read."""
-        left, right = (multiplied(product, t) for t in (product.left, product.right))
+        left, right = (get_factor_dtype(product, t) for t in (product.left, product.right))
         fitting = wgmmas_for(hardware, left, right, product.sums.dtype)
         if not fitting or not product.rows:
             return ()
@@ -110,7 +117,7 @@ class GpuWarpgroups(SketchRule):
         filled = {"": self.factors(draft, product, (sums, outer), threads, whole, False)}
         if self.boxes(draft, product):
             by_unit = self.factors(draft, product, (sums, outer), threads, whole, True)
-            by_unit = limited(by_unit, "steps of a pipeline", depth + 1, product.sums.reduce_axes[-1].extent)
+            by_unit = add_limit(by_unit, "steps of a pipeline", depth + 1, product.sums.reduce_axes[-1].extent)
             filled[BULK] = by_unit.pragma(sums, outer, BULK, 1)
         return [
             each.pragma(sums, outer, PIPELINE, stages)
@@ -143,7 +150,7 @@ class GpuWarpgroups(SketchRule):
         numbers = {a.name: const(0) for a in stage.axes if a.extent is const(1)}
         indices = [tuple(substitute(i, numbers) for i in each) for each in (body.args[1:], map(variable, stage.axes))]
         source, own = (
-            recombined(simplify(total(i * product(shape[d + 1 :]) for d, i in enumerate(each))), simplify)
+            recombine(simplify(total(i * product(shape[d + 1 :]) for d, i in enumerate(each))), simplify)
             for each, shape in zip(indices, (array.shape, stage.shape), strict=True)
         )
         return array if source is own else None
@@ -202,6 +209,6 @@ class GpuWarpgroups(SketchRule):
             row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
             vectors = [v for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
             draft, vector = draft.choose(f"{name}.{label}.vector", vectors[-1:] if bulk else vectors)
-            draft = divided(draft, f"vectors of {tensor}", length, vector)
-            draft, _ = copied(draft, tensor, anchor, threads, vector, order)
+            draft = add_divisor_limit(draft, f"vectors of {tensor}", length, vector)
+            draft, _ = copy_to_shared(draft, tensor, anchor, threads, vector, order)
         return draft

@@ -39,7 +39,7 @@ class AlwaysInline(SketchRule):
         repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
         if costly and (repeated or len(consumers) > 1):
             return False
-        if any(c.tensorized for c in consumers):
+        if any(c.tensorization for c in consumers):
             return False
         inlined = draft.compute_inline(stage.name)
         sums = [c for c in consumers if c.reducer is not None]

@@ -11,14 +11,14 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.intrinsics import BF16_DOT, LANES_APART, available
 from search_space.ir.expr import Expr, var, variables, walk
-from search_space.lower.inline import expanded
+from search_space.lower.inline import expand_body
 from search_space.machines.shared.groups import group_tiles, in_groups, of_one_group
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.patterns import expression_pattern
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
 
-INTERLEAVED = frozenset({BF16_DOT.name})
+INTERLEAVED_INTRINSICS = frozenset({BF16_DOT.name})
 """Instructions for which an operand that is no constant is copied in their order."""
 
 EACH = "#"
@@ -91,7 +91,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
     if not stage.axes:
         return None
     last = stage.axes[-1].name
-    body = of_one_group(expanded(stage, draft.state), stage, hardware.float_lanes)
+    body = of_one_group(expand_body(stage, draft.state), stage, hardware.float_lanes)
     loads = [n for n in walk(body) if n.op == "load"]
     shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
     weights = [n for n in loads if n not in shared]
@@ -104,7 +104,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
         if intrinsic in LANES_APART:
             groups = in_groups(stage, node, axis.name, *intrinsic.extents)
             return groups or in_words(draft, stage, node, axis.name, *intrinsic.extents)
-        return intrinsic.name in INTERLEAVED and interleavable(draft, stage, node, axis.name)
+        return intrinsic.name in INTERLEAVED_INTRINSICS and interleavable(draft, stage, node, axis.name)
 
     for intrinsic in available(hardware):
         for axis in stage.reduce_axes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from search_space.dtypes import NARROW
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
-from search_space.lower.inline import expanded
+from search_space.lower.inline import expand_body
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft
 from search_space.sketch.tables import MAX_WASTE, ceildiv
@@ -18,7 +18,7 @@ def select_lanes(draft: Draft, stage: Stage, hardware: Hardware) -> int:
     lanes, extent = hardware.float_lanes, int(stage.axes[-1].extent.value) if stage.axes else 1
     wide = 2 * lanes
     fills = ceildiv(extent, wide) * wide <= extent * MAX_WASTE
-    return wide if fills and stage.dtype in NARROW and moves(expanded(stage, draft.state)) else lanes
+    return wide if fills and stage.dtype in NARROW and moves(expand_body(stage, draft.state)) else lanes
 
 
 def copied_lanes(draft: Draft, stage: Stage, hardware: Hardware) -> int:
@@ -27,7 +27,7 @@ def copied_lanes(draft: Draft, stage: Stage, hardware: Hardware) -> int:
     There are more than of float32, and no more than the last axis has; 0 if the source has another order, or a
     condition differs between lanes.
     """
-    body, last = expanded(stage, draft.state), stage.axes[-1]
+    body, last = expand_body(stage, draft.state), stage.axes[-1]
     lanes, extent = hardware.vector_bytes // dtype_bytes(stage.dtype), int(last.extent.value)
     while lanes > extent:
         lanes //= 2

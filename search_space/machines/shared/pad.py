@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
-from search_space.lower.inline import expanded
+from search_space.lower.inline import expand_body
 from search_space.machines.shared.lanes import copied_lanes, select_lanes
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
@@ -40,7 +40,7 @@ class PadHandling(SketchRule):
         draft = self.in_order(draft, stage)
         stage = draft.stage(stage.name)
         anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
-        root = self.spread(self.written(draft, stage, hardware), stage.name, hardware)
+        root = self.spread(self.write_at_root(draft, stage, hardware), stage.name, hardware)
         out = [root.variant("pad_root").finish(stage.name)]
         full_rows = not any(self.reads_vectors(c, stage) for c in consumers)  # a tile of it has rows of full length
         for target, leaf in anchors:
@@ -55,9 +55,9 @@ class PadHandling(SketchRule):
     def in_order(self, draft: Draft, stage: Stage) -> Draft:
         """Stores the stage in the order of the one input that it copies, if its readers allow that."""
         readers = draft.state.consumers(stage.name)
-        if any(r.tag == Tag.LIBRARY or r.tensorized or self.reads_vectors(r, stage) for r in readers):
+        if any(r.tag == Tag.LIBRARY or r.tensorization or self.reads_vectors(r, stage) for r in readers):
             return draft
-        loads = {n for n in walk(expanded(stage, draft.state)) if n.op == "load"}
+        loads = {n for n in walk(expand_body(stage, draft.state)) if n.op == "load"}
         if len(loads) != 1:
             return draft
         indices = [variables(index) for index in loads.pop().args[1:]]
@@ -76,7 +76,7 @@ class PadHandling(SketchRule):
         loads = [n for n in walk(consumer.body) if n.op == "load" and n.args[0] == stage.name]
         return not any(variables(n.args[-1]) & reduced for n in loads)
 
-    def written(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
+    def write_at_root(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """Stores the stage at the root: rows in parallel."""
         along = self.along(stage, hardware)
         outer = [a.name for a in stage.axes if a.extent.value > 1 and a.name not in along]

@@ -61,22 +61,22 @@ def last_reduced(state: State, stage: Stage) -> tuple[str, ...]:
     return found.pop() if len(found) == 1 else ()
 
 
-def _last_axes(indices: Sequence[Expr], shape: Sequence[Expr], reduced: dict[str, Expr]) -> tuple[str, ...]:
+def _last_axes(indices: Sequence[Expr], shape: Sequence[Expr], reduce_extents: dict[str, Expr]) -> tuple[str, ...]:
     """Returns the reduce axes along the last dimensions of one read; () if another dimension has several axes."""
     run: list[str] = []
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):
-        own = variables(index) & reduced.keys()
+        own = variables(index) & reduce_extents.keys()
         if len(own) != 1:
             break
         (name,) = own
         rest = canon(index - var(name))
-        if variables(rest) & reduced.keys() or name in run:
+        if variables(rest) & reduce_extents.keys() or name in run:
             break
         run.insert(0, name)
-        if rest is not lift(0) or canon(reduced[name] - extent) is not lift(0):
+        if rest is not lift(0) or canon(reduce_extents[name] - extent) is not lift(0):
             break  # a part of the dimension: elements of outer dimensions are not contiguous with it
     others = indices[: len(indices) - len(run)]
-    plain = all(not variables(i) & set(run) and len(variables(i) & reduced.keys()) <= 1 for i in others)
+    plain = all(not variables(i) & set(run) and len(variables(i) & reduce_extents.keys()) <= 1 for i in others)
     return tuple(run) if plain else ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from search_space import te
 from search_space.ir.expr import lift, product
 from search_space.schedule.facade import Schedule
-from search_space.template.base import Scheduled, template
+from search_space.template.base import ScheduledTensors, template
 from search_space.template.config import Config
 from search_space.workloads import Workload
 
@@ -18,7 +18,7 @@ MAX_UNROLLED = 400
 
 
 @template("conv2d.cpu", operator="conv2d")
-def conv2d_cpu(cfg: Config, workload: Workload) -> Scheduled:
+def conv2d_cpu(cfg: Config, workload: Workload) -> ScheduledTensors:
     """Schedules the direct algorithm of `conv2d` in float32: ungrouped, with any window, padding and activation.
 
     Knobs: the tile of the output (`tile_h`, `tile_w`, in vectors `tile_k`); the number of output channels in a block

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from search_space import te
 from search_space.intrinsics import available
 from search_space.ir.expr import lift
-from search_space.template.base import Scheduled, template
+from search_space.template.base import ScheduledTensors, template
 from search_space.template.config import Config
 from search_space.workloads import Workload
 
@@ -15,7 +15,7 @@ THREADS = 2
 
 
 @template("conv2d.vta", operator="conv2d_blocked")
-def conv2d_vta(cfg: Config, workload: Workload) -> Scheduled:
+def conv2d_vta(cfg: Config, workload: Workload) -> ScheduledTensors:
     """Schedules `conv2d_blocked` with padding, shift, bias and clipping.
 
     Knobs, with the names of TVM's template: the tile of rows, columns and blocks of output channels (`tile_h`,

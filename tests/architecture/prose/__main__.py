@@ -12,9 +12,9 @@ from tests.architecture.prose import lists
 def main(arguments: list[str]) -> None:
     """Prints the offences below the paths among the arguments; `--shrink` takes mended ones out of the lists."""
     if "--shrink" in arguments:
-        listed = lists.allowed()
+        listed = lists.read_lists()
         lists.write(lists.shrink(listed, lists.entries(lists.offences())))
-        print(f"{_total(listed) - _total(lists.allowed())} entries taken out, {_total(lists.allowed())} left")
+        print(f"{_total(listed) - _total(lists.read_lists())} entries taken out, {_total(lists.read_lists())} left")
         return
     offences = lists.offences(arguments)
     for offence in offences:
@@ -23,8 +23,8 @@ def main(arguments: list[str]) -> None:
         print(f"{count:6} {rule}")
 
 
-def _total(listed: Mapping[str, Counter[str]]) -> int:
-    return sum(counts.total() for counts in listed.values())
+def _total(area_lists: Mapping[str, Counter[str]]) -> int:
+    return sum(counts.total() for counts in area_lists.values())
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def offences_of_commands() -> Iterator[Offence]:
 
 def offences_of_command(command: Any, name: str) -> Iterator[Offence]:
     """Lists the offences of a command's help, of its options, and of the commands of its group."""
-    path, line = _place(command)
+    path, line = _locate(command)
     first = ((command.help or "").split() or [""])[0].strip("`.,")
     if first.lower() not in words.BASE_FORMS:
         yield Offence("cli-help", path, name, command.help or "", line)
@@ -59,7 +59,7 @@ def _problems(parameter: Any, annotation: Any, text: str) -> Iterator[str]:
         yield "no default"
 
 
-def _place(command: Any) -> tuple[str, int]:
+def _locate(command: Any) -> tuple[str, int]:
     """Returns the file and line of the function of a command."""
     function = inspect.unwrap(command.callback) if command.callback else None
     module = inspect.getmodule(function) if function else None

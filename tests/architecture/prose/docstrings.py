@@ -16,7 +16,7 @@ SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")
 ENTRY = re.compile(r"^(\*{0,2}[\w.]+(?: \([^)]*\))?(?:, \*{0,2}[\w.]+)*): (.*)$")
 """An entry's first line: a name, or several, and its text."""
 
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+DocumentedNode = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ def _inside(parent: ast.AST, prefix: str) -> Iterator[Docstring]:
             targets = previous.targets if isinstance(previous, ast.Assign) else [getattr(previous, "target", None)]
             if isinstance(previous, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
                 text = node.value.value
-                yield Docstring("constant", f"{prefix}{targets[0].id}", _unindented(text), node.lineno)
+                yield Docstring("constant", f"{prefix}{targets[0].id}", _unindent(text), node.lineno)
         else:
             yield from _inside(node, prefix)
         previous = node
 
 
-def _of_node(node: Documented, kind: str, name: str) -> Iterator[Docstring]:
+def _of_node(node: DocumentedNode, kind: str, name: str) -> Iterator[Docstring]:
     text = ast.get_docstring(node)
     if text:
         yield Docstring(kind, name, text, node.body[0].lineno)
@@ -72,7 +72,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
-def _unindented(text: str) -> str:
+def _unindent(text: str) -> str:
     first, _, rest = text.partition("\n")
     lines = rest.split("\n")
     return "\n".join([first.strip(), *(line.strip() for line in lines)]).strip()

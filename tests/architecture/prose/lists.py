@@ -60,30 +60,32 @@ def entries(offences: Iterable[Offence]) -> dict[str, Counter[str]]:
     return grouped
 
 
-def allowed() -> dict[str, Counter[str]]:
+def read_lists() -> dict[str, Counter[str]]:
     """Reads the lists of old offences, by area."""
     return {path.stem: Counter(path.read_text().splitlines()) for path in LISTS.glob("*.txt")}
 
 
-def difference(current: Mapping[str, Counter[str]], listed: Mapping[str, Counter[str]]) -> tuple[list[str], list[str]]:
+def difference(
+    current: Mapping[str, Counter[str]], area_lists: Mapping[str, Counter[str]]
+) -> tuple[list[str], list[str]]:
     """Compares the entries of today's offences with the lists.
 
     Returns:
         New entries, which are in no list, and stale ones, whose offences are mended.
     """
-    now, before = _joined(current), _joined(listed)
+    now, before = _join(current), _join(area_lists)
     return sorted((now - before).elements()), sorted((before - now).elements())
 
 
-def shrink(listed: Mapping[str, Counter[str]], current: Mapping[str, Counter[str]]) -> dict[str, Counter[str]]:
+def shrink(area_lists: Mapping[str, Counter[str]], current: Mapping[str, Counter[str]]) -> dict[str, Counter[str]]:
     """Takes stale entries out of the lists, and renames those whose text is now in another place.
 
     Returns:
         The lists without stale entries, no longer than before.
     """
-    new, stale = difference(current, listed)
+    new, stale = difference(current, area_lists)
     waiting = Counter(_entry_text(entry) for entry in stale)
-    shorter = _joined(listed) - Counter(stale)
+    shorter = _join(area_lists) - Counter(stale)
     for entry in new:
         if waiting[_entry_text(entry)] > 0:
             waiting[_entry_text(entry)] -= 1
@@ -94,17 +96,17 @@ def shrink(listed: Mapping[str, Counter[str]], current: Mapping[str, Counter[str
     return grouped
 
 
-def write(listed: Mapping[str, Counter[str]]) -> None:
+def write(area_lists: Mapping[str, Counter[str]]) -> None:
     """Writes the lists of old offences; an area without any has no file."""
-    for name in allowed().keys() - listed.keys():
+    for name in read_lists().keys() - area_lists.keys():
         (LISTS / f"{name}.txt").unlink()
-    for name, counts in listed.items():
+    for name, counts in area_lists.items():
         (LISTS / f"{name}.txt").write_text("".join(f"{entry}\n" for entry in sorted(counts.elements())))
 
 
-def _joined(grouped: Mapping[str, Counter[str]]) -> Counter[str]:
+def _join(groups: Mapping[str, Counter[str]]) -> Counter[str]:
     joined: Counter[str] = Counter()
-    for counts in grouped.values():
+    for counts in groups.values():
         joined.update(counts)
     return joined
 

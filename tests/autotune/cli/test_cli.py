@@ -246,7 +246,7 @@ def test_schema_goes_to_a_file_or_the_terminal(folder):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished_run(tmp_path_factory):
     """A folder in which a small run was made with the real pool."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "small.yaml").write_text(SMALL)
@@ -257,8 +257,8 @@ def finished(tmp_path_factory):
     return folder, done.output
 
 
-def test_a_run_reports_and_leaves_its_folder(finished):
-    folder, output = finished
+def test_a_run_reports_and_leaves_its_folder(finished_run):
+    folder, output = finished_run
     assert "6/6 trials" in output and "GFLOP/s" in output and "of peak" in output
     summary = json.loads((folder / "runs/small/summary.json").read_text())
     assert json.loads((folder / "copy.json").read_text()) == summary
@@ -280,8 +280,8 @@ def test_a_run_reports_and_leaves_its_folder(finished):
     assert texts | {"kernel.o"} | libraries <= best
 
 
-def test_a_replayed_run_is_the_same_bit_for_bit(finished, monkeypatch):
-    folder, _ = finished
+def test_a_replayed_run_is_the_same_bit_for_bit(finished_run, monkeypatch):
+    folder, _ = finished_run
     monkeypatch.chdir(folder)
     records = (folder / "runs/small/records.jsonl").resolve()
     done = call("run", "small.yaml", "--pool", f"replay:{records}", "--output", "again", "--quiet")
@@ -297,8 +297,8 @@ def test_a_replayed_run_is_the_same_bit_for_bit(finished, monkeypatch):
     assert first["trace"] == again["trace"] and first["best_seconds"] == again["best_seconds"]
 
 
-def test_a_resumed_run_goes_on(finished, monkeypatch):
-    folder, _ = finished
+def test_a_resumed_run_goes_on(finished_run, monkeypatch):
+    folder, _ = finished_run
     monkeypatch.chdir(folder)
     done = call("run", "small.yaml", "--resume", "--trials", "8", "--quiet")
     assert done.exit_code == 0, done.output
@@ -310,8 +310,8 @@ def test_a_resumed_run_goes_on(finished, monkeypatch):
 
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch):
-    def press(done):
-        if done == 4:
+    def press(count):
+        if count == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: fakes.HashPool(press))

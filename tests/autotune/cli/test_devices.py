@@ -25,7 +25,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """A cache folder of its own, and probes that find what is known; what was probed."""
     probed: list[object] = []
 
-    def again(lanes: int, registers: int, cores: Sequence[int]) -> figures.Probed:
+    def again(lanes: int, registers: int, cores: Sequence[int]) -> figures.ProbeFigures:
         probed.append((lanes, registers, cores))
         figures.save(FIGURES, figures.figures_path(lanes, registers, cores))
         return FIGURES

@@ -15,7 +15,7 @@ from autotune import language
 from search_space import workloads
 from targets.manifest import ExecutableError
 from targets.native_executable import NativeExecutable
-from tests.autotune.compiler.test_compile import chosen
+from tests.autotune.compiler.test_compile import choose_schedule
 from tests.autotune.graph.nets import compile_graph, residual
 
 
@@ -27,7 +27,7 @@ def model() -> ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"model": 3}, "`model` must be a file, a name, a model of ONNX or a module of PyTorch, but got 3"),
         ({"shapes": {"x": 3}}, "`shapes` of x must be a list of numbers, but got 3"),
@@ -43,15 +43,15 @@ def model() -> ModelProto:
         ),
     ],
 )
-def test_compile(arguments: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile(arguments: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("x")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         autotune.compile(**{"model": model(), **arguments})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"workload": "matmul"}, "`workload` must be one of search_space.workloads, .*, but got workload='matmul'"),
         ({"workload": None}, "`workload` must be one of .*, but got workload=None"),
@@ -63,14 +63,14 @@ def test_compile(arguments: dict[str, Any], said: str, tmp_path: Path, monkeypat
         ),
     ],
 )
-def test_tune(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_tune(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         autotune.tune(**{"workload": workloads.matmul(4, 4, 4), "trials": 1, **arguments})
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
-    found = compile_graph(residual(), chosen, tmp_path_factory.mktemp("mistakes") / "network", threads=1)
+    found = compile_graph(residual(), choose_schedule, tmp_path_factory.mktemp("mistakes") / "network", threads=1)
     assert isinstance(found, NativeExecutable)
     return found
 

@@ -70,11 +70,11 @@ def test_a_pipe_of_another_process_is_an_error_like_any(folder, monkeypatch):
 
     from autotune.cli.app import app
 
-    def broken(*arguments, **options):
+    def break_pipe(*arguments, **options):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("autotune.run.run.run", broken)
+    monkeypatch.setattr("autotune.run.run.run", break_pipe)
     done = CliRunner().invoke(app, ["run", "small.yaml"])
     assert done.exit_code == 2 and "Broken pipe" in done.stderr
 
@@ -128,11 +128,11 @@ def test_ctrl_c_on_a_terminal_says_at_once_that_it_was_heard():
 
 
 def test_ctrl_c_is_heard_where_the_terminal_has_gone(monkeypatch):
-    def gone(descriptor, text):
+    def fail(descriptor, text):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "isatty", lambda descriptor: True)
-    monkeypatch.setattr(os, "write", gone)
+    monkeypatch.setattr(os, "write", fail)
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGINT)
         assert interrupt.requested

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.compiler.bound import bound_seconds
 from autotune.compiler.selection import Limits
-from autotune.tuner.result import multiplied, peak_flops
+from autotune.tuner.result import factor_types, peak_flops
 from autotune.tuner.task import Task
 from search_space import workloads
 from search_space.hardware import Hardware
@@ -32,7 +32,7 @@ def test_weights_come_from_memory_expanded_ones_too() -> None:
 
 def test_weights_of_a_loop_come_from_memory_once_where_they_stay_in_cache() -> None:
     dense = workloads.dense(batch=1, in_features=2048, out_features=1000)
-    task = Task("d", dense, 600, places=2)
+    task = Task("d", dense, 600, occurrences=2)
     read = 2048 * 1000 * 4 / 40e9
     assert bound_seconds([task], HARDWARE, 2) == pytest.approx(max(2 * read, 600 * dense.flops / 200e9))
     assert bound_seconds([task], replace(HARDWARE, l3_bytes=1 << 20), 2) == pytest.approx(600 * read)
@@ -58,4 +58,4 @@ def test_shares_of_the_peak_are_of_the_types_that_are_multiplied() -> None:
     assert peak_flops(dots, 2, ("bfloat16", "bfloat16")) == 400e9 and peak_flops(dots, 1, ("uint8", "int8")) == 400e9
     for others in ((), ("float32", "float32"), ("bfloat16", "float32"), ("bfloat16",)):
         assert peak_flops(dots, 2, others) == 200e9
-    assert multiplied(workloads.matmul(m=8, n=8, k=8, dtype="bfloat16")) == ("bfloat16", "bfloat16")
+    assert factor_types(workloads.matmul(m=8, n=8, k=8, dtype="bfloat16")) == ("bfloat16", "bfloat16")

@@ -27,7 +27,7 @@ INPUT = np.random.default_rng(1).standard_normal((4, 128)).astype(np.float32)
 WEIGHTS = np.random.default_rng(2).standard_normal((128, 256)).astype(np.float32)
 
 
-def written(path: Path, weights: np.ndarray = WEIGHTS, **options: Any) -> Path:
+def write_model(path: Path, weights: np.ndarray = WEIGHTS, **options: Any) -> Path:
     """A file of a product of matrices, whose weights are large enough to stay there."""
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [4, 128]), ("y", [4, 256])))
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
@@ -58,12 +58,12 @@ def cache(tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_is_what_was_made(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
     none, cold = compile_file(path, Path("none")), compile_file(path, cache)
     kept = entries(cache)
     assert len(kept) == 2  # weights, and the other files
     (tmp_path / "elsewhere").mkdir()
-    other = written(tmp_path / "elsewhere" / "model.onnx")
+    other = write_model(tmp_path / "elsewhere" / "model.onnx")
     monkeypatch.setattr(compile_from_records, "compile_model_in_memory", None)
     warm = [compile_file(path, cache), compile_file(other, cache)]
     folders = [found.save(tmp_path / f"saved{number}") for number, found in enumerate((none, cold, *warm))]
@@ -75,10 +75,10 @@ def test_what_is_kept_is_what_was_made(tmp_path: Path, cache: Path, monkeypatch:
 
 
 def test_other_bytes_are_another_network(tmp_path: Path, cache: Path) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
     check(compile_file(path, cache))
     facts = path.stat()
-    written(path, -WEIGHTS)
+    write_model(path, -WEIGHTS)
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # nothing but its bytes tells
     check(compile_file(path, cache), -WEIGHTS)
     check(compile_file(path, cache), -WEIGHTS)
@@ -86,7 +86,7 @@ def test_other_bytes_are_another_network(tmp_path: Path, cache: Path) -> None:
 
 
 def test_a_damaged_one_is_made_again(tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
     first = compile_file(path, cache)
     for kept in entries(cache):
         whole = kept.read_bytes()
@@ -103,9 +103,9 @@ def test_a_damaged_one_is_made_again(tmp_path: Path, cache: Path, caplog: pytest
 
 
 def test_weights_of_other_files_are_not_kept(tmp_path: Path, cache: Path) -> None:
-    path = written(tmp_path / "model.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    path = write_model(tmp_path / "model.onnx", save_as_external_data=True, location="data", size_threshold=0)
     check(compile_file(path, cache))
-    written(path, -WEIGHTS, save_as_external_data=True, location="data", size_threshold=0)
+    write_model(path, -WEIGHTS, save_as_external_data=True, location="data", size_threshold=0)
     check(compile_file(path, cache), -WEIGHTS)
     assert entries(cache) == []
 
@@ -114,7 +114,7 @@ def test_weights_of_other_files_are_not_kept(tmp_path: Path, cache: Path) -> Non
 def test_a_file_that_is_written_to_meanwhile_is_not_kept(
     gone: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
     load_network = prepare.load_network
 
     def late(*arguments: Any) -> prepare.Network:
@@ -128,7 +128,7 @@ def test_a_file_that_is_written_to_meanwhile_is_not_kept(
 
 
 def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
 
     def key(**changes: Any) -> str | None:
         config = {"model": str(path), "name": "model", "trials": 0, "cache": str(cache), **changes}
@@ -162,7 +162,7 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch
 
 
 def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path, cache: Path) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
     compile_file(path, cache)
     (cache / "networks").chmod(0o777)
     with pytest.raises(ConfigError, match="cache: `cache` must be a folder of this user"):
@@ -184,43 +184,43 @@ def test_what_is_too_large_is_known_all_the_same(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ processes
-class Counted(compile_workers.Child):
+class CountingChild(compile_workers.Child):
     """A process that is counted, as are those that have ended."""
 
-    started = 0
-    ended = 0
+    start_count = 0
+    end_count = 0
 
     def __init__(self, options: Any, program: str) -> None:
         super().__init__(options, program)
-        Counted.started += 1
+        CountingChild.start_count += 1
 
     def close(self) -> None:
         super().close()
-        Counted.ended += 1
+        CountingChild.end_count += 1
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (compile_from_records, compile_workers):
         monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
-    monkeypatch.setattr(compile_workers, "Child", Counted)
+    monkeypatch.setattr(compile_workers, "Child", CountingChild)
     monkeypatch.setattr(compile_from_records, "LEAST_BYTES", 1)
-    Counted.started = Counted.ended = 0
+    CountingChild.start_count = CountingChild.end_count = 0
 
 
 @pytest.mark.usefixtures("counted")
 def test_processes_are_started_for_a_new_model_alone(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path / "model.onnx")
+    path = write_model(tmp_path / "model.onnx")
     check(compile_file(path, cache))
-    assert (Counted.started, Counted.ended) == (2, 2)
+    assert (CountingChild.start_count, CountingChild.end_count) == (2, 2)
     monkeypatch.setattr(NetworkCache, "weights", lambda self, key: None)  # as of one that is too large to be kept
     check(compile_file(path, cache))
-    assert Counted.started == 2
+    assert CountingChild.start_count == 2
     monkeypatch.setattr(compile_from_records, "LEAST_BYTES", path.stat().st_size + 1)
     check(compile_file(path, tmp_path / "other"))
-    assert Counted.started == 2
+    assert CountingChild.start_count == 2
 
 
 @pytest.mark.usefixtures("counted")
@@ -228,7 +228,7 @@ def test_a_file_that_is_no_model_leaves_no_process_behind(tmp_path: Path, cache:
     (tmp_path / "model.onnx").write_bytes(b"none")
     with pytest.raises(ConfigError, match="must be a complete ONNX file"):
         compile_file(tmp_path / "model.onnx", cache)
-    assert Counted.started == Counted.ended == 2
+    assert CountingChild.start_count == CountingChild.end_count == 2
 
 
 def test_the_folder_of_networks_is_within_that_of_the_cache(tmp_path: Path) -> None:

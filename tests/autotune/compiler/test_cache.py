@@ -26,7 +26,7 @@ from autotune.schedule import KernelSpec, Schedule
 from search_space import workloads
 from search_space.schedule.trace import Trace
 from targets import registry
-from tests.autotune.compiler.test_compiled import feeds, small, wanted
+from tests.autotune.compiler.test_compiled import compute_reference, feeds, small
 
 TARGET = registry.get("cpu")
 SOFTMAX = workloads.softmax(4, 4)
@@ -226,7 +226,7 @@ def test_an_executable_is_the_same_with_a_cold_a_warm_a_damaged_and_no_cache(
 ) -> None:
     def compile_files(name: str, cache: Path | str) -> dict[str, bytes]:
         network = autotune.compile(small(), threads=1, output=tmp_path / name, cache=cache)
-        np.testing.assert_allclose(network(*feeds().values())[0], wanted(feeds())[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(network(*feeds().values())[0], compute_reference(feeds())[0], rtol=1e-4, atol=1e-5)
         return files(tmp_path / name / "network")
 
     none, cold = compile_files("none", "none"), compile_files("cold", tmp_path / "cache")

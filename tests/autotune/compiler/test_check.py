@@ -38,15 +38,15 @@ from targets.executable import Executable
 from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.nets import conv
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = untuned(SETTINGS)
+SCHEDULES = make_untuned(SETTINGS)
 """Schedules of all networks here, so that each workload's space is searched once."""
 Change = Callable[[Array], Array]
 
 
-def checked(network: Network, layers: bool = False) -> autotune.compiler.checking.comparison.Check:
+def check_in_memory(network: Network, layers: bool = False) -> autotune.compiler.checking.comparison.Check:
     return check_network(network, SCHEDULES, SETTINGS, layers=layers)
 
 
@@ -59,12 +59,12 @@ def compile_changed(monkeypatch: pytest.MonkeyPatch, name: str, change: Change) 
     """Gives all executables another constant of that name, those that are compiled to look for a layer, too."""
     compile_network = autotune.compiler.checking.check.compile_network
 
-    def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+    def compile_with_change(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
         graph = with_constant(network.graph, name, change)
         return compile_network(Network(network.name, network.source, graph, ()), schedules, folder, settings)
 
     for module in (autotune.compiler.checking.check, autotune.compiler.checking.probing):
-        monkeypatch.setattr(module, "compile_network", changed)
+        monkeypatch.setattr(module, "compile_network", compile_with_change)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def floats(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 def test_outputs_logits_and_three_values_between_are_compared(floats: Network) -> None:
-    check = checked(floats, layers=True)
+    check = check_in_memory(floats, layers=True)
     assert check.reference == "onnxruntime"
     assert {*check.errors} == {"y"} and len(check.layers) == 4 and [*check.layers][-1] == "logits"
     assert check.max_error < TOLERANCE / 10
@@ -86,14 +86,14 @@ def test_one_per_cent_more_of_one_weight_tensor_fails(
     names = [name for name, array in floats.graph.constants.items() if array.ndim >= 2 and min(array.shape[-2:]) > 1]
     assert len(names) == 3
     compile_changed(monkeypatch, names[index], lambda weight: weight * np.float32(1.01))
-    check = checked(floats)
+    check = check_in_memory(floats)
     assert check.max_error > 10 * TOLERANCE and check.errors["y"] > TOLERANCE
     wrong = [error > TOLERANCE for error in check.layers.values()]
     assert wrong == sorted(wrong) and any(wrong), "all values from the wrong layer on"
 
 
 @pytest.fixture(scope="module")
-def mixed() -> Network:
+def mixed_network() -> Network:
     """Bytes, a sigmoid in floats between two layers, and bytes again."""
     rng = np.random.default_rng(0)
     b = GraphBuilder("mixed", {"x": TensorType((1, 12, 12, 16))})
@@ -107,22 +107,22 @@ def mixed() -> Network:
     return Network("mixed", onnx.ModelProto(), found.graph, (), accuracy)
 
 
-def test_bytes_made_of_computed_floats_are_known(mixed: Network) -> None:
-    (name,) = rounded_integers(mixed.graph)
-    node = mixed.graph.node(name)
+def test_bytes_made_of_computed_floats_are_known(mixed_network: Network) -> None:
+    (name,) = rounded_integers(mixed_network.graph)
+    node = mixed_network.graph.node(name)
     assert node is not None and node.op == "quantise"
-    behind = mixed.graph.node(node.inputs[0])
+    behind = mixed_network.graph.node(node.inputs[0])
     assert behind is not None and behind.op == "sigmoid"
 
 
-def test_integers_are_exact_and_floats_within_rounding(mixed: Network) -> None:
-    check = checked(mixed, layers=True)
-    assert check.errors[mixed.graph.outputs[0]] < 1e-5
+def test_integers_are_exact_and_floats_within_rounding(mixed_network: Network) -> None:
+    check = check_in_memory(mixed_network, layers=True)
+    assert check.errors[mixed_network.graph.outputs[0]] < 1e-5
     assert len(check.layers) >= 3 and not any(check.layers.values())
 
 
-def test_what_counts_as_an_error(mixed: Network) -> None:
-    graph = mixed.graph
+def test_what_counts_as_an_error(mixed_network: Network) -> None:
+    graph = mixed_network.graph
     (name,) = rounded = rounded_integers(graph)
     values = evaluate(graph, random_feeds(graph.inputs, 3, 1)[0])
 
@@ -137,10 +137,12 @@ def test_what_counts_as_an_error(mixed: Network) -> None:
     assert error(graph.outputs[0], 0) == 0 and 0.005 < error(graph.outputs[0], 0.01) < 0.1
 
 
-def test_a_weight_that_is_one_off_behind_floats_is_seen(mixed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = [node for node in mixed.graph.nodes if node.op == "conv2d"]
+def test_a_weight_that_is_one_off_behind_floats_is_seen(
+    mixed_network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = [node for node in mixed_network.graph.nodes if node.op == "conv2d"]
     compile_changed(monkeypatch, layers[1].inputs[1], lambda weight: (weight + (weight < 0)).astype(np.int8))
-    assert checked(mixed).max_error == 1
+    assert check_in_memory(mixed_network).max_error == 1
 
 
 def test_layers_left_in_floats_and_data_of_ones_own(tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 def test_tiny_outputs_that_are_right_pass(tiny: Network) -> None:
-    assert checked(tiny).max_error < TOLERANCE / 10
+    assert check_in_memory(tiny).max_error < TOLERANCE / 10
 
 
 def with_another_judge(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
@@ -243,7 +245,7 @@ def test_one_per_cent_more_of_one_weight_fails_for_tiny_outputs(
     (shape,) = (tuple(tensor.dims) for tensor in tiny.source.proto.graph.initializer if tensor.name == name)
     (found,) = (key for key, a in tiny.graph.constants.items() if sorted(a.shape) == sorted(shape))
     compile_changed(monkeypatch, found, lambda weight: weight * np.float32(1.01))
-    check = checked(tiny)
+    check = check_in_memory(tiny)
     assert check.reference == "the model in float64" and check.max_error > 10 * TOLERANCE
 
 
@@ -255,7 +257,7 @@ def test_a_mistake_of_the_importer_fails_though_the_graph_is_computed_right(
         return call.add("multiply", [x, call.scalar(1.01, x)])
 
     monkeypatch.setitem(HANDLERS, "Sigmoid", wrong)
-    check = checked(load_network(load_model(str(detector(tmp_path / "m.onnx"))), "m"))
+    check = check_in_memory(load_network(load_model(str(detector(tmp_path / "m.onnx"))), "m"))
     assert check.reference == "the model in float64" and 0.009 < check.errors["y"] < 0.011
 
 
@@ -265,7 +267,7 @@ def test_without_float64_the_first_reference_stands(tiny: Network, monkeypatch: 
 
     monkeypatch.setattr(autotune.compiler.sources, "evaluate_in_float64", refuse)
     with_another_judge(monkeypatch, 1.002)
-    check = checked(tiny)
+    check = check_in_memory(tiny)
     assert check.reference == "onnxruntime" and check.max_error > TOLERANCE
     assert check.note.startswith("nothing decides between the network and onnxruntime: Nothing node 'n' cannot")
 
@@ -288,17 +290,17 @@ def test_products_of_data_in_bytes_are_held_to_the_data_that_they_read(
     """Two of them, of which the second would enlarge what the first rounds another way."""
     alone = tmp_path / "alone.onnx"
     onnx.save(chain(3, 64, 96, bits, 32, 1, level=4), alone)
-    assert checked(load_network(load_model(str(alone)), "alone")).max_error <= TOLERANCE
+    assert check_in_memory(load_network(load_model(str(alone)), "alone")).max_error <= TOLERANCE
     model = chain(3, 64, 96, bits, 32, 2, level=4)
     path = tmp_path / "chain.onnx"
     onnx.save(model, path)
     network = load_network(load_model(str(path)), "chain")
     assert len(data_in_bytes(network.graph)) == 1
-    check = checked(network)
+    check = check_in_memory(network)
     assert check.max_error <= TOLERANCE and {"x2", "x2, in floats"} <= {name.split(":")[-1] for name in check.errors}
     scales = next(name for name, array in network.graph.constants.items() if array.dtype == np.float32)
     compile_changed(monkeypatch, scales, lambda array: array * np.float32(1.001))
-    assert checked(network).max_error > TOLERANCE
+    assert check_in_memory(network).max_error > TOLERANCE
 
 
 # ------------------------------------------------------------------ the executable that is shipped
@@ -347,13 +349,17 @@ def test_the_executable_decides_where_one_with_further_outputs_is_right(precisio
     assert check.layers and max(check.layers.values()) < TOLERANCE
 
 
-def test_another_evaluation_that_rounds_alike_is_as_near(mixed: Network) -> None:
+def test_another_evaluation_that_rounds_alike_is_as_near(mixed_network: Network) -> None:
     """Every third byte behind the sigmoid is one off, as if it were near a tie."""
-    given, (name,), output = make_feeds(mixed, 0), rounded_integers(mixed.graph), mixed.graph.outputs[0]
-    plain = evaluate(mixed.graph, given)
+    given, (name,), output = (
+        make_feeds(mixed_network, 0),
+        rounded_integers(mixed_network.graph),
+        mixed_network.graph.outputs[0],
+    )
+    plain = evaluate(mixed_network.graph, given)
     moved = plain[name].copy()
     moved.flat[::3] += 1
-    other = evaluate(mixed.graph, given, {name: moved})[output]
+    other = evaluate(mixed_network.graph, given, {name: moved})[output]
     near, far = (plain[output] + scale * (other - plain[output]) for scale in (0.9, 1.5))
     assert relative_error(near, plain[output]) > TOLERANCE
     assert is_as_near(near, other, plain[output]) and not is_as_near(far, other, plain[output])
@@ -368,11 +374,11 @@ def test_outputs_that_hardly_depend_on_inputs_have_values_in_between_compared(
 ) -> None:
     """Probabilities that are 1 whatever the image are right by a wrong layer, too."""
     network = load_network(load_model(str(detector(tmp_path / "sure.onnx", bias=40.0))), "sure")
-    check = checked(network)
+    check = check_in_memory(network)
     assert check.max_error < TOLERANCE and check.layers
     name = next(name for name, array in network.graph.constants.items() if array.ndim == 4)
     compile_changed(monkeypatch, name, lambda weight: weight * np.float32(1.05))
-    check = checked(network)
+    check = check_in_memory(network)
     assert check.errors["y"] < TOLERANCE and check.max_error > 10 * TOLERANCE
 
 

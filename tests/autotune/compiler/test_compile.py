@@ -36,18 +36,18 @@ from tests.autotune.graph.nets import compile_graph, conv, feeds, residual
 from tests.search_space.sketch.test_space import draw
 
 
-def chosen(workload: Workload) -> Schedule:
+def choose_schedule(workload: Workload) -> Schedule:
     found = select_by_roofline(Task(workload.operator, workload), settings_with(threads=2))
     return Schedule(found.algorithm, found.trace)
 
 
-def compiled(graph: Graph, folder: Path, threads: int = 2) -> NativeExecutable:
-    return compile_graph(graph, chosen, folder / "network", threads=threads)
+def compile_into(graph: Graph, folder: Path, threads: int = 2) -> NativeExecutable:
+    return compile_graph(graph, choose_schedule, folder / "network", threads=threads)
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
-    return compiled(residual(), tmp_path_factory.mktemp("residual"))
+    return compile_into(residual(), tmp_path_factory.mktemp("residual"))
 
 
 def test_outputs_are_the_graphs(network: NativeExecutable) -> None:
@@ -81,7 +81,7 @@ def test_a_profile_has_a_time_for_each_step(network: NativeExecutable) -> None:
 def test_it_says_what_it_is_in_a_few_lines(network: NativeExecutable) -> None:
     first, *lines = repr(network).splitlines()
     assert first == f"NativeExecutable of {network.name}: cpu, 2 threads"
-    assert lines[0] == f"  inputs: {network.inputs[0].described}" and "x float32 (" in lines[0]
+    assert lines[0] == f"  inputs: {network.inputs[0].description}" and "x float32 (" in lines[0]
     assert lines[1].startswith("  outputs: ") and len(lines) == 4
     assert f"called in {len(network.manifest['steps'])} steps; operations in float32" in lines[2]
     assert lines[3].startswith(f"  memory: weights {network.weights_bytes / 1e6:.2f} MB, values ")
@@ -100,7 +100,7 @@ def test_equal_kernels_are_built_once_and_equal_weights_stored_once(tmp_path: Pa
     y = "x"
     for _ in range(3):
         y = b.add("relu", [b.add("conv2d", [y, shared])])
-    found = compiled(b.finish([y]), tmp_path)
+    found = compile_into(b.finish([y]), tmp_path)
     assert len({step["kernel"] for step in found.manifest["steps"]}) == 1
     assert found.weights_bytes < 2 * 16 * 16 * 4
 
@@ -111,7 +111,7 @@ def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
     c = b.constant(rng.standard_normal((3,)).astype(np.float32))
     y = b.add("relu", ["x"])
     graph = b.finish(["x", c, y, b.add("reshape", [y], shape=(32,)), y])
-    found = compiled(graph, tmp_path)
+    found = compile_into(graph, tmp_path)
     given = feeds(graph)
     values = evaluate(graph, given)
     for array, name in zip(found(given["x"]), graph.outputs, strict=True):
@@ -119,17 +119,17 @@ def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
     assert executable_graph(residual()).outputs == residual().outputs
 
 
-@pytest.mark.parametrize("computed", [("gamma",), ("beta",), ("gamma", "beta")])
-def test_what_a_layer_takes_for_constants_may_be_computed(computed: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("gamma",), ("beta",), ("gamma", "beta")])
+def test_what_a_layer_takes_for_constants_may_be_computed(names: tuple[str, ...], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    b = GraphBuilder("scaled", {"x": TensorType((5, 8)), **{name: TensorType((8,)) for name in computed}})
+    b = GraphBuilder("scaled", {"x": TensorType((5, 8)), **{name: TensorType((8,)) for name in names}})
     given = [
-        b.add("tanh", [name]) if name in computed else b.constant(rng.standard_normal(8).astype(np.float32))
+        b.add("tanh", [name]) if name in names else b.constant(rng.standard_normal(8).astype(np.float32))
         for name in ("gamma", "beta")
     ]
     graph = b.finish([b.add("layer_norm", ["x", *given])])
     arrays = feeds(graph)
-    found = compiled(graph, tmp_path)(*(arrays[name] for name in graph.inputs))
+    found = compile_into(graph, tmp_path)(*(arrays[name] for name in graph.inputs))
     np.testing.assert_allclose(found, evaluate(graph, arrays)[graph.outputs[0]], rtol=1e-4, atol=1e-5)
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_number_is_seen(tmp_path: Path) -> None:
         helper.make_graph(nodes, "odd", [value], [output], [one]), opset_imports=[helper.make_opsetid("", 17)]
     )
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -np.nan], np.float32)
-    found = compiled(optimise(import_model(model)), tmp_path)(x)
+    found = compile_into(optimise(import_model(model)), tmp_path)(x)
     np.testing.assert_array_equal(found, np.array([1.0, np.inf, -np.inf, 0.0, 1.0], np.float32))
 
 
@@ -153,7 +153,7 @@ def test_a_weight_that_is_computed_is_not_packed(tmp_path: Path) -> None:
     b = GraphBuilder("computed", {"x": TensorType((1, 4, 4, 16)), "w": TensorType((1, 1, 16, 32))})
     graph = b.finish([b.add("conv2d", ["x", b.add("tanh", ["w"])])])
     given = feeds(graph)
-    found = compiled(graph, tmp_path)(given["x"], given["w"])
+    found = compile_into(graph, tmp_path)(given["x"], given["w"])
     np.testing.assert_allclose(found, evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-4)
 
 
@@ -171,7 +171,7 @@ def test_a_network_without_weights_is_mapped(tmp_path: Path) -> None:
     b = GraphBuilder("bare", {"x": TensorType((2, 16))})
     graph = b.finish([b.add("relu", ["x"])])
     given = feeds(graph)["x"]
-    compiled(graph, tmp_path)
+    compile_into(graph, tmp_path)
     np.testing.assert_array_equal(autotune.load(tmp_path / "network", mapped=True)(given), np.maximum(given, 0))
 
 
@@ -216,7 +216,7 @@ def test_a_process_that_only_runs_imports_numpy_alone(network: NativeExecutable)
 def test_weights_are_in_memory_once(network: NativeExecutable, tmp_path: Path, how: str) -> None:
     b = GraphBuilder("large", {"x": TensorType((1, 4096))})
     weight = b.constant(np.random.default_rng(0).standard_normal((4096, 4096)).astype(np.float32))
-    large = compiled(b.finish([b.add("matmul", ["x", weight])]), tmp_path)
+    large = compile_into(b.finish([b.add("matmul", ["x", weight])]), tmp_path)
     (small, _), (peak, _) = alone(network, how), alone(large, how)
     assert 0.9 < (peak - small) / large.weights_bytes < 1.2
 
@@ -286,7 +286,7 @@ def test_without_a_linker_the_objects_are_loaded(tmp_path: Path, monkeypatch: py
     rng = np.random.default_rng(0)
     b = GraphBuilder("objects", {"x": TensorType((1, 4, 4, 16))})
     graph = b.finish([b.add("relu", [conv(b, rng, "x", 1, 16)])])
-    found = compiled(graph, tmp_path)
+    found = compile_into(graph, tmp_path)
     assert not list((tmp_path / "network").glob("*.so"))
     given = feeds(graph)
     np.testing.assert_allclose(found(given["x"]), evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-6)
@@ -333,7 +333,7 @@ def inception(rng: np.random.Generator) -> Graph:
 
 def test_concatenations_are_written_and_slices_read_in_place(tmp_path: Path) -> None:
     graph = inception(np.random.default_rng(0))
-    found = compiled(graph, tmp_path)
+    found = compile_into(graph, tmp_path)
     titles = [step["title"] for step in found.manifest["steps"]]
     assert not [title for title in titles if "concat" in title or "slice" in title]
     given = feeds(graph)
@@ -349,7 +349,7 @@ def test_a_concatenation_seen_in_another_shape_or_of_an_input_is_computed(tmp_pa
     flat = b.add("reshape", [y], shape=(1, 128))
     both = b.add("concat", [y, b.add("sigmoid", [y])], axis=3)
     graph = b.finish([b.add("relu", [both]), flat, b.add("relu", [b.add("concat", ["x", both], axis=3)])])
-    found = compiled(graph, tmp_path)
+    found = compile_into(graph, tmp_path)
     given = feeds(graph)
     values = evaluate(graph, given)
     for array, name in zip(found(given["x"]), graph.outputs, strict=True):
@@ -365,5 +365,5 @@ def test_a_split_window_is_added_up_and_written_in_place(tmp_path: Path, monkeyp
     assert len([node for node in split.nodes if node.op == "conv2d"]) == 9
     given = feeds(graph)
     wanted = evaluate(graph, given)[graph.outputs[0]]
-    network = compiled(executable_graph(split), tmp_path)
+    network = compile_into(executable_graph(split), tmp_path)
     np.testing.assert_allclose(network(given["x"]), wanted, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.compiler.executable.graph_family import GraphFamily
-from autotune.compiler.executable.open_kernels import OpenKernels, Packed, choose_kernels
+from autotune.compiler.executable.open_kernels import ConstantPacking, OpenKernels, choose_kernels
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.config import ConfigError
 from autotune.graph.ir import Graph, GraphBuilder
@@ -32,7 +32,7 @@ from targets.native_executable import FORMAT, NativeExecutable
 LONGEST, FEATURES = 24, 8
 
 
-def drawn(*shape: int) -> np.ndarray:
+def draw_values(*shape: int) -> np.ndarray:
     """Draws the same values every time."""
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
@@ -50,8 +50,8 @@ def model(
 
 def attention() -> onnx.ModelProto:
     """Causal attention with positions: constants of which each length takes the beginning, along one axis and two."""
-    weights = {name: drawn(3, FEATURES, FEATURES)[place] / 3 for place, name in enumerate("qkv")}
-    weights["positions"] = drawn(LONGEST, FEATURES)
+    weights = {name: draw_values(3, FEATURES, FEATURES)[place] / 3 for place, name in enumerate("qkv")}
+    weights["positions"] = draw_values(LONGEST, FEATURES)
     weights["mask"] = np.triu(np.full((LONGEST, LONGEST), -1e9, np.float32), 1)[None]
     weights |= {"zero": np.zeros(1, np.int64), "one": np.ones(1, np.int64), "zeros": np.zeros(2, np.int64)}
     weights["scale"] = np.float32(FEATURES**-0.5)
@@ -75,9 +75,9 @@ def attention() -> onnx.ModelProto:
     return model(nodes, weights, [1, "n", FEATURES], ["y"])
 
 
-def pooled() -> onnx.ModelProto:
+def make_mean_model() -> onnx.ModelProto:
     """A mean over the length, which divides by it, the length twice over, and the input in one row."""
-    weights = {"w": drawn(FEATURES, 5), "row": np.array([-1], np.int64)}
+    weights = {"w": draw_values(FEATURES, 5), "row": np.array([-1], np.int64)}
     nodes = [
         helper.make_node("Concat", ["x", "x"], ["xx"], axis=1),
         helper.make_node("MatMul", ["xx", "w"], ["y"]),
@@ -89,7 +89,7 @@ def pooled() -> onnx.ModelProto:
 
 def convolution() -> onnx.ModelProto:
     """Returns a convolution for any number of images."""
-    weights = {"w": drawn(16, 4, 3, 3) / 6}
+    weights = {"w": draw_values(16, 4, 3, 3) / 6}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
         helper.make_node("Relu", ["c"], ["r"]),
@@ -101,12 +101,12 @@ def convolution() -> onnx.ModelProto:
 
 MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[int | str, ...]]] = {
     "attention": (attention, (1, "n", FEATURES)),
-    "pooled": (pooled, (1, "n", FEATURES)),
+    "pooled": (make_mean_model, (1, "n", FEATURES)),
     "convolution": (convolution, ("n", 4, 9, 9)),
 }
 
 
-def compiled(name: str, low: int = 1, high: int = LONGEST) -> autotune.compiler.executable.Executable:
+def compile_model(name: str, low: int = 1, high: int = LONGEST) -> autotune.compiler.executable.Executable:
     make, shape = MODELS[name]
     return autotune.compile(make(), shapes={"x": shape}, sizes={"n": (low, high)}, threads=1)
 
@@ -118,7 +118,7 @@ def inputs(name: str, n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_one_executable_is_right_at_all_sizes(name: str) -> None:
-    network = compiled(name)
+    network = compile_model(name)
     oracle = ReferenceEvaluator(MODELS[name][0]())
     for n in (LONGEST, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 23):
         x = inputs(name, n)
@@ -130,7 +130,7 @@ def test_one_executable_is_right_at_all_sizes(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def network() -> NativeExecutable:
-    found = compiled("attention", 2)
+    found = compile_model("attention", 2)
     assert isinstance(found, NativeExecutable)
     return found
 
@@ -312,7 +312,7 @@ def cells(*least: int) -> list[Range]:
     return [Range((a,), (b - 1,)) for a, b in zip(least, (*least[1:], least[-1] + 1), strict=True)]
 
 
-ALIKE = Packed("rows", 1000)
+ALIKE = ConstantPacking("rows", 1000)
 
 
 def test_each_range_has_the_schedules_that_lose_the_least() -> None:
@@ -337,7 +337,7 @@ def test_a_range_that_saves_next_to_nothing_is_none() -> None:
 def test_another_way_to_pack_must_be_worth_its_memory() -> None:
     def packings(gain: float) -> set[int]:
         seconds = np.array([[[1.0, 1.0 + gain], [np.inf, 1.0]]])
-        found = choose_kernels(cells(2, 4), seconds, np.array([1]), [[ALIKE, Packed("columns", 1000)]])
+        found = choose_kernels(cells(2, 4), seconds, np.array([1]), [[ALIKE, ConstantPacking("columns", 1000)]])
         return {places[0] for _, places in found}
 
     assert packings(0.5) == {0, 1}

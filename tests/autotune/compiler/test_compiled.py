@@ -51,7 +51,7 @@ def feeds(seed: int = 1) -> dict[str, np.ndarray]:
     }
 
 
-def wanted(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def compute_reference(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return ReferenceEvaluator(small()).run(None, dict(feeds))
 
 
@@ -64,7 +64,9 @@ def test_a_model_is_called_in_order_and_by_name(network: Executable) -> None:
     given = feeds()
     by_name = network(dict(reversed(given.items())))
     assert list(by_name) == ["y", "s"]
-    for array, other, reference in zip(network(*given.values()), by_name.values(), wanted(given), strict=True):
+    for array, other, reference in zip(
+        network(*given.values()), by_name.values(), compute_reference(given), strict=True
+    ):
         np.testing.assert_allclose(array, reference, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(array, other)
 
@@ -146,7 +148,7 @@ def test_a_module_is_compiled_and_left_as_it_is() -> None:
 
 def test_trials_are_measured_and_the_run_is_kept(tmp_path: Path) -> None:
     network = autotune.compile(small(), threads=1, trials=4, output=tmp_path)
-    np.testing.assert_allclose(network(*feeds().values())[0], wanted(feeds())[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network(*feeds().values())[0], compute_reference(feeds())[0], rtol=1e-4, atol=1e-5)
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) >= 4
 
 

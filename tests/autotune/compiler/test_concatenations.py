@@ -12,7 +12,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.views import locate
-from tests.autotune.compiler.test_compile import compiled
+from tests.autotune.compiler.test_compile import compile_into
 from tests.autotune.graph.nets import feeds
 
 EDGE = 24  # so that what is concatenated is large
@@ -45,7 +45,7 @@ def test_what_is_a_stretch_of_another_concatenation_is_not_computed(first: int, 
     assert not joins(graph)
     assert executable_graph(graph) is graph
     given = feeds(graph)
-    found = compiled(graph, tmp_path)(given["x"])
+    found = compile_into(graph, tmp_path)(given["x"])
     outputs = found if isinstance(found, tuple) else (found,)
     for array, name in zip(outputs, graph.outputs, strict=True):
         np.testing.assert_allclose(array, evaluate(graph, given)[name], rtol=1e-4, atol=1e-5)
@@ -70,7 +70,7 @@ def test_a_stretch_that_is_an_output_or_is_not_side_by_side_is_computed() -> Non
     assert len(joins(graph)) == 2
 
 
-def scattered() -> Graph:
+def make_scattered_parts() -> Graph:
     """Parts that no kernel can write in place: an input, a constant, a part of another whole, a view, one twice."""
     rng = np.random.default_rng(0)
     shape = (1, EDGE, EDGE, 16)
@@ -84,13 +84,13 @@ def scattered() -> Graph:
 
 
 def test_parts_that_lie_elsewhere_are_copied_each_by_itself(tmp_path: Path) -> None:
-    graph = scattered()
+    graph = make_scattered_parts()
     assert joins(graph)
     ready = executable_graph(graph)
     assert not joins(ready)
     assert executable_graph(ready) is ready
     given = feeds(graph)
-    found = compiled(graph, tmp_path)(given["x"], given["y"])
+    found = compile_into(graph, tmp_path)(given["x"], given["y"])
     for array, name in zip(found, graph.outputs, strict=True):
         np.testing.assert_allclose(array, evaluate(graph, given)[name], rtol=1e-5, atol=1e-6)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.compiler.executable.compile import Chosen, Compiler, Schedule
+from autotune.compiler.executable.compile import ChooseSchedule, Compiler, Schedule
 from autotune.compiler.options import CompileOptions
 from autotune.compiler.prepare import load_network
 from autotune.config import Quantisation
@@ -33,13 +33,13 @@ from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from tests.autotune.graph.nets import branches, feeds, residual, weight
 from tests.autotune.graph.random_graphs import draw_inputs, random_graph
 from tests.golden.cases import HARDWARE
-from tests.gpu.candidates import legal, scheduled
+from tests.gpu.candidates import legal, make_chooser
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 
-def written(graph: Graph, chosen: Chosen, folder: Path, target: RecordingTarget) -> CudaExecutable:
-    Compiler(graph, chosen, target.name).write(folder / "network")
-    return CudaExecutable(folder / "network", device=FakeDevice(target.built))
+def write_network(graph: Graph, choose: ChooseSchedule, folder: Path, target: RecordingTarget) -> CudaExecutable:
+    Compiler(graph, choose, target.name).write(folder / "network")
+    return CudaExecutable(folder / "network", device=FakeDevice(target.kernels_by_digest))
 
 
 def spaces(network: CudaExecutable) -> list[list[tuple[str, int]]]:
@@ -54,7 +54,7 @@ def spaces(network: CudaExecutable) -> list[list[tuple[str, int]]]:
 @pytest.mark.parametrize(("batch", "seed"), [(1, 0), (2, 1)])
 def test_outputs_are_the_graphs(target: RecordingTarget, tmp_path: Path, batch: int, seed: int) -> None:
     graph = branches(batch)
-    network = written(graph, scheduled(target.hardware, seed), tmp_path, target)
+    network = write_network(graph, make_chooser(target.hardware, seed), tmp_path, target)
     places = [place for step in spaces(network) for space, place in step if space == "arena"]
     assert any(place % target.spacing for place in places) and network.arena_bytes % target.spacing == 0
     for again in range(2):
@@ -70,7 +70,7 @@ def network(target: RecordingTarget, uncompiled: None, tmp_path: Path) -> CudaEx
     b = GraphBuilder("small", {"x": TensorType((1, 16))})
     hidden = b.add("relu", [b.add("matmul", ["x", weight(b, rng, 16, 8)])])
     graph = b.finish([b.add("softmax", [b.add("matmul", [hidden, weight(b, rng, 8, 4)])])])
-    return written(graph, scheduled(target.hardware, 0), tmp_path, target)
+    return write_network(graph, make_chooser(target.hardware, 0), tmp_path, target)
 
 
 def test_parts_of_a_concatenation_are_written_in_place_where_vectors_may_begin() -> None:
@@ -91,12 +91,12 @@ def test_constants_are_packed_once_on_the_device(target: RecordingTarget, tmp_pa
     shared = weight(b, rng, 24, 24)
     graph = b.finish([b.add("matmul", [b.add("matmul", ["x", shared]), shared])])
 
-    def chosen(workload: Workload) -> Schedule:
+    def choose(workload: Workload) -> Schedule:
         """A schedule for CPUs, without threads."""
         sketch = next(s for s in generate(workload, HARDWARE).sketches if s.program.prologues)
         return Schedule(sketch.algorithm, sketch.trace(legal(sketch, 1)[0]))
 
-    network = written(graph, chosen, tmp_path, target)
+    network = write_network(graph, choose, tmp_path, target)
     (packing,) = network.manifest["packing"]
     assert [place[0] for place in packing["arguments"]] == ["weights", "packed"]
     assert network.device.queue[0] == packing["name"] and network.weights_bytes == 2304
@@ -116,11 +116,11 @@ def test_kernels_of_a_step_share_memory_that_the_next_step_uses_again(target: Re
     b = GraphBuilder("long", {"x": TensorType((2, 256))})
     graph = b.finish([b.add("matmul", [b.add("matmul", ["x", weight(b, rng, 256, 256)]), weight(b, rng, 256, 4)])])
 
-    def chosen(workload: Workload) -> Schedule:
+    def choose(workload: Workload) -> Schedule:
         sketch = next(s for s in generate(workload, target.hardware).sketches if in_two_kernels(s))
         return Schedule(sketch.algorithm, sketch.trace(legal(sketch, 1)[0]))
 
-    network = written(graph, chosen, tmp_path, target)
+    network = write_network(graph, choose, tmp_path, target)
     used = [{place for place in step if place[0] == "workspace"} for step in spaces(network)]
     assert used == [{("workspace", 0)}] * 2 and network.manifest["memory"]["workspace_bytes"] > 0
     given = feeds(graph)
@@ -133,7 +133,7 @@ def test_outputs_that_no_kernel_writes_are_copied(target: RecordingTarget, tmp_p
     c = b.constant(np.arange(3, dtype=np.float32))
     y = b.add("relu", ["x"])
     graph = b.finish(["x", c, y, b.add("reshape", [y], shape=(32,)), y])
-    network = written(graph, scheduled(target.hardware, 0), tmp_path, target)
+    network = write_network(graph, make_chooser(target.hardware, 0), tmp_path, target)
     given = feeds(graph)
     values = evaluate(graph, given)
     for array, name in zip(network(given["x"]), graph.outputs, strict=True):
@@ -165,13 +165,13 @@ def test_bad_arrays_are_refused(network: CudaExecutable) -> None:
 
 
 def test_a_device_that_fails_says_so(network: CudaExecutable) -> None:
-    network.device.broken = True
+    network.device.fails = True
     with pytest.raises(DeviceLost, match="illegal address"):
         network(np.zeros((1, 16), np.float32))
 
 
 def test_torn_folders_are_refused(network: CudaExecutable, target: RecordingTarget, tmp_path: Path) -> None:
-    folder, device = network.folder, FakeDevice(target.built)
+    folder, device = network.folder, FakeDevice(target.kernels_by_digest)
     for file in ("small_kernel0.cubin", "small.weights"):
         whole = (folder / file).read_bytes()
         for torn in (whole[:-1], whole[:9] + b"?" + whole[10:], None):
@@ -203,7 +203,7 @@ def test_another_gpu_or_none_is_refused(network: CudaExecutable, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("built", "arch", "runs"),
+    ("code_arch", "arch", "runs"),
     [
         ("sm_80", "sm_80", True),
         ("sm_80", "sm_89", True),
@@ -215,15 +215,15 @@ def test_another_gpu_or_none_is_refused(network: CudaExecutable, monkeypatch: py
         ("sm_120a", "sm_121", False),
     ],
 )
-def test_code_runs_on_gpus_of_its_major_version(built: str, arch: str, runs: bool) -> None:
-    assert runs_on(built, arch) == runs
+def test_code_runs_on_gpus_of_its_major_version(code_arch: str, arch: str, runs: bool) -> None:
+    assert runs_on(code_arch, arch) == runs
 
 
 @pytest.mark.usefixtures("uncompiled")
 def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> None:
     model = bert_base.build(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
     graph = load_network(model, "bert", CompileOptions(target=target)).graph
-    network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
+    network = write_network(graph, make_chooser(target.hardware, 1), tmp_path, target)
     network.time(1)  # with no inputs yet
     tokens = np.random.default_rng(0).integers(0, 11, (1, 4))
     wanted = evaluate(graph, {"tokens": tokens})[graph.outputs[0]]
@@ -234,7 +234,7 @@ def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> Non
 def test_bytes_by_tensor_cores(target: RecordingTarget, tmp_path: Path) -> None:
     quantised, _ = quantise_with_report(residual(), 0, Quantisation())
     graph = executable_graph(quantised.graph)
-    network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
+    network = write_network(graph, make_chooser(target.hardware, 1), tmp_path, target)
     assert len(network.manifest["packing"]) == 5
     assert sum(b"mma.sync" in path.read_bytes() for path in network.folder.glob("*.cubin")) == 5
     given = feeds(graph)
@@ -245,7 +245,7 @@ def test_machine_code_of_a_network(tmp_path: Path) -> None:
     target = CudaTarget()
     b = GraphBuilder("real", {"x": TensorType((1, 16))})
     graph = b.finish([b.add("softmax", [b.add("matmul", ["x", weight(b, np.random.default_rng(0), 16, 8)])])])
-    Compiler(graph, scheduled(target.hardware, 0), "cuda:sm_90").write(tmp_path)
+    Compiler(graph, make_chooser(target.hardware, 0), "cuda:sm_90").write(tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
     files = [item["file"] for item in manifest["modules"]]
     assert (manifest["arch"], files) == ("sm_90", ["real_kernel0.cubin", "real_kernel1.cubin"])
@@ -274,7 +274,7 @@ def test_a_process_that_only_runs_imports_numpy_alone() -> None:
 @pytest.mark.parametrize("seed", [48, 104, 1003])
 def test_random_graphs(target: RecordingTarget, tmp_path: Path, seed: int) -> None:
     graph = random_graph(seed)
-    network = written(graph, scheduled(target.hardware, seed), tmp_path, target)
+    network = write_network(graph, make_chooser(target.hardware, seed), tmp_path, target)
     given = draw_inputs(graph)
     found, values = network(*given.values()), evaluate(graph, given)
     for array, name in zip(found if isinstance(found, tuple) else (found,), graph.outputs, strict=True):

@@ -17,8 +17,8 @@ from autotune import language
 from autotune.compiler.executable.loading import load_manifest
 from targets.manifest import ExecutableError
 from targets.native_executable import NativeExecutable
-from tests.autotune.compiler.test_compile import compiled
-from tests.autotune.compiler.test_executable import layered
+from tests.autotune.compiler.test_compile import compile_into
+from tests.autotune.compiler.test_executable import make_two_layers
 from tests.autotune.compiler.test_manifest import EXPECTED
 from tests.autotune.graph.nets import feeds
 
@@ -53,8 +53,8 @@ def test_manifests_of_gpus_are_read_too(tmp_path: Path) -> None:
 
 
 def test_an_executable_loads_from_the_folder_of_an_earlier_version(tmp_path: Path) -> None:
-    graph = layered(16, 0)
-    network = compiled(graph, tmp_path / "new")
+    graph = make_two_layers(16, 0)
+    network = compile_into(graph, tmp_path / "new")
     shutil.copytree(network.folder, tmp_path / "old")
     written_as_before(read(network.folder), tmp_path / "old")
     assert read(tmp_path / "old").keys() == read(EARLIER / "network").keys()
@@ -104,7 +104,7 @@ def test_a_language_model_loads_from_the_folder_of_an_earlier_version(tmp_path: 
 def test_files_of_one_name_are_not_written_over_each_other(tmp_path: Path) -> None:
     from targets.bundle import write_entries
 
-    network = compiled(layered(16, 0), tmp_path)
+    network = compile_into(make_two_layers(16, 0), tmp_path)
     assert isinstance(network, NativeExecutable)
     with pytest.raises(ExecutableError, match=r"`entries` must have files of their own, but two have layered\.h"):
         write_entries({"a": network, "b": network}, network.weights, "language", tmp_path / "both")

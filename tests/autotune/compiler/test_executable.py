@@ -22,11 +22,11 @@ from targets import registry
 from targets.base import RunError
 from targets.manifest import ExecutableError
 from targets.native_executable import NativeExecutable
-from tests.autotune.compiler.test_compile import compiled
+from tests.autotune.compiler.test_compile import compile_into
 from tests.autotune.graph.nets import feeds, residual
 
 
-def layered(width: int, seed: int) -> Graph:
+def make_two_layers(width: int, seed: int) -> Graph:
     """Two products with weights of their own; graphs of all widths and seeds have one name."""
     rng = np.random.default_rng(seed)
     b = GraphBuilder("layered", {"x": TensorType((4, width))})
@@ -46,10 +46,10 @@ def test_a_folder_written_anew_leaves_what_was_loaded_as_it_was(
 ) -> None:
     if how == "objects":
         monkeypatch.setattr(shutil, "which", lambda name: None)
-    graphs = [layered(16, 0), layered(48, 1), layered(48, 2)]
+    graphs = [make_two_layers(16, 0), make_two_layers(48, 1), make_two_layers(48, 2)]
     alive = []
     for graph in graphs:
-        compiled(graph, tmp_path)
+        compile_into(graph, tmp_path)
         alive.append(autotune.load(tmp_path / "network", mapped=how == "mapped"))
     for seed in range(2):
         for graph, network in zip(graphs, alive, strict=True):
@@ -58,15 +58,15 @@ def test_a_folder_written_anew_leaves_what_was_loaded_as_it_was(
 
 
 def test_the_same_shared_object_is_loaded_once(tmp_path: Path) -> None:
-    network = compiled(layered(16, 0), tmp_path)
+    network = compile_into(make_two_layers(16, 0), tmp_path)
     shutil.copytree(network.folder, tmp_path / "copy")
     again = NativeExecutable(tmp_path / "copy")
-    assert again._library.address == network._library.address and right(layered(16, 0), again)
+    assert again._library.address == network._library.address and right(make_two_layers(16, 0), again)
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
-    return compiled(residual(), tmp_path_factory.mktemp("residual"))
+    return compile_into(residual(), tmp_path_factory.mktemp("residual"))
 
 
 def together(call: Callable[..., Any], inputs: list[Any], callers: int = 4) -> list[Any]:
@@ -156,13 +156,13 @@ def test_threads_of_a_c_program_may_call_one_network(network: NativeExecutable, 
 
 
 def test_it_is_pickled_as_its_folder(tmp_path: Path) -> None:
-    graph = layered(16, 0)
-    network = compiled(graph, tmp_path, threads=1)
+    graph = make_two_layers(16, 0)
+    network = compile_into(graph, tmp_path, threads=1)
     data = pickle.dumps(network)
     assert len(data) < 1000
     again = pickle.loads(data)
     assert right(graph, again) and again.threads == 1
-    compiled(layered(16, 1), tmp_path)
+    compile_into(make_two_layers(16, 1), tmp_path)
     with pytest.raises(ExecutableError, match="must be the one that was pickled, but another was written there"):
         pickle.loads(data)
     assert right(graph, network)
@@ -189,7 +189,7 @@ def test_arrays_of_other_packages_are_taken(network: NativeExecutable) -> None:
     wanted = network(x)
     np.testing.assert_array_equal(network(OnlyDlpack(x)), wanted)
     np.testing.assert_array_equal(network(memory := _Array(x)), wanted)
-    assert memory.asked
+    assert memory.was_asked
     for given in (x.tolist(), "x", None):
         with pytest.raises(ExecutableError, match=f"input `x` must be an array, but got {type(given).__name__}"):
             network(given)
@@ -198,13 +198,13 @@ def test_arrays_of_other_packages_are_taken(network: NativeExecutable) -> None:
 
 
 class _Array:
-    asked = False
+    was_asked = False
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        self.asked = True
+        self.was_asked = True
         return self._array
 
 

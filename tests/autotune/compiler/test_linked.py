@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.compiler.cache.linked import Linked
+from autotune.compiler.cache.linked import LinkResult
 from autotune.compiler.executable.weights import Weights
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes import same_graph
@@ -46,11 +46,11 @@ def products(equal: bool) -> tuple[onnx.ModelProto, Any]:
 def test_weights_that_lie_elsewhere_are_linked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, links = TARGET.link, []
 
-    def counted(target: Any, plan: Any, folder: Path) -> Any:
+    def count_link(target: Any, plan: Any, folder: Path) -> Any:
         links.append(plan.weights_bytes)
         return real(target, plan, folder)
 
-    monkeypatch.setattr(TARGET, "link", counted)
+    monkeypatch.setattr(TARGET, "link", count_link)
     x = np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)
 
     def compile_files(equal: bool, cache: Path | str) -> dict[str, bytes]:
@@ -78,13 +78,13 @@ def test_threads_that_pack_end_with_the_compilation(
     packing = []
     place = Weights.add
 
-    def placed(weights: Weights, array: np.ndarray) -> int:
+    def note_threads(weights: Weights, array: np.ndarray) -> int:
         packing.extend(thread for thread in threading.enumerate() if thread.name.startswith("autotune-packing"))
         if broken:
             raise OSError("no room")
         return place(weights, array)
 
-    monkeypatch.setattr(Weights, "add", placed)
+    monkeypatch.setattr(Weights, "add", note_threads)
     with pytest.raises(OSError, match="no room") if broken else nullcontext():
         autotune.compile(products(False)[0], threads=1, cache=cache)
     assert packing and not any(thread.is_alive() for thread in packing)
@@ -92,9 +92,9 @@ def test_threads_that_pack_end_with_the_compilation(
 
 def test_an_entry_is_what_was_kept() -> None:
     module = Module("k", "cpu", b"code", "text", (Parameter("x", (2,), "float32"),), ("x",), (), {"shared_bytes": 1})
-    made = Linked.of("plan", {"memory": {"shared_bytes": 1}}, {"n.so": b"\0so", "n.h": b""}, [module])
+    made = LinkResult.of("plan", {"memory": {"shared_bytes": 1}}, {"n.so": b"\0so", "n.h": b""}, [module])
     assert (made.modules[0].object_code, made.modules[0].llvm_ir) == (b"", "")
-    assert Linked.from_bytes(made.to_bytes()) == made
+    assert LinkResult.from_bytes(made.to_bytes()) == made
 
 
 def test_weights_are_the_same_in_one_array_and_in_parts(tmp_path: Path) -> None:

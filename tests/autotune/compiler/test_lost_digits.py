@@ -18,7 +18,7 @@ ANGLES = np.array([0.5, -3e4, 1e5, 1e6, 1e8, 2e9, -1e12, 3e38], np.float32)
 SMALL = np.array([1e-10, -1e-10, -1e-4, -12.3392, -17.0, -20.0, -80.0, 3.0], np.float32)
 ROWS = np.array([[0, -104, -200, 3], [1e4, 0, 1, 2], [-3, -3, -3, -3], [-np.inf, 0, 1, 2]], np.float32)
 LARGE = np.array([8388609, -8388609, 8388611, 2.5, 0.49999997, -0.5, 1e30, -np.inf], np.float32)
-DIVIDED = np.array([1e8, 2147483648, 1, 5.5, -7, np.inf, 3, 6], np.float32)
+DIVIDEND = np.array([1e8, 2147483648, 1, 5.5, -7, np.inf, 3, 6], np.float32)
 DIVISOR = np.array([7, 3, 0.1, np.inf, 0.7, 2, 0, 0.2], np.float32)
 EQUAL = np.full((1, 32, 9, 9), 101.3, np.float32)
 """Equal values of which a sum of 16 partial sums is rounded."""
@@ -47,7 +47,15 @@ def network(inputs: Mapping[str, Array], nodes: list[Any], constants: Mapping[st
 
 
 def test_onnx_models_keep_their_digits() -> None:
-    inputs = {"angle": ANGLES, "small": SMALL, "rows": ROWS, "large": LARGE, "a": DIVIDED, "b": DIVISOR, "equal": EQUAL}
+    inputs = {
+        "angle": ANGLES,
+        "small": SMALL,
+        "rows": ROWS,
+        "large": LARGE,
+        "a": DIVIDEND,
+        "b": DIVISOR,
+        "equal": EQUAL,
+    }
     channels = {"scale": np.ones(32, np.float32), "shift": np.zeros(32, np.float32), "target": np.array([1, 2, 0, 3])}
     wide = {name: array.astype(np.float64) for name, array in inputs.items()}
     x, rows = wide["small"], wide["rows"]
@@ -65,7 +73,7 @@ def test_onnx_models_keep_their_digits() -> None:
             "ReduceLogSumExp": np.log(np.exp(rows - rows.max(1, keepdims=True)).sum(1)) + rows.max(1),
             "Loss": -log_softmax(rows)[range(4), channels["target"]],
             "Round": np.rint(LARGE),
-            "Mod": np.fmod(DIVIDED, DIVISOR),
+            "Mod": np.fmod(DIVIDEND, DIVISOR),
         }
     one = {"Sin": "angle", "Cos": "angle", "Tan": "angle", "LogSoftmax": "rows", "Round": "large"}
     one |= dict.fromkeys(("Softplus", "Mish", "Elu", "Selu", "Celu"), "small")
@@ -98,7 +106,7 @@ def test_compiled_functions_keep_their_digits() -> None:
             *(torch.var(equal, 1), functional.group_norm(equal, 2)),
         ]
 
-    arrays = (SMALL, ANGLES, DIVIDED, DIVISOR, ROWS, EQUAL)
+    arrays = (SMALL, ANGLES, DIVIDEND, DIVISOR, ROWS, EQUAL)
     tensors = [torch.from_numpy(array.copy()) for array in arrays]
     torch._dynamo.reset()
     with torch.no_grad():

@@ -19,8 +19,8 @@ from autotune.compiler.executable.loading import kinds, load_manifest
 from targets import network_library
 from targets.manifest import MANIFEST, MOST_ENTRIES, SCHEMA, SEAL, ExecutableError, _seal, read_manifest, write_manifest
 from targets.native_executable import NativeExecutable
-from tests.autotune.compiler.test_compile import compiled
-from tests.autotune.compiler.test_executable import layered
+from tests.autotune.compiler.test_compile import compile_into
+from tests.autotune.compiler.test_executable import make_two_layers
 from tests.autotune.graph.nets import feeds
 
 KINDS = tuple(each.format.kind for each in kinds())
@@ -78,7 +78,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
-    return compiled(layered(16, 0), tmp_path_factory.mktemp("layered"))
+    return compile_into(make_two_layers(16, 0), tmp_path_factory.mktemp("layered"))
 
 
 @pytest.fixture
@@ -97,12 +97,12 @@ def unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_library, "shared_object", refuse)
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def list_paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Lists the paths of all values in a manifest."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield (*at, key)
-        yield from places(inner, (*at, key))
+        yield from list_paths(inner, (*at, key))
 
 
 def put(manifest: dict[str, Any], at: tuple[Any, ...], value: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def put(manifest: dict[str, Any], at: tuple[Any, ...], value: Any) -> dict[str, 
     return changed
 
 
-def sealed(kind: str) -> dict[str, Any]:
+def make_sealed(kind: str) -> dict[str, Any]:
     manifest = {"schema": SCHEMA, "kind": kind, **copy.deepcopy(EXPECTED[kind])}
     return {**manifest, SEAL: _seal(manifest)}
 
@@ -138,7 +138,7 @@ JUNK = st.one_of(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_manifest_is_read(kind: str, tmp_path: Path) -> None:
-    manifest = sealed(kind)
+    manifest = make_sealed(kind)
     write_manifest({"kind": kind, **EXPECTED[kind]}, tmp_path)
     assert load_manifest(tmp_path) == manifest
     (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "threads": 1}))
@@ -148,8 +148,8 @@ def test_a_whole_manifest_is_read(kind: str, tmp_path: Path) -> None:
 @given(data=st.data(), resealed=st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_change_is_refused_or_keeps_the_rules(data: st.DataObject, resealed: bool, tmp_path: Path) -> None:
-    whole = sealed(data.draw(st.sampled_from(KINDS)))
-    at = data.draw(st.sampled_from(list(places(whole))))
+    whole = make_sealed(data.draw(st.sampled_from(KINDS)))
+    at = data.draw(st.sampled_from(list(list_paths(whole))))
     changed = put(whole, at, data.draw(JUNK))
     if resealed and at != (SEAL,):
         changed[SEAL] = _seal(changed)
@@ -177,7 +177,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes, tmp_path: Path) -> 
         data,
         b"[" * 100_000,
         b'{"schema": ' + b"9" * 5000 + b"}",
-        json.dumps(sealed(KINDS[0])).encode()[:-9],
+        json.dumps(make_sealed(KINDS[0])).encode()[:-9],
     ):
         (tmp_path / MANIFEST).write_bytes(text)
         with pytest.raises(ExecutableError, match="a manifest must be "):
@@ -242,7 +242,7 @@ def test_a_shared_object_without_the_functions_is_refused(folder: Path, tmp_path
 
 
 def test_the_folder_may_be_moved(folder: Path, network: NativeExecutable) -> None:
-    x = feeds(layered(16, 0))["x"]
+    x = feeds(make_two_layers(16, 0))["x"]
     np.testing.assert_array_equal(autotune.load(folder)(x), network(x))
 
 

@@ -40,10 +40,10 @@ from search_space.extras import MissingExtra
 from tests.autotune.compiler.test_network import call, two_layers
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.random_graphs import draw_inputs, random_graph
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = untuned(SETTINGS)
+SCHEDULES = make_untuned(SETTINGS)
 
 
 def chooser(accuracy: float | str = 40.0, **fields: object) -> Chooser:
@@ -184,13 +184,13 @@ def test_one_measurement_scales_the_estimates_of_the_others() -> None:
     first, second = (wide.groups[name].workload for name in ("layer0", "layer1"))
     narrowed = narrow.groups["layer0"].workload
     assert first is not None and second is not None and narrowed is not None
-    estimated = SCHEDULES.scheduled(first)
+    estimated = SCHEDULES.find_schedule(first)
     times = Times(SCHEDULES, MemoryStore([replace(estimated, seconds=3 * estimated.seconds)]))
     times.learn(narrow.groups)
     times.learn(wide.groups)
-    assert times("layer0", first) == 3 * SCHEDULES.scheduled(first).seconds
-    assert times("layer0", narrowed) == pytest.approx(3 * SCHEDULES.scheduled(narrowed).seconds)
-    assert times("layer1", second) == pytest.approx(3 * SCHEDULES.scheduled(second).seconds)
+    assert times("layer0", first) == 3 * SCHEDULES.find_schedule(first).seconds
+    assert times("layer0", narrowed) == pytest.approx(3 * SCHEDULES.find_schedule(narrowed).seconds)
+    assert times("layer1", second) == pytest.approx(3 * SCHEDULES.find_schedule(second).seconds)
 
 
 def test_without_openvino_its_accuracy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,20 +31,20 @@ from search_space.dtypes import NARROW, numpy_dtype
 from targets.executable import Executable, ExecutableError
 from tests.autotune.compiler.test_network import call, two_layers
 from tests.autotune.fakes import settings_with
-from tests.autotune.graph.narrow_models import narrowed, rounded_everywhere
+from tests.autotune.graph.narrow_models import narrow_model, rounded_everywhere
 from tests.autotune.graph.random_graphs import random_graph
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 from tests.autotune.tracking.test_tracker import make_world
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = untuned(SETTINGS)
+SCHEDULES = make_untuned(SETTINGS)
 """Schedules of all networks here, so that each workload's space is searched once."""
 
 
 @pytest.fixture(scope="module", params=NARROW)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
     whole = load_model(str(two_layers(tmp_path_factory.mktemp("two") / "two.onnx")))
-    return inferred(narrowed(whole, request.param))
+    return inferred(narrow_model(whole, request.param))
 
 
 def input_dtype(model: onnx.ModelProto) -> str:
@@ -174,7 +174,7 @@ def test_a_model_of_float32_is_no_narrow_one(tmp_path: Path) -> None:
 def test_a_run_tells_precision_and_decibels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Uploads, "prepare", lambda self: None)  # the spool is what is looked at
     monkeypatch.delenv(facts.URI_VARIABLE, raising=False)
-    whole = narrowed(load_model(str(two_layers(tmp_path / "wide.onnx"))), "bfloat16")
+    whole = narrow_model(load_model(str(two_layers(tmp_path / "wide.onnx"))), "bfloat16")
     onnx.save(whole, tmp_path / "two.onnx")
     config = tmp_path / "two.yaml"
     config.write_text(

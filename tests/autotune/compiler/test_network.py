@@ -261,17 +261,19 @@ def record(task: Task, algorithm: str, seconds: float) -> Record:
 
 def test_limits_decide_between_algorithms() -> None:
     conv = workloads.conv2d(height=8, width=8, in_channels=16, out_channels=16, padding=1)
-    assert "winograd4" in Limits().allowed(conv) and "library" not in Limits().allowed(conv)
-    assert "winograd2" not in Limits(max_error=0.0).allowed(conv)
+    assert "winograd4" in Limits().list_algorithms(conv) and "library" not in Limits().list_algorithms(conv)
+    assert "winograd2" not in Limits(max_error=0.0).list_algorithms(conv)
     rounded = workloads.conv2d(height=8, width=8, in_channels=16, out_channels=16, padding=1, dtype="bfloat16")
-    assert {"winograd4", "winograd2_dot"} <= set(Limits().allowed(rounded)) and "winograd4_dot" in rounded.algorithms
-    assert "winograd4_dot" not in Limits().allowed(rounded)
-    assert "winograd2_dot" not in Limits(max_error=1e-4).allowed(rounded)
-    assert "winograd4_dot" in Limits(max_error=0.04).allowed(rounded)
-    assert Limits(("winograd4_dot",)).allowed(rounded) == ["winograd4_dot"]
-    assert Limits(algorithms=["im2col"]).allowed(conv) == ["im2col"]
+    assert {"winograd4", "winograd2_dot"} <= set(
+        Limits().list_algorithms(rounded)
+    ) and "winograd4_dot" in rounded.algorithms
+    assert "winograd4_dot" not in Limits().list_algorithms(rounded)
+    assert "winograd2_dot" not in Limits(max_error=1e-4).list_algorithms(rounded)
+    assert "winograd4_dot" in Limits(max_error=0.04).list_algorithms(rounded)
+    assert Limits(("winograd4_dot",)).list_algorithms(rounded) == ["winograd4_dot"]
+    assert Limits(algorithms=["im2col"]).list_algorithms(conv) == ["im2col"]
     dense = workloads.dense(4, 16, 16)
-    assert Limits(algorithms=["im2col"]).allowed(dense) == ["direct"]
+    assert Limits(algorithms=["im2col"]).list_algorithms(dense) == ["direct"]
     assert extra_bytes(conv, "winograd4") == 4 * (36 - 9) * 256
     assert extra_bytes(conv, "direct") == extra_bytes(dense, "direct") == 0
     small = Task("small", conv, 2)
@@ -284,7 +286,7 @@ def test_limits_decide_between_algorithms() -> None:
     ]
 
     def select_algorithms(limits: Limits) -> dict[str, str]:
-        store = RecordStore(records, limits.allowed)
+        store = RecordStore(records, limits.list_algorithms)
         return {each.workload.key: each.algorithm for each in select([small, large], store, Settings(), limits)}
 
     assert set(select_algorithms(Limits()).values()) == {"winograd4"}
@@ -306,17 +308,17 @@ def test_taps_in_the_padding_are_not_computed_on_a_processor(tmp_path: Path, qua
     weights = [numpy_helper.from_array(values, "w")]
     model = load_model(save(tmp_path / "c.onnx", nodes, {"x": (1, 256, 14, 14)}, weights))
 
-    def loaded(**options: Any) -> Graph:
+    def load_graph(**options: Any) -> Graph:
         return load_network(model, "c", CompileOptions(**options)).graph
 
     def convolutions(graph: Graph) -> list[tuple[int, ...]]:
         return [graph.type(node.inputs[1]).shape[:2] for node in graph.nodes if node.op == "conv2d"]
 
-    new, old = loaded(quantise=quantise), loaded(quantise=quantise, passes=list(PASSES))
+    new, old = load_graph(quantise=quantise), load_graph(quantise=quantise, passes=list(PASSES))
     assert convolutions(new) == [(1, 1)] * 9
     assert convolutions(old) == [(3, 3)]
     data = feeds(new)
     got, wanted = (evaluate(graph, data)[graph.outputs[0]] for graph in (new, old))
     np.testing.assert_allclose(got, wanted, rtol=1e-5 if quantise is None else 0, atol=1e-5 if quantise is None else 0)
     if quantise is None:  # blocks of threads share what they read: parts would only start more kernels
-        assert convolutions(loaded(target=registry.get("cuda:sm_90a"))) == [(3, 3)]
+        assert convolutions(load_graph(target=registry.get("cuda:sm_90a"))) == [(3, 3)]

@@ -32,12 +32,12 @@ from targets import registry
 from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.random_graphs import draw_inputs, random_graph
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = untuned(SETTINGS)
+SCHEDULES = make_untuned(SETTINGS)
 """Schedules of all networks here, so that each workload's space is searched once."""
-ROUNDING = untuned(SETTINGS, Limits(["winograd2_dot"]))
+ROUNDING = make_untuned(SETTINGS, Limits(["winograd2_dot"]))
 """Schedules by which the 3x3 layer has its tiles rounded."""
 PAIRS = pytest.mark.skipif(
     "avx512bf16" not in registry.get("cpu").hardware.features, reason="this processor has no bfloat16 dot product"
@@ -65,7 +65,7 @@ def test_five_per_cent_more_of_one_weight_tensor_fails(
     network = load_network(model, "two", CompileOptions(precision="bfloat16"))
     compiled = autotune.compiler.checking.check.compile_network
 
-    def changed(network: Network, *rest: object) -> object:
+    def compile_other(network: Network, *rest: object) -> object:
         g = network.graph
         name, old = next((n, a) for n, a in g.constants.items() if a.ndim == 4 and a.shape[0] == 3)
         constants = {**g.constants, name: (old * np.float32(1.05)).astype(old.dtype)}
@@ -73,7 +73,7 @@ def test_five_per_cent_more_of_one_weight_tensor_fails(
         return compiled(Network("two", network.source, other, ()), *rest)
 
     for module in (autotune.compiler.checking.check, autotune.compiler.checking.probing):
-        monkeypatch.setattr(module, "compile_network", changed)
+        monkeypatch.setattr(module, "compile_network", compile_other)
     assert check_network(network, schedules, SETTINGS).max_error > 10 * TOLERANCE
 
 
@@ -85,7 +85,7 @@ def test_what_an_algorithm_rounds_is_allowed_its_kernel_alone(model: onnx.ModelP
     convolutions = [node for node in network.graph.nodes if node.op == "conv2d"]
     assert [node.name in rounds for node in convolutions] == [True, False]
     assert set(rounds.values()) == {winograd.RELATIVE_ERROR["winograd2_dot"]}
-    assert rounding_of_kernels(network.graph, untuned(SETTINGS, Limits(["direct"])), 1) == {}
+    assert rounding_of_kernels(network.graph, make_untuned(SETTINGS, Limits(["direct"])), 1) == {}
 
 
 def test_an_allowance_is_of_the_largest_element() -> None:
@@ -165,18 +165,18 @@ def test_what_a_transformer_carries_from_layer_to_layer_is_not_rounded(post: boo
         rows = b.type(value).shape[-1]
         return b.add("matmul", [value, b.constant(rng.standard_normal((rows, columns)).astype(np.float32))])
 
-    def normalised(value: str) -> str:
+    def normalise(value: str) -> str:
         ones = np.ones(32, np.float32)
         return b.add("layer_norm", [value, b.constant(ones), b.constant(ones * 0)])
 
-    stream = normalised(layer("x")) if post else layer("x")
+    stream = normalise(layer("x")) if post else layer("x")
     carried = [stream] if post else []
     for _ in range(2):
-        inner = b.add("relu", [layer(stream if post else normalised(stream), 64)])
+        inner = b.add("relu", [layer(stream if post else normalise(stream), 64)])
         total = b.add("add", [layer(inner), stream])
-        stream = normalised(total) if post else total
+        stream = normalise(total) if post else total
         carried += [total, stream]
-    graph = b.finish([layer(stream if post else normalised(stream))])
+    graph = b.finish([layer(stream if post else normalise(stream))])
     lowered = lower_precision(graph, "bfloat16")
     rounded = {node.inputs[0] for node in lowered.nodes if node.op == "cast"}
     readers = lowered.consumers()

@@ -24,7 +24,7 @@ def two_layers() -> onnx.ModelProto:
     """A convolution and a classifier."""
     net = Net((1, 3, 5, 5))
     flat = net.add("Flatten", net.add("GlobalAveragePool", net.add("Relu", net.conv("x", 3, 16))))
-    return net.model(net.add("Gemm", flat, net.drawn(4, 16, fan=16), net.drawn(4), transB=1))
+    return net.model(net.add("Gemm", flat, net.draw_constant(4, 16, fan=16), net.draw_constant(4), transB=1))
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
         found = [chosen(workload) for workload in WORKLOADS]
         chosen.prepare(WORKLOADS)  # nothing is missing
     assert found == of_one_by_one(WORKLOADS, SETTINGS, limits)
-    assert chosen.untuned == {workload.key for workload in WORKLOADS}
+    assert chosen.untuned_keys == {workload.key for workload in WORKLOADS}
 
 
 def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,12 +66,12 @@ def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch
     seconds = {(small.key, "winograd4"): 9e-6, (small.key, "direct"): 10e-6}
     seconds |= {(large.key, "winograd4"): 100e-6, (large.key, "direct"): 200e-6}
 
-    def chosen(task: Task, settings: Settings, limits: Limits) -> ScheduledWorkload:
-        name = "winograd4" if "winograd4" in limits.allowed(task.workload) else "direct"
+    def choose(task: Task, settings: Settings, limits: Limits) -> ScheduledWorkload:
+        name = "winograd4" if "winograd4" in limits.list_algorithms(task.workload) else "direct"
         latency = seconds[task.workload.key, name]
         return ScheduledWorkload(task.workload, settings.target, Schedule(name, Trace()), latency, provisional=True)
 
-    monkeypatch.setattr(schedules, "_choice", chosen)
+    monkeypatch.setattr(schedules, "_choice", choose)
     bytes_of = {w.key: extra_bytes(w, "winograd4") for w in (small, large)}
     every = 2 * bytes_of[small.key] + bytes_of[large.key]
     for most, kept in ((every, {small.key, large.key}), (every - 1, {large.key}), (0, set())):
@@ -86,11 +86,11 @@ def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatc
     asked: list[Any] = []
     child = compile_workers.Child
 
-    def noted(options: Any, program: str) -> Any:
+    def note_cpu(options: Any, program: str) -> Any:
         asked.append(options["hardware"]["cpu"])
         return child(options, program)
 
-    monkeypatch.setattr(compile_workers, "Child", noted)
+    monkeypatch.setattr(compile_workers, "Child", note_cpu)
     with closing(Schedules(None, SETTINGS)) as chosen:
         chosen.prepare(WORKLOADS)
     assert asked == [registry.get("cpu").hardware.to_json()] * 2
@@ -114,12 +114,12 @@ def test_a_workload_without_a_schedule_says_why() -> None:
 def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     child = compile_workers.Child
 
-    def doomed(options: Any, program: str) -> Any:
+    def start_doomed(options: Any, program: str) -> Any:
         made = child(options, program)
         os.kill(made.pid, signal.SIGKILL)
         return made
 
-    monkeypatch.setattr(compile_workers, "Child", doomed)
+    monkeypatch.setattr(compile_workers, "Child", start_doomed)
     chosen = Schedules(None, SETTINGS)
     with closing(chosen), pytest.raises(RuntimeError, match="must stay alive, but it was killed"):
         chosen.prepare(WORKLOADS)
@@ -132,8 +132,8 @@ def test_processes_build_what_this_one_would() -> None:
     chosen.prepare(WORKLOADS)
     kernels = [KernelSpec(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
-        found = [module.to_bytes() for module in chosen.built(kernels)]
-        again = [module.to_bytes() for module in chosen.built(kernels[::-1])]
+        found = [module.to_bytes() for module in chosen.build_kernels(kernels)]
+        again = [module.to_bytes() for module in chosen.build_kernels(kernels[::-1])]
     alone = [build_module(kernel, SETTINGS.target).to_bytes() for kernel in kernels]
     assert found == alone
     assert again == alone[::-1]
@@ -145,11 +145,11 @@ def test_answers_that_nobody_waits_for_are_not_taken_for_others() -> None:
     chosen.prepare(WORKLOADS)
     kernels = [KernelSpec(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
-        given_up = chosen.built(kernels)
+        given_up = chosen.build_kernels(kernels)
         next(given_up)
         given_up.close()
         with pytest.raises(RuntimeError, match="must be open to be asked"):
-            next(iter(chosen.built(kernels[::-1])))
+            next(iter(chosen.build_kernels(kernels[::-1])))
 
 
 @pytest.mark.parametrize("processes", [False, True])
@@ -169,7 +169,7 @@ def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeyp
 
         monkeypatch.setattr(schedules, "build_module", none)
         monkeypatch.setattr(compile_workers.Child, "send", none)
-        assert [module.to_bytes() for module in chosen.built(found)] == alone
+        assert [module.to_bytes() for module in chosen.build_kernels(found)] == alone
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -180,7 +180,7 @@ def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
     kernels[3] = KernelSpec(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
     found = []
     with closing(chosen), pytest.raises(ScheduleError) as here:
-        found.extend(chosen.built(kernels))
+        found.extend(chosen.build_kernels(kernels))
     with pytest.raises(ScheduleError) as alone:
         build_module(kernels[3], SETTINGS.target)
     assert str(here.value) == str(alone.value)

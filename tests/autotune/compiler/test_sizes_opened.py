@@ -10,8 +10,8 @@ import pytest
 
 from autotune.tuner.open_traces import open_trace
 from autotune.tuner.settings import Settings
-from autotune.tuner.sizes.choice import Timed, choose_schedules, compute_objective, divide_sizes
-from autotune.tuner.sizes.opening import Opening, opened, openings, state_at
+from autotune.tuner.sizes.choice import TimedSchedule, choose_schedules, compute_objective, divide_sizes
+from autotune.tuner.sizes.opening import Opening, open_program, openings, state_at
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from costmodel.features.extractor import FeatureExtractor
@@ -20,7 +20,7 @@ from search_space.ir.expr import lift
 from search_space.ir.stmt import substitute_program
 from search_space.lower.lowering import rows_apart
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.opened import exchanged
+from search_space.schedule.opened import exchange_axes
 from search_space.schedule.steps import Annotate, Fuse, Split
 from search_space.schedule.trace import Trace
 from search_space.space import generate, make_program
@@ -31,7 +31,7 @@ from tests.autotune.tuner.test_tune_sizes import layer
 from tests.interpreter import interpret
 
 
-def summed(n: Any) -> list[te.Tensor]:
+def sum_rows(n: Any) -> list[te.Tensor]:
     """Sums of n elements each."""
     x, k = te.placeholder((3, n), name="X"), te.reduce_axis((0, n), "k")
     return [x, te.compute((3,), lambda i: te.sum(x[i, k], axis=k), name="Y")]
@@ -40,13 +40,13 @@ def summed(n: Any) -> list[te.Tensor]:
 @pytest.mark.parametrize("factor", [3, 4])
 def test_a_factor_that_divided_one_size_is_peeled_at_others(factor: int) -> None:
     trace = Trace((Split("Y", "k", (factor,), "exact"), Annotate("Y", "k.1", "unroll")))
-    program = opened(summed, trace, 1, 20)
+    program = open_program(sum_rows, trace, 1, 20)
     assert f"n // {factor}" in str(program) and "if" not in str(program) and "select" not in str(program)
     for n in (1, factor, 19):
         x = np.random.default_rng(n).standard_normal((3, n), np.float32)
         found = interpret(substitute_program(program, {"n": n}), {"X": x})["Y"]
         np.testing.assert_allclose(found, x.sum(1), rtol=1e-5, atol=1e-5)
-    known = opened(summed, trace, 13, 13)
+    known = open_program(sum_rows, trace, 13, 13)
     assert not known.sizes
     x = np.ones((3, 13), np.float32)
     np.testing.assert_array_equal(interpret(known, {"X": x})["Y"], [13, 13, 13])
@@ -54,13 +54,13 @@ def test_a_factor_that_divided_one_size_is_peeled_at_others(factor: int) -> None
 
 def test_a_trace_that_does_not_hold_says_why() -> None:
     trace = Trace((Split("Y", "i", (8,), "clamp"),))
-    assert opened(layer, trace, 8, 20).sizes == {"n": (8, 20)}
+    assert open_program(layer, trace, 8, 20).sizes == {"n": (8, 20)}
     with pytest.raises(ScheduleError, match="`factor` must be at most extent for all sizes where tail=clamp"):
-        opened(layer, trace, 7, 20)
+        open_program(layer, trace, 7, 20)
     with pytest.raises(ScheduleError, match="a loop to unroll must run a number of times"):
-        opened(layer, Trace((Annotate("Y", "i", "unroll"),)), 1, 20)
+        open_program(layer, Trace((Annotate("Y", "i", "unroll"),)), 1, 20)
     with pytest.raises(ScheduleError, match="`stage` must be one of"):
-        opened(layer, Trace((Annotate("Z", "i", "unroll"),)), 1, 20)
+        open_program(layer, Trace((Annotate("Z", "i", "unroll"),)), 1, 20)
 
 
 def test_products_of_bytes_are_instructions_for_any_number_of_rows() -> None:
@@ -75,7 +75,7 @@ def test_products_of_bytes_are_instructions_for_any_number_of_rows() -> None:
         x, y = (lambda i: a[i, r].astype("int32")), (lambda j: b[r, j].astype("int32"))
         return [a, b, te.compute((n, 64), lambda i, j: te.sum(x(i) * y(j), axis=r), name="matmul")]
 
-    module = target.build(opened(define, sketch.trace(choices[0]), 64, 200))
+    module = target.build(open_program(define, sketch.trace(choices[0]), 64, 200))
     assert module.sizes == {"n": (64, 200)} and "vpdpbusd" in target.assembly(module)
 
 
@@ -96,7 +96,7 @@ def test_sketches_of_attention_hold_for_any_length() -> None:
     for sketch in generate(Workload.of(attention(64)), target.hardware).sketches[:3]:
         choices = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
         trace = sketch.trace(choices[sketch.legal(choices)][0])
-        kernel = target.load(target.build(opened(attention, trace, 40, 90)))
+        kernel = target.load(target.build(open_program(attention, trace, 40, 90)))
         for n in (40, 51, 90):
             workload = Workload.of(attention(n))
             inputs, (rtol, atol) = workload.make_inputs(n), workload.tolerance
@@ -126,9 +126,9 @@ def test_sums_of_open_attention_stay_in_registers(found_at: int) -> None:
     target = registry.get("cpu")
     workload = Workload.of(heads(found_at))
     trace = select_by_roofline(Task("attention", workload), Settings(target, 0)).trace
-    for one in (trace, exchanged(trace)):
+    for one in (trace, exchange_axes(trace)):
         assert one is not None
-        program = opened(heads, one, found_at, 200)
+        program = open_program(heads, one, found_at, 200)
         storage, _, _ = plan_storage(program)
         scopes = {name: buffer.scope for name, buffer in program.buffers.items()}
         local = [name for name, scope in scopes.items() if scope == "local"]
@@ -159,11 +159,11 @@ def test_a_trace_whose_tiles_go_by_columns_computes_the_same() -> None:
     for sketch in [each for each in generate(workload, target.hardware).sketches if each.groups][:4]:
         choices = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
         traces = [sketch.trace(row) for row in choices[sketch.legal(choices)][:1]]
-        other = exchanged(traces[0]) if traces else None
+        other = exchange_axes(traces[0]) if traces else None
         if other is None:
             continue
         found += 1
-        assert other != traces[0] and exchanged(other) is not None
+        assert other != traces[0] and exchange_axes(other) is not None
         program = make_program(workload, sketch.algorithm, other)
         kernel = target.load(target.build(program))
         np.testing.assert_allclose(kernel.bind(inputs).run(2), workload.reference(*inputs), rtol, atol)
@@ -171,9 +171,9 @@ def test_a_trace_whose_tiles_go_by_columns_computes_the_same() -> None:
 
 
 def test_there_is_no_other_order_without_two_fused_axes() -> None:
-    assert exchanged(Trace(())) is None
-    assert exchanged(Trace((Fuse("Y", ("i", "j")), Annotate("Y", "i_j", "unroll")))) is None
-    of_three = exchanged(Trace((Fuse("Y", ("i", "j", "k")), Annotate("Y", "i_j_k", "parallel"))))
+    assert exchange_axes(Trace(())) is None
+    assert exchange_axes(Trace((Fuse("Y", ("i", "j")), Annotate("Y", "i_j", "unroll")))) is None
+    of_three = exchange_axes(Trace((Fuse("Y", ("i", "j", "k")), Annotate("Y", "i_j_k", "parallel"))))
     assert of_three is not None and of_three.steps[1:] == (
         Fuse("Y", ("k", "i", "j")),
         Annotate("Y", "k_i_j", "parallel"),
@@ -193,9 +193,9 @@ def test_the_estimate_charges_an_index_that_sizes_divide() -> None:
 
     target = registry.get("cpu:znver4")
     trace = Trace((Fuse("S", ("h", "j")), Annotate("S", "h_j", "parallel")))
-    other = exchanged(trace)
+    other = exchange_axes(trace)
     assert other is not None
-    programs = [opened(scores, each, 64, 1024) for each in (trace, other)]
+    programs = [open_program(scores, each, 64, 1024) for each in (trace, other)]
     assert "// n" in str(programs[0]) and "// n" not in str(programs[1])
     by_head, by_key = (
         FeatureExtractor(program, ("n",), target.hardware, False).roofline(np.array([[512.0]]))[0]
@@ -220,7 +220,7 @@ def test_a_trace_is_opened_in_the_forms_in_which_it_holds() -> None:
 INF = math.inf
 
 
-def places(
+def choose_indices(
     seconds: list[list[float]], weights: list[float], count: int, objective: str, every: Any = None
 ) -> list[int]:
     everywhere = [not math.isinf(row[0]) for row in seconds] if every is None else every
@@ -230,15 +230,15 @@ def places(
 def test_schedules_are_chosen_by_the_objective() -> None:
     everywhere, small, large = [4.0, 4, 4], [3.0, 9, 9], [INF, 1, 2]
     every = [large, small, everywhere]
-    assert places(every, [1, 1, 2], 1, "mean") == [2]
-    assert sorted(places(every, [1, 1, 2], 2, "mean")) == [0, 1]  # the one for all is exchanged
-    assert places(every, [1000, 1, 1], 1, "mean") == [1]
-    assert sorted(places([[1e-6, 9.0], [2e-6, 1.0]], [1, 1], 2, "mean")) == [1]  # who is small counts little,
-    assert sorted(places([[1e-6, 9.0], [2e-6, 1.0]], [1, 1], 2, "geomean")) == [0, 1]  # unless ratios count
+    assert choose_indices(every, [1, 1, 2], 1, "mean") == [2]
+    assert sorted(choose_indices(every, [1, 1, 2], 2, "mean")) == [0, 1]  # the one for all is exchanged
+    assert choose_indices(every, [1000, 1, 1], 1, "mean") == [1]
+    assert sorted(choose_indices([[1e-6, 9.0], [2e-6, 1.0]], [1, 1], 2, "mean")) == [1]  # who is small counts little,
+    assert sorted(choose_indices([[1e-6, 9.0], [2e-6, 1.0]], [1, 1], 2, "geomean")) == [0, 1]  # unless ratios count
     one = [[1.0, INF], [3.0, 1.0]]  # the first for its size alone
-    assert places(one, [1, 1], 1, "geomean", [False, True]) == [1]
-    assert places(one, [1, 1], 2, "geomean", [False, True]) == [1, 0]
-    assert places([[1.0, 1.0], [0.9999, 1.0]], [1, 1], 2, "geomean") == [1]  # the second would save too little
+    assert choose_indices(one, [1, 1], 1, "geomean", [False, True]) == [1]
+    assert choose_indices(one, [1, 1], 2, "geomean", [False, True]) == [1, 0]
+    assert choose_indices([[1.0, 1.0], [0.9999, 1.0]], [1, 1], 2, "geomean") == [1]  # the second would save too little
 
 
 def test_objectives_are_means_over_the_distribution() -> None:
@@ -247,9 +247,9 @@ def test_objectives_are_means_over_the_distribution() -> None:
     assert compute_objective("geomean", weights, seconds, best) == pytest.approx(2**0.25)
 
 
-def tiles(rows: int, low: int, seconds: dict[int, float], high: int = 40) -> Timed:
+def tiles(rows: int, low: int, seconds: dict[int, float], high: int = 40) -> TimedSchedule:
     """A schedule whose work is a number of tiles."""
-    return Timed(Opening(Trace(()), low, high), seconds, lambda n: -(-n // rows) * float(rows))
+    return TimedSchedule(Opening(Trace(()), low, high), seconds, lambda n: -(-n // rows) * float(rows))
 
 
 def test_a_size_between_others_runs_by_what_is_estimated_there() -> None:

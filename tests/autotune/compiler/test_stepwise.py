@@ -39,7 +39,7 @@ from targets import registry
 from targets.manifest import ExecutableError, write_manifest
 from tests.autotune.compiler.test_network import call
 from tests.autotune.fakes import settings_with
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 
 SETTINGS = settings_with(threads=1)
 IDEAL_RESNET18 = 6_623_232
@@ -56,7 +56,7 @@ def small() -> onnx.ModelProto:
 
 
 def schedules() -> Schedules:
-    return untuned(SETTINGS, device="vta")
+    return make_untuned(SETTINGS, device="vta")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def folder(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def probed(network: Network) -> tuple[Network, list[str]]:
+def probe_integers(network: Network) -> tuple[Network, list[str]]:
     """The network with every integer that a kernel writes as an output."""
     graph = network.graph
     written = [g.output for g in partition(graph, in_place=False) if g.workload is not None]
@@ -84,7 +84,7 @@ def probed(network: Network) -> tuple[Network, list[str]]:
 
 def assert_exact(network: Network, folder: Path, least: int) -> StepwiseExecutable:
     """Every integer is the reference's; what is computed of them in floats is within rounding."""
-    whole, names = probed(network)
+    whole, names = probe_integers(network)
     assert len(names) >= least
     executable = compile_network(whole, schedules(), folder, SETTINGS)
     assert isinstance(executable, StepwiseExecutable)
@@ -174,13 +174,13 @@ def test_the_check_sees_one_number_that_is_one_off(
     assert network.graph.type(name).dtype == dtype
     compile_whole = autotune.compiler.checking.check.compile_network
 
-    def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> object:
+    def compile_other(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> object:
         constants = {**network.graph.constants, name: network.graph.constants[name] + np.ones((), dtype)}
         graph = Graph(network.graph.name, network.graph.inputs, constants, network.graph.nodes, network.graph.outputs)
         return compile_whole(replace(network, graph=graph), schedules, folder, settings)
 
     for module in (autotune.compiler.checking.check, autotune.compiler.checking.probing):
-        monkeypatch.setattr(module, "compile_network", changed)
+        monkeypatch.setattr(module, "compile_network", compile_other)
     assert check_network(network, schedules(), SETTINGS).max_error == 1
 
 

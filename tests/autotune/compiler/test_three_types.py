@@ -36,10 +36,10 @@ from tests.autotune.fakes import settings_with
 from tests.autotune.graph.nets import residual
 from tests.autotune.graph.quantise.nets import transformer
 from tests.autotune.graph.random_graphs import random_graph
-from tests.autotune.kept import untuned
+from tests.autotune.kept import make_untuned
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = untuned(SETTINGS)
+SCHEDULES = make_untuned(SETTINGS)
 """Schedules of all networks here, so that each workload's space is searched once."""
 
 
@@ -91,14 +91,14 @@ def test_more_of_one_weight_of_bytes_fails(model: onnx.ModelProto, monkeypatch: 
     )
     compiled = autotune.compiler.checking.check.compile_network
 
-    def changed(network: Network, *rest: object) -> object:
+    def compile_other(network: Network, *rest: object) -> object:
         g = network.graph
         name, old = next((n, a) for n, a in g.constants.items() if a.dtype == np.int8 and a.ndim == 4)
         other = Graph(g.name, g.inputs, {**g.constants, name: old // 2}, g.nodes, g.outputs)
         return compiled(replace(network, graph=other), *rest)
 
     for module in (autotune.compiler.checking.check, autotune.compiler.checking.probing):
-        monkeypatch.setattr(module, "compile_network", changed)
+        monkeypatch.setattr(module, "compile_network", compile_other)
     assert check_network(network, SCHEDULES, SETTINGS).max_error > 10 * TOLERANCE
 
 
@@ -133,7 +133,7 @@ def test_noise_of_bytes_adds_up() -> None:
     layers = ByteLayers.of(graph, 0, INT8)
     assert layers is not None and set(layers.names) == set(list_narrow_kernels(graph))
     feeds = random_feeds(graph.inputs, 1, 2)
-    noise = sensitivities(graph, layers.places, feeds, layers.rounded)
+    noise = sensitivities(graph, layers.sites, feeds, layers.round_value)
     lowered = in_types(graph, "bfloat16", (), layers.names, layers)
     outputs = [[{"y": evaluate(g, f)[g.outputs[0]]} for f in feeds] for g in (lowered, graph)]
     assert 0.5 < noise_between(*outputs)["y"] / noise.sum() < 2
@@ -144,9 +144,9 @@ def test_a_residual_is_a_place_of_the_layer_that_adds_it() -> None:
     layers = ByteLayers.of(graph, 0, INT8)
     assert layers is not None
     read = {node.name: node.inputs for node in graph.nodes}
-    values = [place for place in layers.places if place.values]
+    values = [place for place in layers.sites if place.values]
     added = [(place.name, n) for place in values for n in place.kernels if place.name not in read[n]]
-    assert len(added) == sum(node.op == "add_widened" for node in layers.quantised.graph.nodes) > 0
+    assert len(added) == sum(node.op == "add_widened" for node in layers.quantised_graph.graph.nodes) > 0
 
 
 def test_a_choice_without_bytes_is_not_taken_where_they_are_allowed(tmp_path: Path) -> None:

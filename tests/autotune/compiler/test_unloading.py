@@ -20,7 +20,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from targets import network_library
 from targets.native_executable import NativeExecutable
-from tests.autotune.compiler.test_compile import compiled
+from tests.autotune.compiler.test_compile import compile_into
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux, which tells what is mapped")
 ROOT = Path(__file__).parents[3]
@@ -34,14 +34,14 @@ def product(seed: int = 0) -> Graph:
 
 
 X = np.random.default_rng(1).standard_normal((512, 128)).astype(np.float32)
-WANTED = evaluate(product(), {"x": X})[product().outputs[0]]
+EXPECTED = evaluate(product(), {"x": X})[product().outputs[0]]
 
 
 def right(network: NativeExecutable) -> bool:
-    return np.allclose(network(X), WANTED, rtol=1e-3, atol=1e-3)
+    return np.allclose(network(X), EXPECTED, rtol=1e-3, atol=1e-3)
 
 
-def mapped() -> int:
+def count_mappings() -> int:
     """Mappings of networks' code."""
     return sum("autotune-network" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
@@ -64,12 +64,12 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if request.param == "objects":
             patch.setattr(shutil, "which", lambda name: None)
         place = tmp_path_factory.mktemp("product")
-        compiled(product(), place, threads=2)
+        compile_into(product(), place, threads=2)
         return place / "network"
 
 
 @pytest.fixture(autouse=True)
-def counted() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """References alone are counted, and nothing lingers from before."""
     gc.collect()
     gc.disable()
@@ -78,40 +78,40 @@ def counted() -> Iterator[None]:
 
 
 def test_code_and_threads_go_with_the_last_that_has_them(folder: Path) -> None:
-    known, code, before = set(network_library._LIBRARIES), mapped(), threads()
+    known, code, before = set(network_library._LIBRARIES), count_mappings(), threads()
     one, other = NativeExecutable(folder, 2), NativeExecutable(folder, 2)
     assert right(one) and right(other)
     assert threads() > before
     if (folder / "product.so").exists():
-        assert len(set(network_library._LIBRARIES) - known) == 1 and mapped() > code
+        assert len(set(network_library._LIBRARIES) - known) == 1 and count_mappings() > code
     del one
     assert right(other) and threads() > before
     weights = weakref.ref(other.weights)
     del other
-    assert weights() is None and set(network_library._LIBRARIES) == known and mapped() == code
+    assert weights() is None and set(network_library._LIBRARIES) == known and count_mappings() == code
     assert until(lambda: threads() == before)
 
 
 def test_it_is_loaded_again_and_again(folder: Path) -> None:
-    code, before = mapped(), threads()
+    code, before = count_mappings(), threads()
     for _ in range(20):
         assert right(NativeExecutable(folder, 2))
-    assert mapped() == code and until(lambda: threads() == before)
+    assert count_mappings() == code and until(lambda: threads() == before)
 
 
 def test_it_stays_while_others_call_it(folder: Path) -> None:
-    code, before = mapped(), threads()
+    code, before = count_mappings(), threads()
 
-    def called(network: NativeExecutable) -> bool:
+    def call_often(network: NativeExecutable) -> bool:
         return all(right(network) for _ in range(30))
 
     network = NativeExecutable(folder, 2)
     with ThreadPoolExecutor(3) as pool:
-        results = [pool.submit(called, network) for _ in range(3)]
+        results = [pool.submit(call_often, network) for _ in range(3)]
         del network
         assert all(result.result(60) for result in results)
     del results
-    assert mapped() == code and until(lambda: threads() == before)
+    assert count_mappings() == code and until(lambda: threads() == before)
 
 
 CHILD = """
@@ -148,7 +148,7 @@ def test_a_shape_that_is_dropped_is_let_go() -> None:
     from autotune.pytorch.backend import autotune_backend
 
     torch._dynamo.reset()
-    known, code = set(network_library._LIBRARIES), mapped()
+    known, code = set(network_library._LIBRARIES), count_mappings()
     run = torch.compile(torch.nn.ReLU(), backend=autotune_backend, dynamic=True, options={"threads": 2, "shapes": 1})
     with torch.no_grad():
         for rows in (2, 3, 4):
@@ -158,4 +158,4 @@ def test_a_shape_that_is_dropped_is_let_go() -> None:
     del run
     torch._dynamo.reset()
     gc.collect()
-    assert set(network_library._LIBRARIES) == known and mapped() == code
+    assert set(network_library._LIBRARIES) == known and count_mappings() == code

@@ -29,7 +29,7 @@ from tests.autotune.graph.conformance import Case, cases, outside, passing
 TOGETHER = 40
 """Tests of one executable: it costs a linker and a process for each core that chooses schedules."""
 
-REFUSED = (AssertionError, BuildError, ConfigError, GraphError, UnsupportedModelError)
+REFUSALS = (AssertionError, BuildError, ConfigError, GraphError, UnsupportedModelError)
 """Errors by which an operator shows that it is not supported, or computes something else."""
 
 
@@ -40,7 +40,7 @@ def failing(cases: Sequence[Case], schedules: Schedules, settings: Settings) -> 
     for case in cases:
         try:
             graphs[case.name] = case, load_network(case.model_with_initialisers()[0], case.name).graph
-        except REFUSED as error:
+        except REFUSALS as error:
             failed[case.name] = _first_line(error)
     names = list(graphs)
     for start in range(0, len(names), TOGETHER):
@@ -56,7 +56,7 @@ def _failing_together(cases: Sequence[tuple[Case, Graph]], schedules: Schedules,
     """
     try:
         found = _run([graph for _, graph in cases], [case for case, _ in cases], schedules, settings)
-    except REFUSED as error:
+    except REFUSALS as error:
         if len(cases) == 1:
             return {cases[0][0].name: _first_line(error)}
         half = len(cases) // 2

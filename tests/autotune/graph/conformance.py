@@ -76,7 +76,7 @@ CONSTANT: dict[str, tuple[int, ...]] = {
 """Operator → inputs that must be known when the model is read."""
 
 
-FOLDED = {
+FOLDED_OPERATORS = {
     *("BlackmanWindow", "Constant", "ConstantOfShape", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix"),
     *("Range", "Shape", "Size"),
 }
@@ -114,9 +114,9 @@ class Case:
         values = evaluate(graph, {name: inputs[name] for name in graph.inputs})
         self.compare([values[name] for name in graph.outputs])
 
-    def compare(self, computed: Sequence[Array]) -> None:
+    def compare(self, actual: Sequence[Array]) -> None:
         """Holds outputs, in the order of the model, against ONNX's."""
-        for name, ours in zip([value.name for value in self.model.graph.output], computed, strict=True):
+        for name, ours in zip([value.name for value in self.model.graph.output], actual, strict=True):
             wanted = self.outputs[name]
             assert ours.shape == wanted.shape, (ours.shape, wanted.shape)
             assert ours.dtype == wanted.dtype, (ours.dtype, wanted.dtype)
@@ -130,7 +130,7 @@ class Case:
         model, inputs = self._with_initialisers()
         return inferred(model), inputs
 
-    def computed(self) -> list[str]:
+    def list_unknown(self) -> list[str]:
         """Names of the inputs that are not known when the model is read."""
         fixed = self._fixed()
         return [name for name in self.inputs if name not in fixed]
@@ -138,7 +138,7 @@ class Case:
     @property
     def folded(self) -> bool:
         """Tells whether the importer folds the node, so that its kernels copy a constant."""
-        return self.op in FOLDED
+        return self.op in FOLDED_OPERATORS
 
     def _fixed(self) -> set[str]:
         places = CONSTANT.get(self.op, ())
@@ -200,11 +200,13 @@ def outside(case: Case) -> str | None:
     kinds = {str(array.dtype) for array in arrays} - set(DTYPES)
     if kinds:
         return f"elements of {', '.join(sorted(kinds)).replace('object', 'text')}"
-    if any(case.inputs[name].size == 0 for name in case.computed()) or any(a.size == 0 for a in case.outputs.values()):
+    if any(case.inputs[name].size == 0 for name in case.list_unknown()) or any(
+        a.size == 0 for a in case.outputs.values()
+    ):
         return "arrays without elements"
     if case.op in REFUSED:
         return REFUSED[case.op]
-    return next((reason for pattern, reason in EXCLUDED.items() if re.fullmatch(pattern, case.name)), None)
+    return next((reason for pattern, reason in EXCLUSIONS.items() if re.fullmatch(pattern, case.name)), None)
 
 
 SHAPELESS = "elements say which shape the result has"
@@ -221,7 +223,7 @@ REFUSED = {
 }
 """Operator → why it is not imported."""
 
-EXCLUDED: dict[str, str] = {
+EXCLUSIONS: dict[str, str] = {
     r"test_attention_local_window_gqa_rank4_mask(_expanded)?": "softmax in float64",
     r"test_convtranspose_3d": "transposed convolutions slide over one or two axes",
     r"test_batchnorm_.*_training_mode": "statistics are constants",

@@ -129,7 +129,7 @@ def power_pool(d: Draw, op: str) -> None:
 
 
 @draws("MaxUnpool")
-def unpooled(d: Draw, op: str) -> None:
+def max_unpool(d: Draw, op: str) -> None:
     shape = (d.number(1, 2), d.number(1, 2), d.number(1, 3), d.number(1, 3))
     size = 4 * int(np.prod(shape))
     places = d.rng.permutation(size)[: size // 4].reshape(shape)

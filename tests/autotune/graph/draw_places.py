@@ -360,7 +360,7 @@ def resize(d: Draw, op: str) -> None:
     d.node(op, [value, roi, empty, d.add_constant(sizes, np.int64)], **attributes)
 
 
-def _places(d: Draw, shape: Sequence[int], extent: int, computed: bool = True) -> str:
+def _draw_indices(d: Draw, shape: Sequence[int], extent: int, computed: bool = True) -> str:
     """Indices within an extent: an input or constants."""
     kind = "int64"
     if computed and d.chance():
@@ -375,7 +375,7 @@ def gather_elements(d: Draw, op: str) -> None:
     axis = d.number(-len(shape), len(shape) - 1)
     extents = [d.number(1, n) for n in shape]
     extents[axis] = d.number(1, 6)
-    d.node(op, [d.add_input(shape), _places(d, extents, shape[axis])], **({"axis": axis} if axis else {}))
+    d.node(op, [d.add_input(shape), _draw_indices(d, extents, shape[axis])], **({"axis": axis} if axis else {}))
 
 
 @draws("GatherND")
@@ -385,7 +385,7 @@ def gather_nd(d: Draw, op: str) -> None:
     batch = d.number(0, len(shape) - 1) if d.opset > 11 and d.chance() else 0
     depth = d.number(1, len(shape) - batch)
     extents = [*shape[:batch], *d.shape(0 if batch else 1, 2), depth]
-    names = [d.add_input(shape), _places(d, extents, min(shape[batch : batch + depth]))]
+    names = [d.add_input(shape), _draw_indices(d, extents, min(shape[batch : batch + depth]))]
     d.node(op, names, **({"batch_dims": batch} if batch else {}))
 
 
@@ -400,7 +400,7 @@ def scatter_nd(d: Draw, op: str) -> None:
     shape = d.shape()
     depth, attributes, outer = d.number(1, len(shape)), _reduction(d), d.shape(1, 2, 3)
     computed = attributes.get("reduction", "none") == "none"
-    names = [d.add_input(shape), _places(d, [*outer, depth], min(shape[:depth]), computed)]
+    names = [d.add_input(shape), _draw_indices(d, [*outer, depth], min(shape[:depth]), computed)]
     d.node(op, [*names, d.either([*outer, *shape[depth:]])], **attributes)
 
 
@@ -411,5 +411,5 @@ def scatter_elements(d: Draw, op: str) -> None:
     axis, attributes = d.number(-len(shape), len(shape) - 1), _reduction(d)
     extents = [d.number(1, n) for n in shape]
     computed = attributes.get("reduction", "none") == "none"
-    names = [d.add_input(shape), _places(d, extents, shape[axis], computed), d.either(extents)]
+    names = [d.add_input(shape), _draw_indices(d, extents, shape[axis], computed), d.either(extents)]
     d.node(op, names, **attributes, **({"axis": axis} if axis else {}))

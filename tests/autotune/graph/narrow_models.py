@@ -12,7 +12,7 @@ FLOAT_OPERANDS = {"Resize": (1, 2), "Upsample": (1,)}
 """Operands that are float32 whatever the data are."""
 
 
-def narrowed(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
+def narrow_model(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
     """The model with inputs, outputs and weights in `dtype` where they are float32."""
     out = onnx.ModelProto()
     out.CopyFrom(model)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiler.executable.compile import Chosen, Compiler
+from autotune.compiler.executable.compile import ChooseSchedule, Compiler
 from autotune.compiler.executable.loading import load
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from targets.executable import Executable
@@ -63,7 +63,9 @@ def feeds(graph: Graph, seed: int = 0) -> dict[str, Any]:
     return {name: rng.standard_normal(t.shape).astype(t.dtype) for name, t in graph.inputs.items()}
 
 
-def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
+def compile_graph(
+    graph: Graph, choose: ChooseSchedule, folder: Path, target: str = "cpu", threads: int = 1
+) -> Executable:
     """The graph's executable, in `folder`."""
-    Compiler(graph, chosen, target, threads).write(folder)
+    Compiler(graph, choose, target, threads).write(folder)
     return load(folder, threads)

@@ -55,7 +55,7 @@ def model_from(
     return inferred(model)
 
 
-def imported(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
+def evaluate_import(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     """Outputs of the imported graph."""
     graph = import_model(model)
     values = evaluate(graph, inputs)
@@ -80,11 +80,11 @@ def runtime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
 
 
 def assert_close(
-    computed: Sequence[Array], wanted: Sequence[Array], tolerance: float = 1e-5, least: float = 1e-30
+    actual: Sequence[Array], expected: Sequence[Array], tolerance: float = 1e-5, least: float = 1e-30
 ) -> None:
     """Asserts equal shapes and dtypes, and differences below `tolerance` of the largest element, or of `least`."""
-    assert len(computed) == len(wanted)
-    for ours, theirs in zip(computed, wanted, strict=True):
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
         assert ours.shape == theirs.shape
         assert ours.dtype == theirs.dtype
         if theirs.size:
@@ -95,4 +95,4 @@ def assert_close(
 def check(model: onnx.ModelProto, inputs: Mapping[str, Array], tolerance: float = 1e-5, ort: bool = True) -> None:
     """The imported graph agrees with ONNX Runtime (or ONNX's evaluator)."""
     wanted = runtime(model, inputs) if ort else reference(model, inputs)
-    assert_close(imported(model, inputs), wanted, tolerance)
+    assert_close(evaluate_import(model, inputs), wanted, tolerance)

@@ -21,11 +21,11 @@ from autotune.graph.frontends.onnx.model import load_model  # noqa: E402
 from autotune.graph.ir import Graph  # noqa: E402
 from autotune.graph.partition import partition  # noqa: E402
 from autotune.graph.passes import optimise  # noqa: E402
-from benchmarks.survey.exports import written  # noqa: E402
+from benchmarks.survey.exports import write_onnx  # noqa: E402
 from tests.autotune.graph.torch_models import MODELS, Counting  # noqa: E402
 
 
-def exported(module: Any, *inputs: Any) -> Graph:
+def import_module(module: Any, *inputs: Any) -> Graph:
     """The graph of what `torch.export` gives."""
     with torch.no_grad():
         return import_exported(torch.export.export(module.eval(), inputs))
@@ -33,7 +33,7 @@ def exported(module: Any, *inputs: Any) -> Graph:
 
 def by_onnx(module: Any, inputs: dict[str, Any], file: Path) -> Graph:
     """The graph of what `torch.onnx` writes."""
-    written(module, inputs, file, ["script"])
+    write_onnx(module, inputs, file, ["script"])
     return import_model(load_model(file))
 
 
@@ -53,7 +53,7 @@ def test_both_ways_lead_to_the_same_tasks(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, inputs = MODELS[name]()
     module.eval()
-    direct = optimise(exported(module, *inputs.values()))
+    direct = optimise(import_module(module, *inputs.values()))
     other = optimise(by_onnx(module, inputs, tmp_path / "model.onnx"))
     arrays = [tensor.numpy() for tensor in inputs.values()]
     with torch.no_grad():
@@ -74,20 +74,20 @@ def test_parameters_stay_on_the_memory_of_the_module() -> None:
             return torch.relu(self.table[x])
 
     module = Table()
-    graph = exported(module, torch.tensor([3, 1, 4]))
+    graph = import_module(module, torch.tensor([3, 1, 4]))
     (constant,) = (array for array in graph.constants.values() if array.shape == (50, 4))
     assert np.shares_memory(constant, module.table.detach().numpy())
 
 
 def test_operators_that_are_not_supported_are_named() -> None:
-    class Unsupported(nn.Module):
+    class UnsupportedModule(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.sort(x)[0] + torch.fft.fft(x).abs()
 
     with pytest.raises(
         UnsupportedModelError, match=r"must have a conversion to kernels, but .* \(not supported here: .*sort.*fft"
     ):
-        exported(Unsupported(), torch.randn(4))
+        import_module(UnsupportedModule(), torch.randn(4))
 
 
 def test_shapes_that_are_not_known_are_refused() -> None:
@@ -98,4 +98,4 @@ def test_shapes_that_are_not_known_are_refused() -> None:
 
 def test_a_program_that_changes_its_state_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="a program must not change its state, but it gives"):
-        exported(Counting(), torch.randn(4))
+        import_module(Counting(), torch.randn(4))

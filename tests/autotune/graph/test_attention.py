@@ -23,26 +23,26 @@ def machine(l2_bytes: int = 1024) -> Hardware:
     return replace(registry.get("cpu").hardware, l2_bytes=l2_bytes)
 
 
-def scored(b: GraphBuilder, added: tuple[int, ...] | None = None, last: bool = False) -> tuple[str, str]:
+def add_scores(b: GraphBuilder, bias_shape: tuple[int, ...] | None = None, last: bool = False) -> tuple[str, str]:
     """(scores, their softmax) of queries q and keys k."""
     scores = value = b.add("batch_matmul", ["q", "k"])
-    if added is not None:
-        bias = b.constant(np.random.default_rng(0).standard_normal(added).astype(np.float32))
+    if bias_shape is not None:
+        bias = b.constant(np.random.default_rng(0).standard_normal(bias_shape).astype(np.float32))
         value = b.add("add", [bias, value] if last else [value, bias])
     rows = b.add("softmax", [b.add("reshape", [value], shape=(2 * 20, 33))])
     return scores, b.add("reshape", [rows], shape=(2, 20, 33))
 
 
-def begun() -> GraphBuilder:
+def start_builder() -> GraphBuilder:
     shapes = {"q": (2, 20, 8), "k": (2, 8, 33), "v": (2, 33, 5)}
     return GraphBuilder("attention", {name: TensorType(shape) for name, shape in shapes.items()})
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("added", [None, (20, 33), (2, 20, 33), (2, 1, 33), (1,)])
-def test_it_becomes_one_node(added: tuple[int, ...] | None, last: bool) -> None:
-    b = begun()
-    _, weights = scored(b, added, last)
+@pytest.mark.parametrize("bias_shape", [None, (20, 33), (2, 20, 33), (2, 1, 33), (1,)])
+def test_it_becomes_one_node(bias_shape: tuple[int, ...] | None, last: bool) -> None:
+    b = start_builder()
+    _, weights = add_scores(b, bias_shape, last)
     graph = b.finish([b.add("batch_matmul", [weights, "v"])])
     new = with_attention(graph, machine())
     assert [n.op for n in new.nodes] == ["attention"]
@@ -50,7 +50,7 @@ def test_it_becomes_one_node(added: tuple[int, ...] | None, last: bool) -> None:
 
 
 def test_sums_of_several_are_kept_in_order() -> None:
-    b = begun()
+    b = start_builder()
     scores = b.add("batch_matmul", ["q", "k"])
     for shape in ((20, 33), (2, 1, 33)):
         scores = b.add("add", [scores, b.constant(np.random.default_rng(1).standard_normal(shape).astype(np.float32))])
@@ -62,8 +62,8 @@ def test_sums_of_several_are_kept_in_order() -> None:
 
 
 def few() -> tuple[Graph, Hardware]:
-    b = begun()
-    return b.finish([b.add("batch_matmul", [scored(b)[1], "v"])]), machine(2 * 20 * 33 + 1)
+    b = start_builder()
+    return b.finish([b.add("batch_matmul", [add_scores(b)[1], "v"])]), machine(2 * 20 * 33 + 1)
 
 
 def of_a_gpu() -> tuple[Graph, Hardware]:
@@ -71,14 +71,14 @@ def of_a_gpu() -> tuple[Graph, Hardware]:
 
 
 def read_by_others() -> tuple[Graph, Hardware]:
-    b = begun()
-    _, weights = scored(b)
+    b = start_builder()
+    _, weights = add_scores(b)
     return b.finish([b.add("batch_matmul", [weights, "v"]), weights]), machine()
 
 
 def scores_read_by_others() -> tuple[Graph, Hardware]:
-    b = begun()
-    scores, weights = scored(b)
+    b = start_builder()
+    scores, weights = add_scores(b)
     return b.finish([b.add("batch_matmul", [weights, "v"]), b.add("relu", [scores])]), machine()
 
 
@@ -88,14 +88,16 @@ def of_other_rows() -> tuple[Graph, Hardware]:
     return b.finish([b.add("batch_matmul", [b.add("reshape", [rows], shape=(2, 32, 64)), "v"])]), machine()
 
 
-def turned() -> tuple[Graph, Hardware]:
+def transpose_scores() -> tuple[Graph, Hardware]:
     b = GraphBuilder("turned", {"q": TensorType((2, 33, 8)), "k": TensorType((2, 8, 33)), "v": TensorType((2, 33, 5))})
     other = b.add("transpose", [b.add("batch_matmul", ["q", "k"])], axes=(0, 2, 1))
     rows = b.add("softmax", [b.add("reshape", [other], shape=(66, 33))])
     return b.finish([b.add("batch_matmul", [b.add("reshape", [rows], shape=(2, 33, 33)), "v"])]), machine()
 
 
-@pytest.mark.parametrize("case", [few, of_a_gpu, read_by_others, scores_read_by_others, of_other_rows, turned])
+@pytest.mark.parametrize(
+    "case", [few, of_a_gpu, read_by_others, scores_read_by_others, of_other_rows, transpose_scores]
+)
 def test_others_stay(case: Any) -> None:
     graph, hardware = case()
     assert [n.op for n in with_attention(graph, hardware).nodes] == [n.op for n in graph.nodes]

@@ -10,11 +10,11 @@ from autotune.compiler.schedules import Schedules
 from autotune.graph.frontends.onnx.importer import HANDLERS, UnsupportedModelError
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.compiled import failing
-from tests.autotune.graph.conformance import CONSTANT, EXCLUDED, REFUSED, Case, cases, outside, passing, sample
+from tests.autotune.graph.conformance import CONSTANT, EXCLUSIONS, REFUSED, Case, cases, outside, passing, sample
 
 pytestmark = pytest.mark.xdist_group("conformance")  # all are generated, which takes seconds, at the first of them
 
-COMPILED = 60
+COMPILED_CASES = 60
 """Tests of the sample."""
 
 
@@ -37,7 +37,7 @@ def _fails(case: Case) -> bool:
 
 
 def test_every_exclusion_is_needed() -> None:
-    for pattern in EXCLUDED:
+    for pattern in EXCLUSIONS:
         matching = [case for case in cases().values() if re.fullmatch(pattern, case.name)]
         assert matching, pattern
         assert any(map(_fails, matching)), pattern
@@ -58,8 +58,8 @@ def test_most_tests_apply() -> None:
 
 def test_a_sample_passes_through_kernels() -> None:
     settings = settings_with()
-    drawn = sample(0, COMPILED)
-    assert len({case.op for case in drawn}) > COMPILED // 3
+    drawn = sample(0, COMPILED_CASES)
+    assert len({case.op for case in drawn}) > COMPILED_CASES // 3
     assert failing(drawn, Schedules(None, settings), settings) == {}
 
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
-from tests.autotune.graph.onnx_models import Array, imported, make_model
+from tests.autotune.graph.onnx_models import Array, evaluate_import, make_model
 
 X = np.array([1.0, -2.0], np.float32)
 
@@ -38,7 +38,7 @@ def loop(trips: int, constant_count: bool = True) -> tuple[Any, dict[str, Array]
 
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_a_loop_goes_round_as_often_as_it_says(trips: int) -> None:
-    np.testing.assert_array_equal(imported(*loop(trips))[0], X * 2**trips)
+    np.testing.assert_array_equal(evaluate_import(*loop(trips))[0], X * 2**trips)
 
 
 def test_a_trip_count_must_be_known() -> None:

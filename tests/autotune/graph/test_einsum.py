@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
 from autotune.graph.frontends.onnx.model import inferred
-from tests.autotune.graph.onnx_models import assert_close, imported, make_model
+from tests.autotune.graph.onnx_models import assert_close, evaluate_import, make_model
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_an_equation_is_numpys(equation: str, shapes: list[tuple[int, ...]], ope
     rng = np.random.default_rng(0)
     inputs = {f"x{i}": rng.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
     model = make_model("Einsum", inputs, equation=equation)
-    assert_close(imported(model, inputs), [np.einsum(equation, *inputs.values())])
+    assert_close(evaluate_import(model, inputs), [np.einsum(equation, *inputs.values())])
     found = [node.op for node in import_model(model).nodes if node.op not in ("reshape", "transpose")]
     assert found == operations
 
@@ -50,7 +50,7 @@ def test_weights_are_on_the_right_of_products() -> None:
 def test_whole_numbers_are_multiplied_and_added_up() -> None:
     inputs = {"x": np.arange(6, dtype=np.int32).reshape(2, 3), "y": np.arange(12, dtype=np.int32).reshape(3, 4)}
     model = make_model("Einsum", inputs, equation="ij,jk->ki")
-    assert_close(imported(model, inputs), [(inputs["x"] @ inputs["y"]).T])
+    assert_close(evaluate_import(model, inputs), [(inputs["x"] @ inputs["y"]).T])
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_every_sketch_is_the_sum_over_windows(
 
 
 @pytest.mark.parametrize(
-    ("data", "slope", "changed", "rule"),
+    ("data", "slope", "changes", "rule"),
     [
         (TensorType((1, 5, 5, 4)), TensorType((1, 4, 3, 4)), {}, r"slopes must be of \[1, 3, 3\] windows"),
         (TensorType((1, 5, 5, 4)), TensorType((1, 3, 3, 4)), {"groups": 3}, "`groups` must divide channels"),
@@ -62,7 +62,7 @@ def test_every_sketch_is_the_sum_over_windows(
     ],
 )
 def test_what_is_no_gradient_of_filters(
-    data: TensorType, slope: TensorType, changed: dict[str, Any], rule: str
+    data: TensorType, slope: TensorType, changes: dict[str, Any], rule: str
 ) -> None:
     with pytest.raises(ValueError, match=rule):
-        find("conv_filters").attributes(PLAIN | changed, [data, slope])
+        find("conv_filters").attributes(PLAIN | changes, [data, slope])

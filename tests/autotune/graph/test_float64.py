@@ -45,12 +45,12 @@ def test_values_are_dropped_after_they_were_read(monkeypatch: pytest.MonkeyPatch
     inputs = {"v0": np.ones((2, 3), np.float32)}
     run, most = float64.run_node, 0
 
-    def counted(node: object, values: dict[str, Array], opset: int) -> dict[str, Array]:
+    def count_values(node: object, values: dict[str, Array], opset: int) -> dict[str, Array]:
         nonlocal most
         most = max(most, len(values))
         return run(node, values, opset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(float64, "run_node", counted)
+    monkeypatch.setattr(float64, "run_node", count_values)
     (found,) = evaluate_in_float64(model_from(nodes, inputs), inputs).values()
     assert (found == 2).all() and most <= 3
 

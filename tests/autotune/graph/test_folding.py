@@ -11,7 +11,7 @@ from onnx import helper
 
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
 from autotune.graph.frontends.onnx.nodes import NodeError, run_node
-from tests.autotune.graph.onnx_models import Array, check, imported, model_from, runtime
+from tests.autotune.graph.onnx_models import Array, check, evaluate_import, model_from, runtime
 
 X = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
 
@@ -85,7 +85,7 @@ def test_a_node_that_cannot_be_folded_is_left_to_the_graph() -> None:
     assert [node.op for node in import_model(model).nodes] == ["slice", "pad", "multiply"]
 
 
-UNFOLDED = [
+NODES = [
     helper.make_node("Det", ["c"], ["k"]),
     helper.make_node("Det", ["k"], ["m"]),
     helper.make_node("Mul", ["x", "m"], ["y"]),
@@ -93,7 +93,7 @@ UNFOLDED = [
 CONSTANTS = {"c": np.ones((3, 4), np.float32)}
 
 
-def unfolded(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+def make_model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
     """A model without inference, which would see that the matrix is not square."""
     value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (3, 4))
     weights = [onnx.numpy_helper.from_array(array, name) for name, array in CONSTANTS.items()]
@@ -103,12 +103,12 @@ def unfolded(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
 
 def test_what_cannot_be_folded_and_is_no_operation_is_an_error_where_it_is_read() -> None:
     with pytest.raises(UnsupportedModelError, match="Det node 'k' cannot be computed by NumPy: "):
-        import_model(unfolded(UNFOLDED))
-    unread = [*UNFOLDED[:2], helper.make_node("Relu", ["x"], ["y"])]
-    assert [node.op for node in import_model(unfolded(unread)).nodes] == ["relu"]
-    wanted = [*UNFOLDED[:1], helper.make_node("Reshape", ["x", "k"], ["y"])]
+        import_model(make_model(NODES))
+    unread = [*NODES[:2], helper.make_node("Relu", ["x"], ["y"])]
+    assert [node.op for node in import_model(make_model(unread)).nodes] == ["relu"]
+    wanted = [*NODES[:1], helper.make_node("Reshape", ["x", "k"], ["y"])]
     with pytest.raises(UnsupportedModelError, match="Det node 'k' cannot be computed by NumPy: "):
-        import_model(unfolded(wanted))
+        import_model(make_model(wanted))
 
 
 def test_infinities_in_sums_of_exponentials() -> None:
@@ -116,5 +116,5 @@ def test_infinities_in_sums_of_exponentials() -> None:
     node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[1])
     model = model_from([node], inputs)
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(imported(model, inputs)[0], [[-np.inf], [1.0], [np.inf]])
+        np.testing.assert_allclose(evaluate_import(model, inputs)[0], [[-np.inf], [1.0], [np.inf]])
     np.testing.assert_allclose(runtime(model, inputs)[0], [[-np.inf], [1.0], [np.inf]])

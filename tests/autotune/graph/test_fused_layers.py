@@ -17,11 +17,11 @@ from torch import nn
 
 from autotune.graph.frontends.aten.fused_layers import encoder_layer, multi_head_attention
 
-SEQUENCES, PLACES, WIDTH, HEADS = 3, 7, 16, 4
+SEQUENCES, LENGTH, WIDTH, HEADS = 3, 7, 16, 4
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
+def fresh() -> Iterator[None]:
     torch.manual_seed(0)
     torch._dynamo.reset()
     with torch.no_grad(), warnings.catch_warnings():
@@ -31,10 +31,10 @@ def seeded() -> Iterator[None]:
 
 def masks() -> dict[str, tuple[torch.Tensor | None, int | None]]:
     """Each with what it is of; every row attends to something."""
-    pairs = torch.ones(PLACES, PLACES, dtype=torch.bool).triu(1)
-    padding = torch.zeros(SEQUENCES, PLACES, dtype=torch.bool)
+    pairs = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    padding = torch.zeros(SEQUENCES, LENGTH, dtype=torch.bool)
     padding[1, 5:] = True
-    every = (pairs[None] | padding[:, None])[:, None].expand(SEQUENCES, HEADS, PLACES, PLACES).clone()
+    every = (pairs[None] | padding[:, None])[:, None].expand(SEQUENCES, HEADS, LENGTH, LENGTH).clone()
     return {"none": (None, None), "pairs": (pairs, 0), "padding": (padding, 1), "all": (every, 2)}
 
 
@@ -51,7 +51,7 @@ def attention_weights() -> tuple[torch.Tensor, ...]:
 def test_a_layer_is_what_its_operator_gives(mask: str, gelu: bool, first: bool) -> None:
     norms = [torch.randn(WIDTH) for _ in range(4)]
     inner = [torch.randn(shape) / 3 for shape in ((32, WIDTH), (32,), (WIDTH, 32), (WIDTH,))]
-    given: list[Any] = [torch.randn(SEQUENCES, PLACES, WIDTH), WIDTH, HEADS, *attention_weights(), gelu, first, 1e-5]
+    given: list[Any] = [torch.randn(SEQUENCES, LENGTH, WIDTH), WIDTH, HEADS, *attention_weights(), gelu, first, 1e-5]
     given += [*norms, *inner, *masks()[mask]]
     found, wanted = encoder_layer(*given), torch._transformer_encoder_layer_fwd(*given)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
@@ -61,7 +61,7 @@ def test_a_layer_is_what_its_operator_gives(mask: str, gelu: bool, first: bool) 
 @pytest.mark.parametrize(("weights", "mean"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("own", [True, False])
 def test_attention_is_what_its_operator_gives(mask: str, weights: bool, mean: bool, own: bool) -> None:
-    x = torch.randn(SEQUENCES, PLACES, WIDTH)
+    x = torch.randn(SEQUENCES, LENGTH, WIDTH)
     inputs = [x, x, x] if own else [x, torch.randn_like(x), torch.randn_like(x)]
     over, kind = masks()[mask]
     given: list[Any] = [*inputs, WIDTH, HEADS, *attention_weights(), over, weights, mean, kind]
@@ -74,16 +74,16 @@ def test_attention_is_what_its_operator_gives(mask: str, weights: bool, mean: bo
 def test_a_mask_of_numbers_is_one_of_truth_values() -> None:
     over = masks()["pairs"][0]
     assert over is not None
-    x = torch.randn(SEQUENCES, PLACES, WIDTH)
+    x = torch.randn(SEQUENCES, LENGTH, WIDTH)
     given: list[Any] = [x, x, x, WIDTH, HEADS, *attention_weights()]
-    numbers = torch.zeros(PLACES, PLACES).masked_fill(over, float("-inf"))
+    numbers = torch.zeros(LENGTH, LENGTH).masked_fill(over, float("-inf"))
     found = multi_head_attention(*given, numbers, False, True, 0)[0]
     torch.testing.assert_close(found, multi_head_attention(*given, over, False, True, 0)[0], rtol=0, atol=0)
 
 
 def test_an_encoder_is_compiled_as_a_whole() -> None:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True, activation="gelu")
-    model, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(SEQUENCES, PLACES, WIDTH)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(SEQUENCES, LENGTH, WIDTH)
     said = autotune.explain(model, x)
     assert (said.graphs, said.pieces, said.left) == (1, 1, ())
     run = torch.compile(model, backend="autotune", options={"threads": 1})

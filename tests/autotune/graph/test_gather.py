@@ -22,16 +22,16 @@ CASES = [
 
 
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize(("shape", "places", "axis", "dtype"), CASES)
+@pytest.mark.parametrize(("shape", "index_shape", "axis", "dtype"), CASES)
 def test_every_sketch_is_numpys_take(
-    shape: tuple[int, ...], places: tuple[int, ...], axis: int, dtype: str, constant: bool
+    shape: tuple[int, ...], index_shape: tuple[int, ...], axis: int, dtype: str, constant: bool
 ) -> None:
     operation, rng, target = find("gather"), np.random.default_rng(0), registry.get("cpu")
-    types = [TensorType(shape), TensorType(places, dtype)]
+    types = [TensorType(shape), TensorType(index_shape, dtype)]
     attrs = operation.attributes({"axis": axis}, types)
     workload = Workload.of(operation.tensors(attrs, types, [constant, False]))
     data = rng.standard_normal(shape).astype(np.float32)
-    inside = rng.integers(-shape[axis], shape[axis], places).astype(dtype)
+    inside = rng.integers(-shape[axis], shape[axis], index_shape).astype(dtype)
     wild = inside.copy()
     extremes = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, -shape[axis] - 1, shape[axis]], dtype)
     wild.reshape(-1)[:4] = extremes[: wild.size]

@@ -42,7 +42,7 @@ def node_model(op: str, inputs: Sequence[Array], constants: Sequence[Array], dom
     return h.make_model(graph, opset_imports=[h.make_opsetid("", 20), h.make_opsetid("own", 1)], ir_version=9)
 
 
-def imported(model: onnx.ModelProto) -> Graph:
+def import_inferred(model: onnx.ModelProto) -> Graph:
     return import_model(inferred(model))
 
 
@@ -69,7 +69,7 @@ def test_constants_are_measured_before_they_are_made(op: str, constants: list[Ar
     with pytest.raises(
         UnsupportedModelError, match=f"must take at most {limits.MOST_CONSTANT_BYTES} bytes together, but got .*{op}"
     ):
-        imported(node_model(op, [], constants))
+        import_inferred(node_model(op, [], constants))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_values_are_measured_before_they_are_imported(op: str, constants: list[A
     with pytest.raises(
         UnsupportedModelError, match=f"must take at most {limits.MOST_VALUE_BYTES} bytes each, but got .*{op}"
     ):
-        imported(node_model(op, [IMAGE], constants))
+        import_inferred(node_model(op, [IMAGE], constants))
 
 
 @pytest.mark.parametrize("mode", ["edge", "constant"])
@@ -96,7 +96,7 @@ def test_arrays_that_say_where_elements_come_from_are_measured(mode: str) -> Non
     model.graph.node[0].attribute.append(h.make_attribute("mode", mode))
     for each in (model, node_model("Resize", [IMAGE], [np.float32([]), np.float32([1, 1, 1 << 28, 1])])):
         with pytest.raises(UnsupportedModelError, match="bytes together, but got"):
-            imported(each)
+            import_inferred(each)
 
 
 def test_constants_count_together() -> None:
@@ -115,7 +115,7 @@ def test_weights_in_nodes_count_as_weights(monkeypatch: pytest.MonkeyPatch) -> N
     nodes.append(h.make_node("MatMul", ["x", "t"], ["y"]))
     given = h.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32))
     graph = h.make_graph(nodes, "graph", [given], [h.make_empty_tensor_value_info("y")])
-    made = imported(h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9))
+    made = import_inferred(h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9))
     assert made.type(made.outputs[0]) == TensorType((1, 16))
 
 
@@ -135,7 +135,7 @@ def test_functions_that_call_each_other_twice_are_counted(monkeypatch: pytest.Mo
     model = node_model("f7", [IMAGE], [], domain="own")
     model.functions.extend(functions)
     with pytest.raises(UnsupportedModelError, match="must have at most 100 nodes"):
-        imported(model)
+        import_inferred(model)
 
 
 @pytest.mark.parametrize("number", [0, 99])
@@ -144,11 +144,11 @@ def test_elements_of_no_type(number: int) -> None:
     model = node_model("Add", [np.float32([1])], [np.float32([1])])
     model.graph.initializer[0].data_type = number
     with pytest.raises(UnsupportedModelError, match=message):
-        imported(model)
+        import_inferred(model)
     model = node_model("Relu", [np.float32([1])], [])
     model.graph.input[0].type.tensor_type.elem_type = number
     with pytest.raises(UnsupportedModelError, match=message):
-        imported(model)
+        import_inferred(model)
 
 
 def test_weights_in_another_file_of_a_model_in_memory() -> None:
@@ -170,7 +170,7 @@ def test_sparse_tensors_are_dense_ones() -> None:
         model.graph.node[0].input[1] = "w"
         sparse = h.make_sparse_tensor(values, onnx.numpy_helper.from_array(indices, "i"), [2, 3])
         model.graph.sparse_initializer.append(sparse)
-        graph = imported(model)
+        graph = import_inferred(model)
         assert [array.tolist() for array in graph.constants.values()] == [[[0, 7, 0], [0, 0, 8]]]
         model.graph.sparse_initializer[0].dims[:] = [2, 2]
         with pytest.raises(

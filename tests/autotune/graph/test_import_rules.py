@@ -16,7 +16,7 @@ import autotune
 from autotune.compiler.checking import process, reference
 from autotune.graph.frontends.onnx.importer import import_model, registry
 from autotune.graph.frontends.onnx.model import UnsupportedModelError, inferred
-from tests.autotune.graph.onnx_models import Array, imported, make_model, model_from, runtime
+from tests.autotune.graph.onnx_models import Array, evaluate_import, make_model, model_from, runtime
 
 ROW = np.float32([-8, 4])
 SETS = [h.make_opsetid("", 20)]
@@ -27,7 +27,7 @@ def ints(*values: int) -> Array:
     return np.array(values, np.int64)
 
 
-def compiled(model: onnx.ModelProto, *inputs: Array) -> Array:
+def compile_and_run(model: onnx.ModelProto, *inputs: Array) -> Array:
     return np.asarray(autotune.compile(model)(*inputs))
 
 
@@ -51,7 +51,7 @@ def leaky(name: str, slope: float | None = None) -> onnx.FunctionProto:
 # ------------------------------------------------------------------ types of nodes
 def test_a_node_of_another_type_than_onnx_infers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("Relu", {"x": np.ones((2, 3), np.float32)})
-    monkeypatch.setitem(registry.HANDLERS, "Relu", lambda call: call.reshaped(call.value(0), (3, 2)))
+    monkeypatch.setitem(registry.HANDLERS, "Relu", lambda call: call.reshape(call.value(0), (3, 2)))
     message = r"output 'y0' of Relu node 'only' must be float32\[2,3\], as ONNX infers, but was imported as .*\[3,2\]"
     with pytest.raises(UnsupportedModelError, match=message):
         import_model(model)
@@ -64,22 +64,22 @@ def test_a_node_of_another_type_than_onnx_infers_is_named(monkeypatch: pytest.Mo
 def test_a_power_has_the_axes_of_its_exponent(exponent: float) -> None:
     x = np.float32([1, 2, 3])
     model = make_model("Pow", {"x": x}, {"e": np.float32([[exponent]])})
-    (found,) = imported(model, {"x": x})
+    (found,) = evaluate_import(model, {"x": x})
     np.testing.assert_allclose(found, x[None] ** np.float32(exponent), rtol=1e-6)
     assert found.shape == (1, 3)
 
 
 def test_a_slope_of_more_axes_keeps_those_of_the_data() -> None:
-    (found,) = imported(make_model("PRelu", {"x": ROW}, {"slope": np.float32([[0.5]])}), {"x": ROW})
+    (found,) = evaluate_import(make_model("PRelu", {"x": ROW}, {"slope": np.float32([[0.5]])}), {"x": ROW})
     assert found.tolist() == [-4, 4]
 
 
 # ------------------------------------------------------------------ functions
 def test_a_function_has_defaults_of_its_attributes() -> None:
     model = with_functions(h.make_node("leaky", ["x"], ["y"], domain="own"), leaky("leaky", 0.25))
-    assert imported(inferred(model), {"x": ROW})[0].tolist() == runtime(model, {"x": ROW})[0].tolist() == [-2, 4]
+    assert evaluate_import(inferred(model), {"x": ROW})[0].tolist() == runtime(model, {"x": ROW})[0].tolist() == [-2, 4]
     model = with_functions(h.make_node("leaky", ["x"], ["y"], domain="own", slope=0.5), leaky("leaky", 0.25))
-    assert imported(inferred(model), {"x": ROW})[0].tolist() == [-4, 4]
+    assert evaluate_import(inferred(model), {"x": ROW})[0].tolist() == [-4, 4]
 
 
 def test_a_default_holds_where_the_calling_function_has_none() -> None:
@@ -88,7 +88,7 @@ def test_a_default_holds_where_the_calling_function_has_none() -> None:
     outer = h.make_function("own", "outer", ["a"], ["b"], [call], [h.make_opsetid("own", 1)], attributes=["slope"])
     for attributes, wanted in (({}, -2), ({"slope": 0.5}, -4)):
         node = h.make_node("outer", ["x"], ["y"], domain="own", **attributes)
-        (found,) = imported(inferred(with_functions(node, outer, leaky("leaky", 0.25))), {"x": ROW})
+        (found,) = evaluate_import(inferred(with_functions(node, outer, leaky("leaky", 0.25))), {"x": ROW})
         assert found.tolist() == [wanted, 4]
 
 
@@ -103,7 +103,7 @@ def test_a_function_is_called_without_an_input(inputs: list[str]) -> None:
     nodes.append(h.make_node("Clip", ["b", "low"], ["o"]))
     function = h.make_function("own", "limit", ["a", "low"], ["o"], nodes, SETS)
     model = with_functions(h.make_node("limit", inputs, ["y"], domain="own"), function)
-    assert imported(inferred(model), {"x": ROW})[0].tolist() == ROW.tolist()
+    assert evaluate_import(inferred(model), {"x": ROW})[0].tolist() == ROW.tolist()
 
 
 def test_a_function_is_called_in_a_branch_alone() -> None:
@@ -111,7 +111,7 @@ def test_a_function_is_called_in_a_branch_alone() -> None:
     then = h.make_graph([h.make_node("leaky", ["x"], ["o"], domain="own")], "then", [], out)
     other = h.make_graph([h.make_node("Identity", ["x"], ["o"])], "else", [], out)
     node = h.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
-    assert imported(inferred(with_functions(node, leaky("leaky", 0.25))), {"x": ROW})[0].tolist() == [-2, 4]
+    assert evaluate_import(inferred(with_functions(node, leaky("leaky", 0.25))), {"x": ROW})[0].tolist() == [-2, 4]
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:
@@ -126,7 +126,7 @@ def test_a_function_that_calls_itself_is_refused() -> None:
 
 # ------------------------------------------------------------------ integers of 64 bits
 @pytest.mark.parametrize(
-    ("op", "constants", "wanted"),
+    ("op", "constants", "expected"),
     [
         ("Clip", [np.int64(-LARGE), np.int64(LARGE)], [LARGE, LARGE, -LARGE, 7]),
         ("Clip", [np.int64(0), np.int64(2**62 + 1)], [2**62 + 1, LARGE, 0, 7]),
@@ -139,21 +139,21 @@ def test_a_function_that_calls_itself_is_refused() -> None:
         ("Equal", [ints(LARGE - 1)], [False] * 4),
     ],
 )
-def test_integers_pass_through_no_float(op: str, constants: list[Array], wanted: list[int]) -> None:
+def test_integers_pass_through_no_float(op: str, constants: list[Array], expected: list[int]) -> None:
     x = ints(2**63 - 1, LARGE, -(2**63), 7)
     model = make_model(op, {"x": x}, {f"c{i}": np.asarray(c) for i, c in enumerate(constants)}, opset=20)
-    assert compiled(model, x).reshape(-1).tolist() == wanted
-    assert imported(model, {"x": x})[0].reshape(-1).tolist() == wanted
+    assert compile_and_run(model, x).reshape(-1).tolist() == expected
+    assert evaluate_import(model, {"x": x})[0].reshape(-1).tolist() == expected
 
 
 def test_an_index_of_64_bits_is_not_cut() -> None:
     indices = ints(1, 2**32 + 1, -(2**32) + 2, -1)
     constants = {"d": ints(4), "v": np.float32([0, 1])}
     model = make_model("OneHot", {"i": indices}, constants, opset=20)
-    np.testing.assert_array_equal(compiled(model, indices), runtime(model, {"i": indices})[0])
+    np.testing.assert_array_equal(compile_and_run(model, indices), runtime(model, {"i": indices})[0])
     data = np.float32([1, 2, 3])
     model = make_model("GatherElements", {"x": data, "i": indices})
-    assert imported(model, {"x": data, "i": indices})[0].tolist() == [2, 3, 1, 3]  # the nearest end
+    assert evaluate_import(model, {"x": data, "i": indices})[0].tolist() == [2, 3, 1, 3]  # the nearest end
 
 
 # ------------------------------------------------------------------ what needs no refusal
@@ -163,20 +163,20 @@ def make_nodes(*nodes: Sequence[Any]) -> list[onnx.NodeProto]:
 
 def test_no_indices_give_no_elements() -> None:
     nodes = make_nodes(("Gather", ["x", "i"], ["n"], {}), ("Concat", ["n", "x"], ["y"], {"axis": 0}))
-    assert compiled(model_from(nodes, {"x": ROW}, {"i": ints()}), ROW).tolist() == [-8, 4]
+    assert compile_and_run(model_from(nodes, {"x": ROW}, {"i": ints()}), ROW).tolist() == [-8, 4]
     nodes = make_nodes(("Slice", ["x", "i", "i"], ["n"], {}), ("Concat", ["n", "x"], ["y"], {"axis": 0}))
-    assert compiled(model_from(nodes, {"x": ROW}, {"i": ints(1)}), ROW).tolist() == [-8, 4]
+    assert compile_and_run(model_from(nodes, {"x": ROW}, {"i": ints(1)}), ROW).tolist() == [-8, 4]
 
 
 def test_a_node_that_nothing_reads_needs_no_importer() -> None:
     nodes = make_nodes(("NonZero", ["x"], ["n"], {}), ("Relu", ["x"], ["y"], {}))
-    assert imported(model_from(nodes, {"x": ROW}), {"x": ROW})[0].tolist() == [0, 4]
+    assert evaluate_import(model_from(nodes, {"x": ROW}), {"x": ROW})[0].tolist() == [0, 4]
 
 
 def test_an_epsilon_of_nothing() -> None:
     x = np.float32([[1, 2, 3]])
     model = make_model("LayerNormalization", {"x": x}, {"s": np.ones(3, np.float32)}, epsilon=0.0)
-    np.testing.assert_allclose(compiled(model, x), (x - 2) / np.sqrt(2 / 3), rtol=1e-6)
+    np.testing.assert_allclose(compile_and_run(model, x), (x - 2) / np.sqrt(2 / 3), rtol=1e-6)
 
 
 def test_a_loop_of_no_step() -> None:
@@ -188,7 +188,7 @@ def test_a_loop_of_no_step() -> None:
     loop = ("Loop", ["m", "t", "x"], ["last", "all"], {"body": body})
     constants = {"m": np.array(0), "t": np.array(True)}
     model = model_from(make_nodes(loop, ("Relu", ["last"], ["y"], {})), {"x": ROW}, constants)
-    assert imported(model, {"x": ROW})[0].tolist() == [0, 4]
+    assert evaluate_import(model, {"x": ROW})[0].tolist() == [0, 4]
     model = model_from(make_nodes(loop, ("Relu", ["all"], ["y"], {})), {"x": ROW}, constants)
     with pytest.raises(
         UnsupportedModelError, match="Loop node 'last' must have a step, as 'all' is read, but got none"
@@ -200,23 +200,23 @@ def test_a_loop_of_no_step() -> None:
 class Refusing:
     """A process whose runtime cannot open any model."""
 
-    said = ""
+    message = ""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        process.raise_refusal("onnxruntime", self.said)
+        process.raise_refusal("onnxruntime", self.message)
 
 
 @pytest.mark.parametrize(
-    "said", ["NOT_IMPLEMENTED : Could not find an implementation for Relu(14)", "No Op registered for Relu with 20"]
+    "message", ["NOT_IMPLEMENTED : Could not find an implementation for Relu(14)", "No Op registered for Relu with 20"]
 )
 def test_an_operator_that_a_runtime_lacks_is_checked_by_onnx(
-    said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = make_model("Relu", {"x": ROW})
     monkeypatch.setattr(reference, "NetworkProcess", Refusing)
-    monkeypatch.setattr(Refusing, "said", said)
+    monkeypatch.setattr(Refusing, "message", message)
     name, outputs = reference.reference_outputs(model, import_model(model), {"x": ROW}, 1, tmp_path)
     assert (name, outputs["y0"].tolist()) == ("ONNX's evaluator", [0, 4])
-    monkeypatch.setattr(Refusing, "said", "FAIL : out of memory")
+    monkeypatch.setattr(Refusing, "message", "FAIL : out of memory")
     with pytest.raises(process.RuntimeFailure, match="out of memory"):
         reference.reference_outputs(model, import_model(model), {"x": ROW}, 1, tmp_path)

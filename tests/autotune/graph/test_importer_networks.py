@@ -14,7 +14,7 @@ from autotune.graph.frontends.onnx.importer import import_model, with_weights
 from autotune.graph.frontends.onnx.model import UnsupportedModelError, load_model, shapes
 from autotune.graph.passes import optimise
 from tests.autotune.graph.helpers import save, save_conv
-from tests.autotune.graph.onnx_models import Array, assert_close, imported, make_model, model_from, runtime
+from tests.autotune.graph.onnx_models import Array, assert_close, evaluate_import, make_model, model_from, runtime
 
 
 def draw_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
@@ -44,7 +44,7 @@ NETWORKS = ["squeezenet", "shufflenet", "inception_v1", pytest.param("resnet50",
 def test_networks_agree_along_the_way(name: str) -> None:
     model = reaching(with_weights(load_model(name)), 6)
     inputs = draw_inputs(model)
-    assert_close(imported(model, inputs), runtime(model, inputs), 1e-4)
+    assert_close(evaluate_import(model, inputs), runtime(model, inputs), 1e-4)
 
 
 def test_optimised_network_agrees() -> None:
@@ -64,7 +64,7 @@ def test_a_change_of_one_weight_by_one_per_cent_is_seen() -> None:
     tensor = next(t for t in changed.graph.initializer if t.name == first)
     tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) * np.float32(1.01), first))
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        assert_close(imported(changed, inputs), runtime(model, inputs), 1e-4)
+        assert_close(evaluate_import(changed, inputs), runtime(model, inputs), 1e-4)
 
 
 def test_weights_depend_on_the_seed_alone() -> None:

@@ -14,7 +14,7 @@ from autotune.compiler.tasks import list_tasks
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.loops import Body, add_loop
-from autotune.graph.unrolling import unrolled
+from autotune.graph.unrolling import unroll
 from targets.base import BuildError
 
 ROW = TensorType((2, 3))
@@ -27,7 +27,7 @@ def body() -> Body:
     return Body(builder.finish([builder.add("add", ["state", product]), product]), (0,), 1, (True, False))
 
 
-def looped(trips: int, back: bool = False, **options: Any) -> Graph:
+def make_loop_graph(trips: int, back: bool = False, **options: Any) -> Graph:
     builder = GraphBuilder("looped", {"first": ROW, "sequence": TensorType((trips, 2, 3)), "shared": ROW})
     inputs = options.get("inputs", ["first", "sequence", "shared"])
     return builder.finish(add_loop(builder, body(), inputs, options.get("said", trips), [back], [back, False]))
@@ -37,9 +37,9 @@ def looped(trips: int, back: bool = False, **options: Any) -> Graph:
 @pytest.mark.parametrize("trips", [1, 2, 3, 200])
 def test_a_loop_is_its_steps(trips: int, back: bool) -> None:
     rng = np.random.default_rng(trips)
-    shapes = {name: kind.shape for name, kind in looped(trips).inputs.items()}
+    shapes = {name: kind.shape for name, kind in make_loop_graph(trips).inputs.items()}
     feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    graph = looped(trips, back)
+    graph = make_loop_graph(trips, back)
     values = evaluate(graph, feeds)
     order = slice(None, None, -1 if back else 1)
     products = (feeds["sequence"] * feeds["shared"])[order]
@@ -49,34 +49,36 @@ def test_a_loop_is_its_steps(trips: int, back: bool) -> None:
 
 
 def test_kernels_of_a_body_weigh_as_much_as_there_are_steps() -> None:
-    assert {(task.weight, task.places) for task in list_tasks(looped(7))} == {(7, 1)}
+    assert {(task.weight, task.occurrences) for task in list_tasks(make_loop_graph(7))} == {(7, 1)}
 
 
 def test_targets_without_loops_refuse_them(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="`graph` must have no loop for target c, but got 'loop'"):
-        Compiler(looped(2), lambda workload: pytest.fail("nothing is chosen"), "c")
+        Compiler(make_loop_graph(2), lambda workload: pytest.fail("nothing is chosen"), "c")
     with pytest.raises(BuildError, match="`graph` must have no loop for an executable of steps, but got 'loop'"):
-        compile_stepwise(looped(2), lambda workload: pytest.fail("nothing is chosen"), tmp_path, "cpu", "vta", 1)
+        compile_stepwise(
+            make_loop_graph(2), lambda workload: pytest.fail("nothing is chosen"), tmp_path, "cpu", "vta", 1
+        )
 
 
 @pytest.mark.parametrize("trips", [0, -1, (1 << 20) + 1, 2.0])
 def test_bad_trips(trips: Any) -> None:
     with pytest.raises(GraphError, match="`trips` must be 1 to 1048576, but got trips="):
-        looped(2, said=trips)
+        make_loop_graph(2, said=trips)
 
 
 def test_bytes_of_a_loop_are_not_read() -> None:
-    graph = looped(3)
-    assert len(unrolled(graph).nodes) > len(graph.nodes)
+    graph = make_loop_graph(3)
+    assert len(unroll(graph).nodes) > len(graph.nodes)
     with pytest.raises(GraphError, match="the bytes of loop 'loop' must be read as its results alone, but got an outp"):
-        unrolled(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, ("loop",)))
+        unroll(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, ("loop",)))
 
 
 def test_bad_loops() -> None:
     with pytest.raises(GraphError, match=r"inputs must be float32\[2,3\], float32\[2,2,3\]"):
-        looped(2, inputs=["sequence", "first", "shared"])
+        make_loop_graph(2, inputs=["sequence", "first", "shared"])
     with pytest.raises(GraphError, match="must have no loop in it"):
-        Body(looped(2), (), 0, (True, True))
+        Body(make_loop_graph(2), (), 0, (True, True))
     with pytest.raises(GraphError, match="`stacked` must be of each of 2 outputs, but got 1"):
         Body(body().graph, (0,), 1, (True,))
     with pytest.raises(GraphError, match="a state must be of the type of its output"):

@@ -27,7 +27,7 @@ from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from autotune.graph.loops import Body, add_loop, list_loops
 from autotune.graph.passes import optimise
 from autotune.graph.passes.early_means import EarlyMeans
-from autotune.graph.unrolling import unrolled
+from autotune.graph.unrolling import unroll
 from targets import registry
 from targets.executable import Executable
 from tests.autotune.fakes import settings_with
@@ -113,8 +113,8 @@ def test_a_loop_is_bit_for_bit_what_it_is_unrolled(data: st.DataObject) -> None:
     assert list_loops(looped)
     assert not list_loops(plain)
     found, wanted = evaluate(looped, feeds), evaluate(plain, feeds)
-    again = evaluate(unrolled(looped), feeds)
-    for ours, theirs, name in zip(looped.outputs, plain.outputs, unrolled(looped).outputs, strict=True):
+    again = evaluate(unroll(looped), feeds)
+    for ours, theirs, name in zip(looped.outputs, plain.outputs, unroll(looped).outputs, strict=True):
         np.testing.assert_array_equal(found[ours], wanted[theirs])
         np.testing.assert_array_equal(again[name], wanted[theirs])
 
@@ -170,7 +170,7 @@ def test_few_steps_and_other_precisions_are_unrolled() -> None:
     assert count(8, target=registry.get("c")) == 0
 
 
-def body(carried: Sequence[int], stacked: Sequence[bool]) -> Body:
+def body(states: Sequence[int], stacked: Sequence[bool]) -> Body:
     """Two states, an element, and a value for all -> their product and sum, a weight added, and a scan of them."""
     builder = GraphBuilder("body", dict.fromkeys(("first", "second", "element", "shared"), ROW))
     weight = builder.constant(np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
@@ -179,10 +179,10 @@ def body(carried: Sequence[int], stacked: Sequence[bool]) -> Body:
     half = builder.add("slice", [right], begin=(0, 1), size=(2, 2))
     turned = builder.add("concat", [half, builder.add("slice", [left], begin=(0, 0), size=(2, 1))], axis=1)
     seen = builder.add("reshape", [turned], shape=(3, 2))
-    return Body(builder.finish([left, right, seen, "element"]), tuple(carried), 1, tuple(stacked))
+    return Body(builder.finish([left, right, seen, "element"]), tuple(states), 1, tuple(stacked))
 
 
-CARRIED = [
+STATES_AND_SCANS = [
     ((0, 1), (True, False, True, False)),
     ((1, 0), (False, False, False, True)),
     ((3, 3), (True, True, False, False)),
@@ -196,7 +196,7 @@ def test_states_change_places_and_outputs_are_kept(tmp_path: Path) -> None:
     begun = builder.add("add", ["first", "shared"])
     outputs = [begun]
     for trips in lengths:
-        for carried, stacked in CARRIED:
+        for carried, stacked in STATES_AND_SCANS:
             of, sequence = body(carried, stacked), f"sequence{trips}"
             states = [begun, "first", sequence, "shared"]
             outputs += add_loop(builder, of, states, trips, [True], [False, True, True, False])
@@ -205,7 +205,7 @@ def test_states_change_places_and_outputs_are_kept(tmp_path: Path) -> None:
     graph = executable_graph(builder.finish(outputs))
     rng = np.random.default_rng(0)
     feeds = {name: rng.standard_normal(kind.shape).astype(np.float32) for name, kind in graph.inputs.items()}
-    values, apart = evaluate(graph, feeds), unrolled(graph)
+    values, apart = evaluate(graph, feeds), unroll(graph)
     found = make_executable(graph, tmp_path).infer(list(feeds.values()))
     assert_close(found, [values[name] for name in graph.outputs], 1e-6)
     plain = evaluate(apart, feeds)

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-def lowered(graph: Graph, target: str, precision: str = "float32") -> Graph:
+def lower_graph(graph: Graph, target: str, precision: str = "float32") -> Graph:
     return make_pipeline(CompileOptions(registry.get(target), precision=precision_mode(precision))).run(graph).graph
 
 
@@ -50,7 +50,7 @@ def x() -> torch.Tensor:
     return torch.randn(3, 11, 6, generator=torch.Generator().manual_seed(1))
 
 
-def exported(module: torch.nn.Module, x: torch.Tensor) -> Graph:
+def import_module(module: torch.nn.Module, x: torch.Tensor) -> Graph:
     return import_exported(torch.export.export(module, (x,)))
 
 
@@ -64,7 +64,7 @@ def exported(module: torch.nn.Module, x: torch.Tensor) -> Graph:
 )
 def test_exported_layers_are_loops(kind: str, options: dict[str, Any], x: torch.Tensor) -> None:
     module = Layers(kind, **options).eval()
-    graph = exported(module, x)
+    graph = import_module(module, x)
     directions = (1 + options.get("bidirectional", False)) * options.get("num_layers", 1)
     assert len(list_loops(graph)) == directions
     values = evaluate(graph, {name: x.numpy() for name in graph.inputs})
@@ -73,9 +73,9 @@ def test_exported_layers_are_loops(kind: str, options: dict[str, Any], x: torch.
     for name, tensor in zip(graph.outputs, wanted, strict=True):
         np.testing.assert_allclose(values[name], tensor.numpy(), rtol=1e-5, atol=1e-6)
     steps = x.shape[int(options.get("batch_first", False))]
-    assert len(list_loops(lowered(graph, "cpu"))) == (directions if steps >= 8 else 0)
-    assert not list_loops(lowered(graph, "c"))
-    assert not list_loops(lowered(graph, "cpu", "bfloat16"))
+    assert len(list_loops(lower_graph(graph, "cpu"))) == (directions if steps >= 8 else 0)
+    assert not list_loops(lower_graph(graph, "c"))
+    assert not list_loops(lower_graph(graph, "cpu", "bfloat16"))
 
 
 def test_a_model_of_dynamo_is_one_piece(x: torch.Tensor) -> None:
@@ -94,6 +94,6 @@ def test_what_is_refused(x: torch.Tensor) -> None:
     with pytest.raises(
         UnsupportedModelError, match=r"lstm\.input node '.*' must have 4 weights and no projection, but got 5"
     ):
-        exported(Layers("LSTM", proj_size=4).eval(), x)
+        import_module(Layers("LSTM", proj_size=4).eval(), x)
     with pytest.raises(UnsupportedModelError, match=r"gru\.input node '.*' must not be trained, but got dropout=0\.5"):
-        exported(Layers("GRU", dropout=0.5, num_layers=2), x)
+        import_module(Layers("GRU", dropout=0.5, num_layers=2), x)

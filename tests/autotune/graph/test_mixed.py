@@ -25,7 +25,7 @@ from autotune.graph.mixed import (
 )
 from autotune.graph.mixed.assignment import TIE, make_point
 from autotune.graph.mixed.mixture import Candidate, graph_digest
-from autotune.graph.mixed.sensitivity import LOUD, rounded, rounded_at, to
+from autotune.graph.mixed.sensitivity import LOUD, round_to, rounded_at, to
 from autotune.graph.passes import optimise
 from autotune.graph.precision import list_narrow_kernels, lower_precision
 from search_space.dtypes import NARROW
@@ -64,11 +64,11 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem([str(k) for k in range(kernels)], at, saved, noise, may)
 
 
-def of_two(at: NDArray[np.bool_], saved: NDArray[np.float64], noise: NDArray[np.float64]) -> Problem:
+def of_two(at: NDArray[np.bool_], savings: NDArray[np.float64], noise: NDArray[np.float64]) -> Problem:
     """Kernels that may be in float32 or one other type; `at`: (places, kernels)."""
     kernels = at.shape[1]
     both = np.stack([np.zeros_like(at), at], axis=2)
-    return Problem([str(k) for k in range(kernels)], both, saved, noise, np.ones((kernels, 2), bool))
+    return Problem([str(k) for k in range(kernels)], both, savings, noise, np.ones((kernels, 2), bool))
 
 
 def best_of_all(problem: Problem, noise: float) -> float:
@@ -88,7 +88,7 @@ def test_a_choice_is_the_best_of_all_that_keep_the_bound(problem: Problem, noise
     assert problem.may[np.arange(len(choice)), choice].all()
     saved, loud = problem.totals(choice)
     assert (loud <= noise * (1 + 1e-9)).all()
-    assert saved == pytest.approx(best_of_all(problem, noise), abs=2 * TIE * float(np.abs(problem.saved).sum()))
+    assert saved == pytest.approx(best_of_all(problem, noise), abs=2 * TIE * float(np.abs(problem.savings).sum()))
     assert np.array_equal(choice, assign(problem, noise))
 
 
@@ -96,7 +96,7 @@ def test_a_choice_is_the_best_of_all_that_keep_the_bound(problem: Problem, noise
 @given(problems(), st.integers(1, 4))
 def test_of_equally_fast_choices_no_kernel_is_in_a_type_that_gains_nothing(problem: Problem, noise: int) -> None:
     """Seconds and noise are whole numbers, so that many choices have equal sums."""
-    saved = np.sign(problem.saved) * (np.abs(problem.saved) > 1)
+    saved = np.sign(problem.savings) * (np.abs(problem.savings) > 1)
     coarse = Problem(problem.kernels, problem.at, saved, np.ceil(problem.noise), problem.may)
     choice = assign(coarse, float(noise))
     most = coarse.totals(choice)[0]
@@ -144,7 +144,7 @@ def test_kernels_that_share_places_are_chosen_together(types: int) -> None:
 def test_a_laxer_bound_is_never_slower(problem: Problem, one: int, other: int) -> None:
     strict, lax = max(one, other), min(one, other)
     saved = [problem.totals(assign(problem, 10 ** (-decibels / 10)))[0] for decibels in (strict, lax)]
-    assert saved[0] <= saved[1] + 2 * TIE * float(np.abs(problem.saved).sum())
+    assert saved[0] <= saved[1] + 2 * TIE * float(np.abs(problem.savings).sum())
 
 
 def test_the_front_gets_faster_and_noisier() -> None:
@@ -152,7 +152,7 @@ def test_the_front_gets_faster_and_noisier() -> None:
     problem = of_two(np.eye(20, dtype=bool), rng.random(20), rng.lognormal(-3, 1, (20, 1)))
     points = front(problem, float(problem.noise.sum()))
     assert points[0].decibels == np.inf and points[-1].choice.all() and len(points) > 8
-    assert all(a.saved < b.saved for a, b in itertools.pairwise(points))
+    assert all(a.savings < b.savings for a, b in itertools.pairwise(points))
 
 
 def test_what_costs_time_stays_in_float32() -> None:
@@ -171,9 +171,9 @@ def test_a_bound_that_nothing_keeps_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`noise` must be above 0, but got noise=0"):
         assign(problem, 0)
     with pytest.raises(ValueError, match=r"`at` must be \(places, kernels, types\), but got at=\(1, 1, 2\), kernels=2"):
-        Problem(["a", "b"], problem.at, problem.saved, problem.noise, problem.may)
+        Problem(["a", "b"], problem.at, problem.savings, problem.noise, problem.may)
     with pytest.raises(ValueError, match="`may` must allow type 0 for all kernels, but does not"):
-        Problem(["a"], problem.at, problem.saved, problem.noise, ~problem.may)
+        Problem(["a"], problem.at, problem.savings, problem.noise, ~problem.may)
 
 
 def test_between_kernels_in_float32_nothing_is_rounded() -> None:
@@ -228,7 +228,7 @@ def test_a_place_alone_is_what_the_graph_with_it_gives() -> None:
     last = next(place for place in list_rounding_sites(graph) if place.operand == "w2")
     changed = rounded_at(graph, values, last, to("bfloat16"))
     assert set(changed) == {"layer2"}
-    wanted = values["relu1"] @ rounded(graph.constants["w2"], "bfloat16")
+    wanted = values["relu1"] @ round_to(graph.constants["w2"], "bfloat16")
     np.testing.assert_allclose(changed["layer2"], wanted, rtol=1e-6)
 
 

@@ -15,13 +15,13 @@ from autotune.graph.frontends.onnx.full_precision import in_float32, narrow_type
 from autotune.graph.frontends.onnx.importer import HANDLERS, import_model
 from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
-from autotune.graph.partition import grouped
+from autotune.graph.partition import group_nodes
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.views import locate
 from search_space.dtypes import NARROW, numpy_dtype
 from search_space.operators.estimates import STEP
-from tests.autotune.graph.narrow_models import narrowed, rounded_everywhere
+from tests.autotune.graph.narrow_models import narrow_model, rounded_everywhere
 from tests.autotune.graph.onnx_models import Array, model_from, runtime
 from tests.autotune.graph.random_graphs import random_graph
 from tests.autotune.graph.random_operators import random_feeds, random_model
@@ -30,9 +30,9 @@ DRAWS = 2
 """Draws of each operator in each type."""
 
 
-def assert_rounded(computed: Array, wanted: Array, dtype: str) -> None:
+def assert_rounded(actual: Array, expected: Array, dtype: str) -> None:
     """Asserts float32's results within two steps of the largest element, infinities and NaN at the same places."""
-    ours, theirs = computed.astype(float), wanted.astype(float)
+    ours, theirs = actual.astype(float), expected.astype(float)
     finite = np.isfinite(theirs)
     largest = float(np.abs(theirs[finite]).max(initial=1e-30))
     np.testing.assert_allclose(ours[finite], theirs[finite], atol=2 * STEP[dtype] * largest, rtol=0)
@@ -46,7 +46,7 @@ def test_an_operator_rounds_what_float32_gives(op: str) -> None:
             rng = np.random.default_rng([number, *op.encode()])
             drawn = random_model(rng, op)
             feeds = random_feeds(drawn, rng)
-            model = inferred(narrowed(drawn, dtype))
+            model = inferred(narrow_model(drawn, dtype))
             kinds = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in model.graph.input}
             feeds = {name: array.astype(kinds[name]) for name, array in feeds.items()}
             wide = {n: a.astype(np.float32) if str(a.dtype) in NARROW else a for n, a in feeds.items()}
@@ -79,12 +79,12 @@ def block(dtype: str) -> onnx.ModelProto:
     ]
     nodes = [helper.make_node(op, names, [made]) for op, names, made in steps]
     model = model_from(nodes, {"x": np.zeros((2, 6, 16), np.float32)}, weights)
-    return model if dtype == "float32" else inferred(narrowed(model, dtype))
+    return model if dtype == "float32" else inferred(narrow_model(model, dtype))
 
 
 def kernels(graph: Graph) -> list[list[str]]:
     """Operations of each kernel."""
-    return [[node.op for node in nodes] for nodes, nothing in grouped(graph, locate(graph)) if not nothing]
+    return [[node.op for node in nodes] for nodes, nothing in group_nodes(graph, locate(graph)) if not nothing]
 
 
 @pytest.mark.parametrize("dtype", NARROW)
@@ -151,7 +151,7 @@ def test_weights_of_16_bits_are_not_rounded_again() -> None:
         helper.make_node("Conv", ["x", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", *arrays], ["y"]),
     ]
-    model = inferred(narrowed(model_from(nodes, {"x": np.zeros((1, 3, 6, 6), np.float32)}, weights), "bfloat16"))
+    model = inferred(narrow_model(model_from(nodes, {"x": np.zeros((1, 3, 6, 6), np.float32)}, weights), "bfloat16"))
     graph = optimise(import_model(model))
     assert ["conv2d", "affine", "cast"] in kernels(graph)
 

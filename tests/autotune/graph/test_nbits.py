@@ -28,7 +28,7 @@ def nbits_model(
     block: int = 16,
     zeros: str = "",
     bias: bool = False,
-    **changed: Any,
+    **changes: Any,
 ) -> onnx.ModelProto:
     """One node with random weights.
 
@@ -39,7 +39,7 @@ def nbits_model(
         bits, block: attributes of the node.
         zeros: "packed", "float", "fractions" or none.
         bias: whether there is one.
-        changed: attributes and inputs (by name) in place of those that are right.
+        changes: attributes and inputs (by name) in place of those that are right.
     """
     depth = shape[-1]
     blocks = -(-depth // block)
@@ -57,7 +57,7 @@ def nbits_model(
     elif zeros == "fractions":
         arrays["zero_points"] = rng.uniform(0, 1 << bits, (columns, blocks)).astype(np.float32)
     attrs = {"K": depth, "N": columns, "bits": bits, "block_size": block}
-    for name, value in changed.items():
+    for name, value in changes.items():
         (arrays if name in arrays else attrs)[name] = value
     names = ["x", *(name if array is not None else "" for name, array in arrays.items())]
     while not names[-1]:
@@ -136,7 +136,7 @@ def test_zeros_in_floats_leave_data_in_floats(zeros: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changes", "message"),
     [
         ({"bits": 2}, "must have weights of 4 or 8 bits, but got bits=2"),
         ({"block_size": 24}, "must have blocks of a power of two, 16 or more, but got 24"),
@@ -148,7 +148,7 @@ def test_zeros_in_floats_leave_data_in_floats(zeros: str, rows: int) -> None:
         ({"weight_prepacked": 1}, "must have weights that are not prepacked"),
     ],
 )
-def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
-    model = nbits_model(np.random.default_rng(0), (2, 40), 8, **changed)
+def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+    model = nbits_model(np.random.default_rng(0), (2, 40), 8, **changes)
     with pytest.raises(UnsupportedModelError, match=message):
         import_model(model)

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
-from autotune.graph.offload import Block, covered, is_offloaded, matrix_block, offload, tuned_as
+from autotune.graph.offload import Block, is_covered, is_offloaded, matrix_block, offload, tuned_as
 from autotune.graph.partition import partition
 from autotune.graph.passes import verify
 from autotune.graph.quantise import quantise_with_report, random_feeds
@@ -20,7 +20,7 @@ from tests.autotune.graph.nets import conv, residual, weight
 BLOCK = (1, 16, 16)
 
 
-def shifted(graph: Graph) -> Graph:
+def quantise_by_shifts(graph: Graph) -> Graph:
     return quantise_with_report(graph, mode="shift8")[0].graph
 
 
@@ -37,7 +37,7 @@ def test_the_offloaded_graph_computes_the_same(block: Block) -> None:
     joined = b.add("relu", [b.add("add", [main, start])])
     pooled = b.add("reduce", [b.add("max_pool2d", [joined])], axes=(1, 2), reducer="mean")
     hidden = b.add("relu", [b.add("add", [b.add("matmul", [pooled, weight(b, rng, 32, 16)]), weight(b, rng, 16)])])
-    plain = shifted(b.finish([b.add("matmul", [hidden, weight(b, rng, 16, 10)])]))
+    plain = quantise_by_shifts(b.finish([b.add("matmul", [hidden, weight(b, rng, 16, 10)])]))
     found = offload(plain, block)
     verify(found)
     assert operations(found)["conv2d_blocked"] == 3 and operations(found)["dense_blocked"] == 1
@@ -48,7 +48,7 @@ def test_the_offloaded_graph_computes_the_same(block: Block) -> None:
 
 def test_blocks_stay_between_layers_and_through_additions() -> None:
     """A block of ResNet: one conversion in front, one behind; the addition is done in blocks."""
-    found = offload(shifted(residual()), BLOCK)
+    found = offload(quantise_by_shifts(residual()), BLOCK)
     kernels = [group for group in partition(found, in_place=False) if group.workload is not None]
     titles = [group.title for group in kernels]
     assert titles.count("conv2d_blocked") == 4 and titles.count("transpose") == 2
@@ -84,7 +84,7 @@ def test_what_is_covered() -> None:
     sizes = {"fits": ((1, 16, 16), (2, 16, 32), (1, 8, 8)), "variable": (), "pool": ()}
     for node in graph.nodes:
         for block in ((1, 16, 16), (2, 16, 32), (1, 8, 8), (4, 16, 16), (1, 32, 16), (1, 16, 64)):
-            assert covered(graph, node, block) == (block in sizes[node.name]), (node.name, block)
+            assert is_covered(graph, node, block) == (block in sizes[node.name]), (node.name, block)
     with pytest.raises(GraphError, match="channels fill its blocks of 1x16x64, but b has none"):
         offload(graph, (1, 16, 64))
 

@@ -28,26 +28,26 @@ def model(*tensors: TensorProto, reads: str = "large") -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="a" * 300)
 
 
-def drawn(name: str, dtype: str = "float32", count: int = LARGE) -> TensorProto:
+def draw_tensor(name: str, dtype: str = "float32", count: int = LARGE) -> TensorProto:
     array = np.random.default_rng(count).standard_normal(count) * 9
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return numpy_helper.from_array(array.astype(helper.tensor_dtype_to_np_dtype(kind)), name)
 
 
-def written(path: Path, model: onnx.ModelProto) -> Path:
+def write_model(path: Path, model: onnx.ModelProto) -> Path:
     path.write_bytes(model.SerializeToString())
     return path
 
 
 def test_large_floats_stay_in_the_file_and_all_else_is_read(tmp_path: Path) -> None:
     tensors = [
-        *(drawn("large"), drawn("half", "float16", 2 * LARGE), drawn("double", "float64")),
-        *(drawn("small", count=LARGE - 1), drawn("whole", "int32")),
+        *(draw_tensor("large"), draw_tensor("half", "float16", 2 * LARGE), draw_tensor("double", "float64")),
+        *(draw_tensor("small", count=LARGE - 1), draw_tensor("whole", "int32")),
         helper.make_tensor("listed", TensorProto.FLOAT, [LARGE], np.ones(LARGE)),
         numpy_helper.from_array(np.ones((4, LARGE // 4), np.float32), "square"),
     ]
     made = model(*tensors)
-    path = written(tmp_path / "m.onnx", made)
+    path = write_model(tmp_path / "m.onnx", made)
     found = read_without_weights(path)
     assert found is not None
     assert found.ByteSize() < made.ByteSize() - 4 * LEAST_BYTES
@@ -62,7 +62,7 @@ def test_large_floats_stay_in_the_file_and_all_else_is_read(tmp_path: Path) -> N
 
 
 def test_of_a_model_that_is_read_again_each_array_is_read_once(tmp_path: Path) -> None:
-    path = written(tmp_path / "m.onnx", model(drawn("large")))
+    path = write_model(tmp_path / "m.onnx", model(draw_tensor("large")))
 
     def weights() -> np.ndarray:
         found = read_without_weights(path)
@@ -73,14 +73,14 @@ def test_of_a_model_that_is_read_again_each_array_is_read_once(tmp_path: Path) -
     with reading_once(known):
         first = weights()
         assert weights() is first and len(known) == 1
-        written(path, model(drawn("large", count=2 * LARGE)))
+        write_model(path, model(draw_tensor("large", count=2 * LARGE)))
         os.utime(path, ns=(1, 1))
         assert weights().shape == (2 * LARGE,)  # it is another file now
     assert weights() is not weights()
 
 
 def test_a_graph_is_the_same_either_way(tmp_path: Path) -> None:
-    path = written(tmp_path / "m.onnx", model(drawn("large"), drawn("small", count=3)))
+    path = write_model(tmp_path / "m.onnx", model(draw_tensor("large"), draw_tensor("small", count=3)))
     one, other = (import_model(load_model(path, weights=weights)) for weights in (False, True))
     assert (str(one.nodes), one.inputs, one.outputs) == (str(other.nodes), other.inputs, other.outputs)
     assert list(one.constants) == list(other.constants)
@@ -89,15 +89,15 @@ def test_a_graph_is_the_same_either_way(tmp_path: Path) -> None:
 
 
 def test_files_of_another_form_are_left_to_onnx(tmp_path: Path) -> None:
-    assert read_without_weights(written(tmp_path / "small.onnx", model(drawn("a", count=3)))) is None
-    (tmp_path / "torn.onnx").write_bytes(model(drawn("large")).SerializeToString()[:-20])
+    assert read_without_weights(write_model(tmp_path / "small.onnx", model(draw_tensor("a", count=3)))) is None
+    (tmp_path / "torn.onnx").write_bytes(model(draw_tensor("large")).SerializeToString()[:-20])
     assert read_without_weights(tmp_path / "torn.onnx") is None
     (tmp_path / "noise.onnx").write_bytes(np.random.default_rng(0).bytes(2 * LEAST_BYTES))
     assert read_without_weights(tmp_path / "noise.onnx") is None
     with pytest.raises(UnsupportedModelError, match="must be a complete ONNX file"):
         load_model(tmp_path / "noise.onnx", weights=False)
     apart = tmp_path / "apart.onnx"
-    several, wanted = model(drawn("large"), drawn("other")), numpy_helper.to_array(drawn("large"))
+    several, wanted = model(draw_tensor("large"), draw_tensor("other")), numpy_helper.to_array(draw_tensor("large"))
     onnx.save(several, apart, save_as_external_data=True, location="weights", size_threshold=0)
     with apart.open("ab") as file:
         file.write(b"\x32" + bytes([0x80, 0x80, 4]) + b" " * LEAST_BYTES)  # a long doc_string
@@ -108,7 +108,7 @@ def test_files_of_another_form_are_left_to_onnx(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["touched", "shortened", "removed"])
 def test_a_file_that_changes_meanwhile_is_refused(how: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "m.onnx", model(drawn("large")))
+    path = write_model(tmp_path / "m.onnx", model(draw_tensor("large")))
     found = read_without_weights(path)
     assert found is not None
     if how == "touched":
@@ -123,7 +123,7 @@ def test_a_file_that_changes_meanwhile_is_refused(how: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("weights", [True, False])
 def test_nodes_without_an_output_or_a_text_are_refused(weights: bool, tmp_path: Path) -> None:
-    silent, garbled = model(drawn("large")), model(drawn("large"))
+    silent, garbled = model(draw_tensor("large")), model(draw_tensor("large"))
     del silent.graph.node[0].output[:]
     operator = garbled.graph.node[0].op_type.encode()
     for name, data in (
@@ -143,7 +143,7 @@ def test_nodes_without_an_output_or_a_text_are_refused(weights: bool, tmp_path: 
 def test_damaged_files_are_refused_or_left_to_onnx(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    whole = bytearray(model(drawn("large")).SerializeToString())
+    whole = bytearray(model(draw_tensor("large")).SerializeToString())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.one_of(st.integers(0, 700), st.integers(len(whole) - 200, len(whole) - 1)))
         whole[at] = data.draw(st.integers(0, 255))

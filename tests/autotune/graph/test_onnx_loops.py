@@ -40,11 +40,11 @@ def make_body(nodes: list[Any], inputs: list[Any], outputs: list[Any], constants
     return helper.make_graph(nodes, "body", inputs, outputs, constants or [])
 
 
-def drawn(*shape: int, seed: int = 0) -> Array:
+def draw(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
-def scanned(steps: int, **attrs: Any) -> ModelAndInputs:
+def make_scan_model(steps: int, **attrs: Any) -> ModelAndInputs:
     """A state and a weight around: tanh(x + h @ w), which is stacked beside its negative."""
     nodes = [
         helper.make_node("MatMul", ["h", "w"], ["product"]),
@@ -56,13 +56,13 @@ def scanned(steps: int, **attrs: Any) -> ModelAndInputs:
     body = make_body(nodes, [value("h"), value("element")], [value("next"), value("again"), value("shown")])
     shape = [2, WIDTH]
     shape.insert(attrs.get("scan_input_axes", [0])[0], steps)
-    inputs = {"first": drawn(2, WIDTH), "x": drawn(*shape, seed=1)}
+    inputs = {"first": draw(2, WIDTH), "x": draw(*shape, seed=1)}
     node = helper.make_node("Scan", ["first", "x"], ["last", "all", "others"], body=body, num_scan_inputs=1, **attrs)
-    model = model_from([node], inputs, {"w": drawn(WIDTH, WIDTH, seed=2)})
+    model = model_from([node], inputs, {"w": draw(WIDTH, WIDTH, seed=2)})
     return model, inputs
 
 
-def counted(steps: int, ends: bool = False) -> ModelAndInputs:
+def make_counter_model(steps: int, ends: bool = False) -> ModelAndInputs:
     """A state that takes rows of what is around in turn, by a counter that is carried; `ends`: which ends it, too."""
     nodes = [
         helper.make_node("Add", ["i", "one"], ["more"]),
@@ -85,7 +85,7 @@ def counted(steps: int, ends: bool = False) -> ModelAndInputs:
         ],
         ends_at,
     )
-    inputs = {"first": drawn(2, WIDTH), "x": drawn(steps, 2, WIDTH, seed=1), "held": drawn(2, WIDTH, seed=2)}
+    inputs = {"first": draw(2, WIDTH), "x": draw(steps, 2, WIDTH, seed=1), "held": draw(2, WIDTH, seed=2)}
     constants = {"count": np.array(2**63 - 1 if ends else steps), "yes": np.array(True), "zero": np.array(0)}
     names = ["end", "last", "held_on", "all", "counts"]
     node = helper.make_node("Loop", ["count", "yes", "zero", "first", "held"], names, body=body)
@@ -107,7 +107,7 @@ def nested(steps: int) -> ModelAndInputs:
     body = make_body(
         nodes, [value("step", INT, ()), value("go", BOOL, ()), value("state")], [value("on", BOOL, ()), value("next")]
     )
-    inputs = {"x": drawn(2, WIDTH)}
+    inputs = {"x": draw(2, WIDTH)}
     node = helper.make_node("Loop", ["count", "", "x"], ["last"], body=body)
     return model_from([node], inputs, {"count": np.array(steps), "inner_count": np.array(3)}), inputs
 
@@ -118,11 +118,11 @@ def compute_outputs(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
 
 
 MODELS: dict[str, Callable[[], ModelAndInputs]] = {
-    "scan": lambda: scanned(9),
-    "scan_back": lambda: scanned(8, scan_input_directions=[1], scan_output_directions=[1, 0]),
-    "scan_axes": lambda: scanned(10, scan_input_axes=[1], scan_output_axes=[1, -1]),
-    "counter": lambda: counted(11),
-    "condition": lambda: counted(12, ends=True),
+    "scan": lambda: make_scan_model(9),
+    "scan_back": lambda: make_scan_model(8, scan_input_directions=[1], scan_output_directions=[1, 0]),
+    "scan_axes": lambda: make_scan_model(10, scan_input_axes=[1], scan_output_axes=[1, -1]),
+    "counter": lambda: make_counter_model(11),
+    "condition": lambda: make_counter_model(12, ends=True),
     "nested": lambda: nested(9),
 }
 
@@ -143,7 +143,7 @@ def test_loops_are_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
 @given(st.integers(8, 20), st.booleans(), st.tuples(st.booleans(), st.booleans()), st.integers(0, 2), st.integers(0, 2))
 @settings(max_examples=15, deadline=None)
 def test_a_scan_is_what_it_is_unrolled(steps: int, back: bool, turned: tuple[bool, bool], axis: int, out: int) -> None:
-    model, feeds = scanned(
+    model, feeds = make_scan_model(
         steps,
         scan_input_axes=[axis],
         scan_output_axes=[out, 0],
@@ -157,10 +157,10 @@ def test_a_scan_is_what_it_is_unrolled(steps: int, back: bool, turned: tuple[boo
 
 
 def test_what_depends_on_constants_alone_is_computed_at_import() -> None:
-    graph = optimise(import_model(counted(11)[0], loops=True))
+    graph = optimise(import_model(make_counter_model(11)[0], loops=True))
     (loop,) = list_loops(graph)
     body = loop.attrs["body"]
-    assert len(body.carried) == 1 and not any("int64" in str(kind) for kind in body.outputs)
+    assert len(body.state_outputs) == 1 and not any("int64" in str(kind) for kind in body.outputs)
     constants = [graph.constants[name].tolist() for name in graph.outputs if name in graph.constants]
     assert constants == [11, list(range(1, 12))]
 
@@ -179,7 +179,7 @@ def test_a_body_that_needs_a_constant_of_each_step_has_nodes_for_each() -> None:
         [value("on", BOOL, ()), value("next", shape=(1, WIDTH))],
         [constant("axis", [0], "int64"), constant("axis_one", [1], "int64")],
     )
-    inputs = {"first": drawn(1, WIDTH), "x": drawn(9, WIDTH)}
+    inputs = {"first": draw(1, WIDTH), "x": draw(9, WIDTH)}
     node = helper.make_node("Loop", ["count", "", "first"], ["last"], body=body)
     model = model_from([node], inputs, {"count": np.array(9)})
     graph = import_model(model, loops=True)
@@ -198,7 +198,7 @@ def test_states_of_many_shapes_have_nodes_for_each_step() -> None:
         [value("step", INT, ()), value("go", BOOL, ()), helper.make_tensor_value_info("state", FLOAT, None)],
         [value("on", BOOL, ()), helper.make_tensor_value_info("next", FLOAT, None)],
     )
-    inputs = {"x": drawn(2, WIDTH)}
+    inputs = {"x": draw(2, WIDTH)}
     node = helper.make_node("Loop", ["count", "", "x"], ["last"], body=body)
     model = model_from([node], inputs, {"count": np.array(9)})
     graph = import_model(model, loops=True)
@@ -213,6 +213,6 @@ def test_a_loop_that_does_not_end_is_refused() -> None:
         [value("on", BOOL, ()), value("t")],
     )
     node = helper.make_node("Loop", ["", "yes", "x"], ["last"], body=body)
-    model = inferred(model_from([node], {"x": drawn(2, WIDTH)}, {"yes": np.array(True)}))
+    model = inferred(model_from([node], {"x": draw(2, WIDTH)}, {"yes": np.array(True)}))
     with pytest.raises(ValueError, match="must have at most 1024 steps, but got more"):
         import_model(model, loops=True)

@@ -54,11 +54,11 @@ def test_file_that_is_not_onnx(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "shown"), [(("N", 8, 6, 6), r"x=\(N, 8, 6, 6\)"), ((1, 8, None, 6), r"x=\(1, 8, \?, 6\)")]
+    ("shape", "text"), [(("N", 8, 6, 6), r"x=\(N, 8, 6, 6\)"), ((1, 8, None, 6), r"x=\(1, 8, \?, 6\)")]
 )
-def test_dynamic_shape(tmp_path: Path, shape: tuple[object, ...], shown: str) -> None:
+def test_dynamic_shape(tmp_path: Path, shape: tuple[object, ...], text: str) -> None:
     path = save_conv(tmp_path / "dynamic.onnx", shape)
-    with pytest.raises(UnsupportedModelError, match="must have fixed positive dimensions, but got " + shown):
+    with pytest.raises(UnsupportedModelError, match="must have fixed positive dimensions, but got " + text):
         load_model(path)
 
 
@@ -101,7 +101,7 @@ def test_negative_dimensions_are_open(tmp_path: Path, shapes: dict[str, tuple[in
             load_model(path)
 
 
-def pooled(stated: tuple[int, ...] | None, columns: int = 3) -> onnx.ModelProto:
+def make_pool_model(shape: tuple[int, ...] | None, columns: int = 3) -> onnx.ModelProto:
     """Pools, the last window of the second would begin beyond its input: (1, 3, 2, 2) -> (1, 3, 1, 1); a product."""
     nodes = [
         helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1),
@@ -114,29 +114,29 @@ def pooled(stated: tuple[int, ...] | None, columns: int = 3) -> onnx.ModelProto:
         nodes,
         "pooled",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, a.shape) for name, a in inputs.items()],
-        [helper.make_empty_tensor_value_info("y"), helper.make_tensor_value_info("q", TensorProto.FLOAT, stated)],
+        [helper.make_empty_tensor_value_info("y"), helper.make_tensor_value_info("q", TensorProto.FLOAT, shape)],
         [numpy_helper.from_array(np.ones((columns, 5), np.float32), "w")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
 
 
 def test_shapes_are_those_of_the_definition_where_inference_errs() -> None:
-    plain = pooled(None)
+    plain = make_pool_model(None)
     guess = fixed_shapes(shape_inference.infer_shapes(plain))
     assert guess["q"] == (1, 3, 2, 2), "ONNX's inference is right by now: a case of another kind is needed"
     for stated in (None, (1, 3, 1, 1), (1, 3, 2, 2)):  # the last is what ONNX's inference says
-        found = fixed_shapes(inferred(pooled(stated)))
+        found = fixed_shapes(inferred(make_pool_model(stated)))
         assert found["p"] == (1, 3, 2, 2) and found["q"] == (1, 3, 1, 1) and found["y"] == (1, 5)
     with pytest.raises(
         UnsupportedModelError, match=r"shapes agree, .*: q is stated to be \[1, 3, 3, 3\] and is \[1, 3, 1, 1\]"
     ):
-        inferred(pooled((1, 3, 3, 3)))
+        inferred(make_pool_model((1, 3, 3, 3)))
     with pytest.raises(UnsupportedModelError, match="shapes agree"):
-        inferred(pooled(None, columns=4))
+        inferred(make_pool_model(None, columns=4))
 
 
 def test_inference_stays_where_no_graph_can_be_made() -> None:
-    model = pooled(None, columns=12)
+    model = make_pool_model(None, columns=12)
     model.graph.node.append(helper.make_node("NonZero", ["y"], ["z"]))
     assert fixed_shapes(inferred(model))["q"] == (1, 3, 2, 2)
 

@@ -76,7 +76,9 @@ def test_views_compute_nothing() -> None:
     assert relu.workload is not None
 
 
-def gated(kernel: int = 1, stride: int = 1, groups: int = 1, again: bool = False, front_output: bool = False) -> Graph:
+def make_gated_layers(
+    kernel: int = 1, stride: int = 1, groups: int = 1, again: bool = False, front_output: bool = False
+) -> Graph:
     """Channels times their gates, a curve, and the layer that reads them; or one more layer, or the caller."""
     rng = np.random.default_rng(0)
     b = GraphBuilder("gated", {"x": TensorType((1, 6, 6, 16)), "g": TensorType((1, 1, 1, 16))})
@@ -91,12 +93,12 @@ def gated(kernel: int = 1, stride: int = 1, groups: int = 1, again: bool = False
 @pytest.mark.parametrize(
     ("graph", "titles"),
     [
-        (gated(), ["multiply+relu+conv2d"]),
-        (gated(kernel=3), ["multiply+relu", "conv2d"]),  # each would be computed nine times
-        (gated(stride=2), ["multiply+relu", "conv2d"]),  # some are not read at all
-        (gated(groups=2), ["multiply+relu", "conv2d"]),
-        (gated(again=True), ["multiply+relu", "conv2d", "conv2d"]),
-        (gated(front_output=True), ["multiply+relu", "conv2d"]),
+        (make_gated_layers(), ["multiply+relu+conv2d"]),
+        (make_gated_layers(kernel=3), ["multiply+relu", "conv2d"]),  # each would be computed nine times
+        (make_gated_layers(stride=2), ["multiply+relu", "conv2d"]),  # some are not read at all
+        (make_gated_layers(groups=2), ["multiply+relu", "conv2d"]),
+        (make_gated_layers(again=True), ["multiply+relu", "conv2d", "conv2d"]),
+        (make_gated_layers(front_output=True), ["multiply+relu", "conv2d"]),
     ],
     ids=["", "kernel", "stride", "groups", "again", "given"],
 )
@@ -119,4 +121,4 @@ def test_a_front_of_two_such_values_or_of_a_product_that_ends_in_it_is_none() ->
 
 
 def test_what_is_measured_elsewhere_keeps_what_stands_in_front() -> None:
-    assert [group.title for group in partition(gated(), in_place=False)] == ["multiply+relu", "conv2d"]
+    assert [group.title for group in partition(make_gated_layers(), in_place=False)] == ["multiply+relu", "conv2d"]

@@ -19,7 +19,7 @@ from tests.gpu import candidates
 Sizes = tuple[int, ...]
 
 
-def scattered(slope: np.ndarray, weight: np.ndarray, extent: Sizes, stride: Sizes, padding: Sizes) -> np.ndarray:
+def scatter(slope: np.ndarray, weight: np.ndarray, extent: Sizes, stride: Sizes, padding: Sizes) -> np.ndarray:
     """Each slope (batch, window..., groups, outputs) times its filter (kernel..., groups, outputs, depth), added up."""
     room = [n + 2 * p + s + k for n, p, s, k in zip(extent, padding, stride, weight.shape, strict=False)]
     found = np.zeros((slope.shape[0], *room, weight.shape[-3], weight.shape[-1]))
@@ -51,7 +51,7 @@ def test_every_sketch_puts_slopes_where_windows_lie(
     counts = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(extent, padding, kernel, stride, strict=True)]
     slope = rng.standard_normal((2, *counts, groups * width)).astype(numpy_dtype(dtype))
     weight = rng.standard_normal((*kernel, groups, width, depth)).astype(numpy_dtype(dtype))
-    wanted = scattered(
+    wanted = scatter(
         slope.astype(np.float64).reshape(2, *counts, groups, width), weight.astype(np.float64), extent, stride, padding
     )
     filters = np.moveaxis(weight, -3, -2).reshape(*kernel, width, groups * depth)
@@ -66,11 +66,11 @@ def test_every_sketch_puts_slopes_where_windows_lie(
     workload = Workload.of(operation.tensors(checked, types))
     tolerance = 1e-4 if dtype == "float32" else 3e-2
 
-    def agrees(computed: np.ndarray) -> None:
+    def agrees(actual: np.ndarray) -> None:
         whole = [-(-n // s) * s for n, s in zip(extent, stride, strict=True)]
         within = tuple(slice(n) for n in extent)
-        computed = computed.astype(np.float32).reshape(2, *whole, groups * depth)[(slice(None), *within)]
-        np.testing.assert_allclose(computed, wanted, rtol=tolerance, atol=tolerance * 5)
+        actual = actual.astype(np.float32).reshape(2, *whole, groups * depth)[(slice(None), *within)]
+        np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance * 5)
 
     agrees(operation.evaluate(checked, arrays))
     agrees(workload.reference(*arrays))
@@ -81,7 +81,7 @@ def test_every_sketch_puts_slopes_where_windows_lie(
 
 
 @pytest.mark.parametrize(
-    ("slope", "filters", "changed", "rule"),
+    ("slope", "filters", "changes", "rule"),
     [
         (TensorType((1, 3, 4), "int32"), TensorType((2, 2, 1, 4), "int32"), {}, "slopes and filters must be floats"),
         (TensorType((1, 3, 4)), TensorType((2, 1, 4)), {}, "filters must be .parts, stride of each axis"),
@@ -90,7 +90,7 @@ def test_every_sketch_puts_slopes_where_windows_lie(
         (TensorType((1, 3, 4)), TensorType((2, 3, 1, 4)), {}, r"a part for each phase of stride=\(2,\)"),
     ],
 )
-def test_what_are_no_phases(slope: TensorType, filters: TensorType, changed: dict[str, Any], rule: str) -> None:
-    given = {"extent": (6,), "stride": (2,), "padding": (1,), "groups": 4} | changed
+def test_what_are_no_phases(slope: TensorType, filters: TensorType, changes: dict[str, Any], rule: str) -> None:
+    given = {"extent": (6,), "stride": (2,), "padding": (1,), "groups": 4} | changes
     with pytest.raises(ValueError, match=rule):
         find("conv_phases").attributes(given, [slope, filters])

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from autotune.graph.frontends.onnx.importer import HANDLERS
 from autotune.graph.frontends.onnx.model import inferred, shapes
 from autotune.graph.frontends.onnx.nodes import NodeError, run_node
-from tests.autotune.graph.onnx_models import Array, assert_close, imported, runtime
+from tests.autotune.graph.onnx_models import Array, assert_close, evaluate_import, runtime
 from tests.autotune.graph.random_operators import GENERATORS, random_feeds, random_model
 
 CASES = 5
@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 Case = tuple[onnx.ModelProto, dict[str, Array], list[Array]]
 
 
-def drawn(op: str, count: int = CASES) -> Iterator[Case]:
+def draw_cases(op: str, count: int = CASES) -> Iterator[Case]:
     """Models, inputs, and what ONNX Runtime gives."""
     for number in range(count):
         rng = np.random.default_rng([number, *op.encode()])
@@ -54,7 +54,7 @@ def test_draws_follow_from_the_generator_alone() -> None:
 
 NEVER = {"If", "Loop", "Scan", "Scatter"}
 """Operators of which ONNX's evaluator computes nothing: graphs within nodes, and one that is out of date."""
-REFUSED = {"Pad", "Resize", "LSTM", "GRU", "RNN", "GridSample", *NEVER}
+REFUSED_OPERATORS = {"Pad", "Resize", "LSTM", "GRU", "RNN", "GridSample", *NEVER}
 """Operators of which it does not compute everything.
 
 That is negative padding, aligned corners, negative axes, functions of recurrent layers and lengths of their sequences,
@@ -65,10 +65,10 @@ and modes by their older names.
 @pytest.mark.parametrize("op", sorted(HANDLERS))
 def test_an_operator_is_what_onnxruntime_computes(op: str) -> None:
     exact = 0
-    for model, feeds, wanted in drawn(op):
+    for model, feeds, wanted in draw_cases(op):
         known = inferred(model)
-        assert_close(imported(known, feeds), wanted, TOLERANCE, 1.0)
-        assert_close(imported(inferred(with_constants(model, feeds)), {}), wanted, TOLERANCE, 1.0)
+        assert_close(evaluate_import(known, feeds), wanted, TOLERANCE, 1.0)
+        assert_close(evaluate_import(inferred(with_constants(model, feeds)), {}), wanted, TOLERANCE, 1.0)
         found = shapes(known)
         for value, array in zip(known.graph.output, wanted, strict=True):
             assert found.get(value.name, array.shape) == array.shape
@@ -76,16 +76,16 @@ def test_an_operator_is_what_onnxruntime_computes(op: str) -> None:
     assert exact >= CASES / 3 or op in NEVER
 
 
-def agrees_in_float64(model: onnx.ModelProto, feeds: dict[str, Array], wanted: list[Array]) -> bool:
-    """Returns whether the node can be computed in float64; asserts that the result is then `wanted`."""
+def agrees_in_float64(model: onnx.ModelProto, feeds: dict[str, Array], expected: list[Array]) -> bool:
+    """Returns whether the node can be computed in float64; asserts that the result is then `expected`."""
     (node,) = model.graph.node
     values = feeds | {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     wide = {name: array.astype(float) if array.dtype == np.float32 else array for name, array in values.items()}
     try:
         found = list(run_node(node, wide, model.opset_import[0].version).values())
     except NodeError:
-        assert node.op_type in REFUSED
+        assert node.op_type in REFUSED_OPERATORS
         return False
-    narrow = [f.astype(w.dtype) if f.dtype == np.float64 else f for f, w in zip(found, wanted, strict=True)]
-    assert_close(narrow, wanted, TOLERANCE, 1.0)
+    narrow = [f.astype(w.dtype) if f.dtype == np.float64 else f for f, w in zip(found, expected, strict=True)]
+    assert_close(narrow, expected, TOLERANCE, 1.0)
     return True

@@ -26,7 +26,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.views import free, locate
 from search_space.operators import evaluation
 from tests.autotune.fakes import settings_with
-from tests.autotune.graph.onnx_models import imported, reference, runtime
+from tests.autotune.graph.onnx_models import evaluate_import, reference, runtime
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -65,7 +65,9 @@ def layer(
 def test_samples_first_is_another_order_of_the_same(op: str) -> None:
     x = np.random.default_rng(1).standard_normal((5, 2, 6)).astype(np.float32)
     plain = reference(layer(op, direction="bidirectional"), {"x": x})
-    turned = imported(inferred(layer(op, (2, 5, 6), direction="bidirectional", layout=1)), {"x": x.swapaxes(0, 1)})
+    turned = evaluate_import(
+        inferred(layer(op, (2, 5, 6), direction="bidirectional", layout=1)), {"x": x.swapaxes(0, 1)}
+    )
     np.testing.assert_allclose(turned[0].transpose(1, 2, 0, 3), plain[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(turned[1].swapaxes(0, 1), plain[1], rtol=1e-4, atol=1e-6)
 
@@ -99,7 +101,7 @@ def test_many_steps_are_joined_in_parts() -> None:
     model = layer("RNN", (steps, 1, 3), 4)
     graph = optimise(import_model(inferred(model)))
     assert max(len(node.inputs) for node in graph.nodes) <= 64
-    np.testing.assert_allclose(imported(inferred(model), {"x": x})[0], runtime(model, {"x": x})[0], atol=1e-5)
+    np.testing.assert_allclose(evaluate_import(inferred(model), {"x": x})[0], runtime(model, {"x": x})[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(

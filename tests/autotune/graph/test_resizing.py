@@ -22,7 +22,7 @@ from autotune.graph.passes import optimise
 from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
-from tests.autotune.graph.onnx_models import Array, assert_close, imported, reference, runtime
+from tests.autotune.graph.onnx_models import Array, assert_close, evaluate_import, reference, runtime
 
 EXTENTS = st.integers(1, 7)
 
@@ -71,7 +71,7 @@ def test_resize_is_what_onnx_computes(
         attrs["roi"] = [0.13, -0.11, 0.87, 1.07]
     model = make_resize(shape, **attrs)
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    assert_close(imported(inferred(model), {"x": x}), reference(model, {"x": x}), 1e-5, 1.0)
+    assert_close(evaluate_import(inferred(model), {"x": x}), reference(model, {"x": x}), 1e-5, 1.0)
 
 
 @given(
@@ -104,7 +104,7 @@ def test_sizes_by_scales_are_those_that_onnx_infers() -> None:
     model = inferred(make_resize((1, 1, 10), mode="nearest", scales=[3.3], axes=[2]))
     (dims,) = [value.type.tensor_type.shape.dim for value in model.graph.output]
     x = np.arange(10, dtype=np.float32).reshape(1, 1, 10)
-    assert dims[2].dim_value == imported(model, {"x": x})[0].shape[2] == 32
+    assert dims[2].dim_value == evaluate_import(model, {"x": x})[0].shape[2] == 32
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
@@ -117,7 +117,7 @@ def test_the_nearest_is_onnx_runtimes(how: str, rounding: str) -> None:
         x = np.arange(extent, dtype=np.float32).reshape(1, 1, extent)
         wanted = runtime(model, {"x": x})[0]
         np.testing.assert_array_equal(
-            imported(inferred(model), {"x": x})[0], wanted, err_msg=f"{extent}, {name}={value}"
+            evaluate_import(inferred(model), {"x": x})[0], wanted, err_msg=f"{extent}, {name}={value}"
         )
 
 

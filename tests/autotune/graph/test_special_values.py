@@ -26,7 +26,7 @@ Case = tuple[str, Sequence[Any], dict[str, Any]]
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = (NAN, INF, -INF, 0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.5, -2.5, 7.0, -100.0, 3e38, -3e38)
-LIMITED = ("Relu", "LeakyRelu", "HardSwish", "ThresholdedRelu", "Sign")
+LIMITING = ("Relu", "LeakyRelu", "HardSwish", "ThresholdedRelu", "Sign")
 OTHERS = (
     "Elu",
     "Selu",
@@ -44,7 +44,7 @@ OTHERS = (
 OTHERS += ("Log", "Sqrt", "Erf", "Floor", "Ceil", "Round", "Neg", "Reciprocal", "IsNaN", "IsInf")
 
 
-def drawn(*shape: int, seed: int = 0) -> Array:
+def draw(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).choice(np.float32(SPECIAL), shape)
 
 
@@ -82,8 +82,8 @@ def agree(x: Array, cases: Sequence[Case], counts: Sequence[int] = (), compiled:
 
 
 def test_elementwise_operators() -> None:
-    x, other = drawn(3, 37), drawn(3, 37, seed=1)
-    cases: list[Case] = [(op, (), {}) for op in LIMITED]
+    x, other = draw(3, 37), draw(3, 37, seed=1)
+    cases: list[Case] = [(op, (), {}) for op in LIMITING]
     cases += [("Clip", (np.float32(-2), np.float32(2)), {}), ("PRelu", (other,), {})]
     cases += [("Max", (np.float32(0.5), other), {}), ("Min", (np.float32(NAN),), {})]
     agree(x, cases)
@@ -99,7 +99,7 @@ def test_powers() -> None:
 
 
 def test_what_a_product_adds_none_of_need_not_be_a_number() -> None:
-    x, weight = drawn(3, 5), np.ones((5, 4), np.float32)
+    x, weight = draw(3, 5), np.ones((5, 4), np.float32)
     agree(x, [("Gemm", (weight, np.float32([NAN, 1, INF, 2])), {"beta": 0.0})])
 
 
@@ -119,7 +119,7 @@ def test_each_place_of_a_row(count: int) -> None:
 
 
 def test_columns() -> None:
-    x, update = drawn(9, 37), drawn(4, 37, seed=1)
+    x, update = draw(9, 37), draw(4, 37, seed=1)
     cases: list[Case] = [("ReduceMax", (np.int64([0]),), {}), ("ArgMin", (), {"axis": 0})]
     cases += [("ScatterND", (np.int64([[0], [2], [0], [0]]), update), {"reduction": kind}) for kind in ("max", "min")]
     agree(x, cases)
@@ -150,7 +150,7 @@ def windows(x: Array, size: int) -> Array:
 
 def test_pools_keep_nan() -> None:
     """ONNX's reference leaves NaN out as it does padding, ONNX Runtime keeps it or not; PyTorch keeps it."""
-    x = drawn(1, 19, 6, 7)
+    x = draw(1, 19, 6, 7)
     x[0, 0, :3, :3] = -INF
     cases: list[Case] = [("MaxPool", (), {"kernel_shape": [size, size]}) for size in (3, 2)]
     three, best, places, largest = autotune.compile(model(x, [*cases, ("GlobalMaxPool", (), {})], (1, 2, 1)))(x)
@@ -187,7 +187,7 @@ def test_an_ending_of_a_product_keeps_nan() -> None:
 
 def test_functions_of_torch() -> None:
     torch = pytest.importorskip("torch")
-    x = torch.from_numpy(drawn(5, 37))
+    x = torch.from_numpy(draw(5, 37))
     x[1], x[2], x[3] = NAN, INF, -INF
 
     def each(x: Any) -> list[Any]:

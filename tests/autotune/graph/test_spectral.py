@@ -21,7 +21,7 @@ from autotune.graph.passes import optimise
 from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
-from tests.autotune.graph.onnx_models import imported, model_from
+from tests.autotune.graph.onnx_models import evaluate_import, model_from
 
 
 def make_model(
@@ -59,7 +59,7 @@ def test_a_transform_is_numpys(extent: int, length: int, parts: int, axis: int, 
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     model = make_model("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
     wanted = numpys(x, length, axis, inverse, onesided)
-    np.testing.assert_allclose(imported(model, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(evaluate_import(model, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_stages_are_numpys_transform(
     graph = import_model(model)
     if length > 9 and any(length % d == 0 for d in range(2, length)):
         assert "batch_matmul" in {node.op for node in graph.nodes}
-    found, wanted = imported(model, {"x": x})[0], numpys(x, length, axis, inverse, onesided)
+    found, wanted = evaluate_import(model, {"x": x})[0], numpys(x, length, axis, inverse, onesided)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
 
 
@@ -110,7 +110,7 @@ def test_stages_err_no_more_than_one_product(monkeypatch: pytest.MonkeyPatch) ->
     errors = []
     for plan in (fourier.choose_digits, lambda length, *_: (length,)):
         monkeypatch.setattr(fourier, "choose_digits", plan)
-        errors.append(np.abs(imported(make_model("DFT", shape, [768, 1]), {"x": x})[0] - wanted).max())
+        errors.append(np.abs(evaluate_import(make_model("DFT", shape, [768, 1]), {"x": x})[0] - wanted).max())
     assert errors[0] <= errors[1]
 
 
@@ -140,7 +140,7 @@ def test_only_zeros_make_a_signal_real(zeros: float) -> None:
     constants = {"zeros": np.full((3, 20, 1), zeros, np.float32), "axis": np.array(1)}
     x = np.random.default_rng(0).standard_normal((3, 20, 1)).astype(np.float32)
     model = model_from(nodes, {"x": x}, constants, 20)
-    (found,) = imported(model, {"x": x})
+    (found,) = evaluate_import(model, {"x": x})
     wanted = numpys(np.concatenate([x, constants["zeros"]], -1), 20, 1, False, False)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
     assert [a.shape[0] for a in import_model(model).constants.values() if a.ndim == 2] == [40 if zeros else 20]
@@ -176,7 +176,7 @@ def test_real_parts_of_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_signal_of_its_own_length_needs_none() -> None:
     x = np.random.default_rng(0).standard_normal((2, 6, 1)).astype(np.float32)
-    (found,) = imported(inferred(make_model("DFT", (2, 6, 1), [])), {"x": x})
+    (found,) = evaluate_import(inferred(make_model("DFT", (2, 6, 1), [])), {"x": x})
     wanted = np.fft.fft(x[..., 0])
     np.testing.assert_allclose(found, np.stack([wanted.real, wanted.imag], -1), rtol=1e-4, atol=1e-5)
 
@@ -255,7 +255,7 @@ def test_every_sketch_of_overlapping_blocks_is_numpys_sum(
 
 
 @pytest.mark.parametrize(
-    ("kind", "changed", "rule"),
+    ("kind", "changes", "rule"),
     [
         (TensorType((1, 18, 15)), {}, r"data must have a multiple of 9 elements of blocks, and \[4, 4\] blocks"),
         (TensorType((1, 17, 16)), {}, "data must have a multiple of 9 elements of blocks"),
@@ -266,7 +266,7 @@ def test_every_sketch_of_overlapping_blocks_is_numpys_sum(
         (TensorType((1, 18, 16)), {"stride": (1,)}, "attributes must be of as many axes as `image`"),
     ],
 )
-def test_bad_blocks(kind: TensorType, changed: dict[str, Any], rule: str) -> None:
+def test_bad_blocks(kind: TensorType, changes: dict[str, Any], rule: str) -> None:
     attrs = {"image": (6, 6), "block": (3, 3), "stride": (1, 1), "dilation": (1, 1), "before": (0, 0), "after": (0, 0)}
     with pytest.raises(ValueError, match=rule):
-        find("col2im").attributes(attrs | changed, [kind])
+        find("col2im").attributes(attrs | changes, [kind])

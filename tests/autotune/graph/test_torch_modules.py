@@ -184,7 +184,7 @@ def test_the_reference_of_a_module_is_pytorch(tmp_path: Path) -> None:
         source.save(tmp_path / "model.onnx")
 
 
-def mixed(dtype: str, autocast: bool) -> Any:
+def make_mixed_module(dtype: str, autocast: bool) -> Any:
     """A module in a 16-bit float, or one whose forward pass is under `torch.autocast`, and an input of it."""
 
     class Attending(nn.Module):
@@ -192,7 +192,7 @@ def mixed(dtype: str, autocast: bool) -> Any:
             super().__init__()
             self.norm, self.made, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
 
-        def attended(self, x: Any) -> Any:
+        def attend(self, x: Any) -> Any:
             query, key, value = self.made(self.norm(x)).chunk(3, -1)
             scores = query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5
             return x + self.out(nn.functional.gelu(torch.softmax(scores, -1) @ value)) * 0.5
@@ -209,7 +209,7 @@ def mixed(dtype: str, autocast: bool) -> Any:
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("dtype", NARROW)
 def test_modules_in_16_bits(dtype: str, autocast: bool) -> None:
-    module, data = mixed(dtype, autocast)
+    module, data = make_mixed_module(dtype, autocast)
     source = TorchSource.of(module, data)
     graph = optimise(source.graph())
     assert source.narrow_types == (dtype,) and source.precision == dtype
@@ -223,7 +223,7 @@ def test_modules_in_16_bits(dtype: str, autocast: bool) -> None:
     values = evaluate(graph, feeds)
     with torch.no_grad():
         wanted = module(data).float().numpy()
-        exact = module.float().attended(data.float()).numpy()
+        exact = module.float().attend(data.float()).numpy()
     ours = values[graph.outputs[0]].astype(np.float32)
     step = STEP[dtype] * np.abs(exact).max()
     np.testing.assert_allclose(ours, wanted, atol=2 * step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.autotune.graph.onnx_models import Array, imported, make_model
+from tests.autotune.graph.onnx_models import Array, evaluate_import, make_model
 
 FUNCTIONS = [
     ("Sin", np.sin, (-1e4, 1e4)),
@@ -22,19 +22,19 @@ FUNCTIONS = [
 ]
 
 
-def computed(op: str, x: Array) -> Array:
-    return imported(make_model(op, {"x": x}), {"x": x})[0].astype(float)
+def compute(op: str, x: Array) -> Array:
+    return evaluate_import(make_model(op, {"x": x}), {"x": x})[0].astype(float)
 
 
 @pytest.mark.parametrize(("op", "function", "ends"), FUNCTIONS, ids=lambda value: str(value)[:12])
 def test_a_function_is_as_exact_as_float32(op: str, function: np.ufunc, ends: tuple[float, float]) -> None:
     x = np.random.default_rng(0).uniform(*ends, 20_000).astype(np.float32)
     wanted = function(x.astype(float))
-    np.testing.assert_allclose(computed(op, x), wanted, rtol=3e-7, atol=1e-6 if op == "Acosh" else 3e-7)
+    np.testing.assert_allclose(compute(op, x), wanted, rtol=3e-7, atol=1e-6 if op == "Acosh" else 3e-7)
 
 
 @pytest.mark.parametrize(
-    ("op", "x", "wanted"),
+    ("op", "x", "expected"),
     [
         ("Asin", (1, -1), (np.pi / 2, -np.pi / 2)),
         ("Acos", (1, -1), (0, np.pi)),
@@ -46,5 +46,5 @@ def test_a_function_is_as_exact_as_float32(op: str, function: np.ufunc, ends: tu
         ("Cosh", (89, -89.4, 90, -np.inf), (np.cosh(89.0), np.cosh(float(np.float32(89.4))), np.inf, np.inf)),
     ],
 )
-def test_ends_of_the_range(op: str, x: tuple[float, float], wanted: tuple[float, float]) -> None:
-    np.testing.assert_allclose(computed(op, np.array(x, np.float32)), wanted, rtol=1e-6)
+def test_ends_of_the_range(op: str, x: tuple[float, float], expected: tuple[float, float]) -> None:
+    np.testing.assert_allclose(compute(op, np.array(x, np.float32)), expected, rtol=1e-6)

@@ -13,7 +13,7 @@ from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.model import inferred, load_model, shapes
 from autotune.graph.passes import optimise
 from autotune.graph.zoo import BUILDERS, bert_base
-from tests.autotune.graph.onnx_models import Array, assert_close, imported, runtime
+from tests.autotune.graph.onnx_models import Array, assert_close, evaluate_import, runtime
 
 BERT: dict[str, Any] = {"layers": 2, "hidden": 48, "heads": 4, "sequence": 10, "batch": 2, "vocabulary": 120}
 SMALL: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ def test_networks_agree_with_onnx_runtime(name: str, optimised: bool) -> None:
 def test_decomposed_layer_normalisation_agrees() -> None:
     model = inferred(bert_base.build(**BERT, fused_normalisation=False))
     inputs = draw_inputs(model)
-    assert_close(imported(model, inputs), runtime(model, inputs), 1e-4)
+    assert_close(evaluate_import(model, inputs), runtime(model, inputs), 1e-4)
 
 
 @pytest.mark.parametrize("name", BUILDERS)

@@ -12,7 +12,7 @@ WIDTH, HEADS = 32, 2
 ModuleAndInputs = tuple[nn.Module, dict[str, torch.Tensor]]
 
 
-def normalised(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+def make_norm_convolution(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """A convolution and its batch normalisation, whose statistics are not those it begins with."""
     norm = nn.BatchNorm2d(after)
     assert norm.running_mean is not None and norm.running_var is not None
@@ -27,22 +27,25 @@ class Residual(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.first, self.second = normalised(before, after, 3, stride), normalised(after, after, 3)
-        self.shortcut = normalised(before, after, 1, stride) if stride > 1 else nn.Identity()
+        self.first, self.second = (
+            make_norm_convolution(before, after, 3, stride),
+            make_norm_convolution(after, after, 3),
+        )
+        self.shortcut = make_norm_convolution(before, after, 1, stride) if stride > 1 else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
 
 
-class Inverted(nn.Module):
+class InvertedResidual(nn.Module):
     """A block of a MobileNet-V2 with squeeze and excitation, as V3 has it."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
-        self.wide = nn.Sequential(normalised(channels, inner, 1), nn.Hardswish())
-        self.depth = nn.Sequential(normalised(inner, inner, 5, groups=inner), nn.ReLU6())
+        self.wide = nn.Sequential(make_norm_convolution(channels, inner, 1), nn.Hardswish())
+        self.depth = nn.Sequential(make_norm_convolution(inner, inner, 5, groups=inner), nn.ReLU6())
         self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(inner, 8, 1), nn.ReLU(), nn.Conv2d(8, inner, 1))
-        self.narrow = normalised(inner, channels, 1)
+        self.narrow = make_norm_convolution(inner, channels, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.depth(self.wide(x))
@@ -61,12 +64,12 @@ class Encoder(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.before:
-            x = x + self._attended(self.first(x))
+            x = x + self._attend(self.first(x))
             return x + self._fed(self.second(x))
-        x = self.first(x + self._attended(x))
+        x = self.first(x + self._attend(x))
         return self.second(x + self._fed(x))
 
-    def _attended(self, x: torch.Tensor) -> torch.Tensor:
+    def _attend(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, _ = x.shape
         parts = self.joint(x).reshape(batch, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)
@@ -96,11 +99,11 @@ class Words(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(50, WIDTH), nn.Embedding(8, WIDTH)
+        self.words, self.positions = nn.Embedding(50, WIDTH), nn.Embedding(8, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.words(ids) + self.places(torch.arange(ids.shape[1])))
+        return self.norm(self.words(ids) + self.positions(torch.arange(ids.shape[1])))
 
 
 class First(nn.Module):
@@ -123,16 +126,16 @@ class Counting(nn.Module):
 
 
 def _residual() -> ModuleAndInputs:
-    stem = [normalised(3, CHANNELS, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    stem = [make_norm_convolution(3, CHANNELS, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     blocks = [Residual(CHANNELS, CHANNELS, 1), Residual(CHANNELS, 2 * CHANNELS, 2)]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * CHANNELS, 10)]
     return nn.Sequential(*stem, *blocks, *head), {"image": torch.randn(1, 3, 32, 32)}
 
 
-def _inverted() -> ModuleAndInputs:
-    stem = [normalised(3, CHANNELS, 3, 2), nn.Hardswish()]
+def _make_inverted() -> ModuleAndInputs:
+    stem = [make_norm_convolution(3, CHANNELS, 3, 2), nn.Hardswish()]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(CHANNELS, 10)]
-    return nn.Sequential(*stem, Inverted(CHANNELS, 48), *head), {"image": torch.randn(1, 3, 32, 32)}
+    return nn.Sequential(*stem, InvertedResidual(CHANNELS, 48), *head), {"image": torch.randn(1, 3, 32, 32)}
 
 
 def _image_transformer() -> ModuleAndInputs:
@@ -147,7 +150,7 @@ def _text_transformer() -> ModuleAndInputs:
 
 MODELS: dict[str, Callable[[], ModuleAndInputs]] = {
     "residual": _residual,
-    "inverted": _inverted,
+    "inverted": _make_inverted,
     "image_transformer": _image_transformer,
     "text_transformer": _text_transformer,
 }

@@ -52,9 +52,13 @@ def results() -> list[dict[str, Any]]:
     return found
 
 
-def files(folder: Path, found: list[dict[str, Any]] | None = None) -> tuple[Path, Path]:
+def files(folder: Path, measurements: list[dict[str, Any]] | None = None) -> tuple[Path, Path]:
     """T4, compressed, and T1."""
-    document = {"metadata": {"timeunit": "miliseconds"}, "schema_version": "1.0.0", "results": found or results()}
+    document = {
+        "metadata": {"timeunit": "miliseconds"},
+        "schema_version": "1.0.0",
+        "results": measurements or results(),
+    }
     (folder / "made_T4.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
     (folder / "made.T1.json").write_text(json.dumps(SPACE))
     return folder / "made_T4.json.gz", folder / "made.T1.json"

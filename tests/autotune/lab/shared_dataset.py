@@ -8,12 +8,12 @@ import pytest
 
 from autotune.lab.evaluate import evaluation
 from costmodel.dataset import Dataset
-from tests.costmodel.fixture import FIXTURE, opened
+from tests.costmodel.fixture import FIXTURE, open_fixture
 
 
 def share(monkeypatch: pytest.MonkeyPatch, data: Dataset | None = None) -> Dataset:
     """Commands that open the fixture get `data`, by default all of it; the speed of models is not taken for long."""
-    found, read = data or opened(), Dataset.open
+    found, read = data or open_fixture(), Dataset.open
     monkeypatch.setattr(Dataset, "open", lambda folder: found if Path(folder) == FIXTURE else read(folder))
     monkeypatch.setattr(evaluation, "_POPULATION", 256)
     monkeypatch.setattr(evaluation, "_SPEED_SECONDS", 0.01)

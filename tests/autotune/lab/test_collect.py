@@ -35,7 +35,7 @@ from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune import fakes
-from tests.measure.helpers import changed
+from tests.measure.helpers import change_record
 
 ROOT = Path(__file__).parents[3]
 MATMUL = {"operator": "matmul", "m": 24, "n": 64, "k": 48}
@@ -88,7 +88,7 @@ def pools(monkeypatch):
 
 def test_a_session_makes_a_dataset_half_random_half_searched(tmp_path, pools):
     session = collection.collect(make_config(tmp_path))
-    assert (session.measured, session.trials, session.total) == (48, 48, 48)
+    assert (session.measurements, session.trials, session.total) == (48, 48, 48)
     assert session.complete and not session.interrupted and not session.problems
     data = Dataset.open(tmp_path / "dataset")
     assert [task.workload.operator for task in data.tasks] == ["matmul", "conv2d"]
@@ -108,14 +108,14 @@ def test_a_session_makes_a_dataset_half_random_half_searched(tmp_path, pools):
 
 
 def test_a_prefix_of_a_session_is_balanced(tmp_path, pools):
-    def stop(done):
-        if done == 33:
+    def stop(count):
+        if count == 33:
             os.kill(os.getpid(), signal.SIGINT)
 
     pools.planned.append(Pool(stop))
     config = make_config(tmp_path, {"workload": MATMUL}, {"workload": CONV, "programs": 48})
     session = collection.collect(config)
-    assert session.interrupted and session.dataset is None and session.measured == 33
+    assert session.interrupted and session.dataset is None and session.measurements == 33
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         found = Counter((record.workload_key[:6], record.provenance.strategy) for record in database)
     shares = [found[name, half] / total for name, total in (("matmul", 12), ("conv2d", 24)) for half in HALVES]
@@ -128,14 +128,14 @@ def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
     collection.collect(config)
     monkeypatch.setattr(collection, "list_items", lambda *_: pytest.fail("the networks are imported again"))
     session = collection.collect(config)
-    assert (session.measured, session.trials) == (28, 48) and session.complete
-    keys = [(t.workload_key, t.trace_key) for pool in pools.made for t in pool.measured]
+    assert (session.measurements, session.trials) == (28, 48) and session.complete
+    keys = [(t.workload_key, t.trace_key) for pool in pools.made for t in pool.trials]
     assert len(keys) == 48
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         halves = [(r.workload_key, r.trace_key, r.provenance.strategy) for r in database]
     assert len(set(halves)) == 48
     once_more = collection.collect(config)
-    assert once_more.measured == 0 and len(once_more.dataset) == len(session.dataset)
+    assert once_more.measurements == 0 and len(once_more.dataset) == len(session.dataset)
 
 
 class Timer:
@@ -172,16 +172,16 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
     config = make_config(tmp_path)
     config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 3})})
     first = collection.collect(config, say=say)
-    assert first.interrupted and first.measured == worked[0] and not first.complete and first.left == worked[1]
+    assert first.interrupted and first.measurements == worked[0] and not first.complete and first.left == worked[1]
     second = collection.collect(config, say=say)
-    assert second.complete and second.measured == worked[1] and second.trials == second.total == 48
+    assert second.complete and second.measurements == worked[1] and second.trials == second.total == 48
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         found = [(r.workload_key, r.trace_key) for r in database if r.provenance.kind is Kind.retimed]
     assert len(found) == len(set(found)) == sum(worked)
     for task in once.tasks:
         assert second.dataset.origin(task).tolist() == once.origin(task).tolist()
         np.testing.assert_allclose(second.dataset.seconds(task), once.seconds(task) / 2, rtol=1e-6)
-    assert collection.collect(config).measured == 0
+    assert collection.collect(config).measurements == 0
 
 
 def test_a_source_may_want_other_rounds():
@@ -199,10 +199,10 @@ def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
         slower, faster = known.seconds * 2, known.seconds / 2
         for number, seconds in enumerate((slower, faster)):
             how = {"provenance": known.provenance.again((Kind.retimed, Kind.final)[number], 0.0)}
-            database.append(changed(known, latencies=(seconds, slower), seconds=(seconds + slower) / 2, **how))
+            database.append(change_record(known, latencies=(seconds, slower), seconds=(seconds + slower) / 2, **how))
         nothing = {"latencies": (), "seconds": float("nan"), "spread": float("nan")}
         again = known.provenance.again(Kind.retimed, 0.0)
-        failed = changed(known, error=ErrorClass.crash, provenance=again, **nothing)
+        failed = change_record(known, error=ErrorClass.crash, provenance=again, **nothing)
         database.append(failed)
         data = build(database, tasks_beside(tmp_path / "records.jsonl"))
     (task,) = data.tasks
@@ -215,7 +215,7 @@ def test_a_collection_may_grow(tmp_path, pools):
     collection.collect(make_config(tmp_path, {"workload": MATMUL}, programs=8))
     grown = make_config(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=16)
     session = collection.collect(grown)
-    assert session.measured == 24 and len(session.dataset.tasks) == 2
+    assert session.measurements == 24 and len(session.dataset.tasks) == 2
 
 
 def test_a_task_that_is_no_longer_collected_keeps_what_is_known_of_it(tmp_path, pools):
@@ -256,7 +256,7 @@ def test_a_collection_stays_on_its_machine(tmp_path, pools, monkeypatch):
 
 def test_a_session_ends_in_time(tmp_path, pools):
     session = collection.collect(make_config(tmp_path), minutes=0.0)
-    assert session.measured == 0 and not session.complete and session.dataset is None
+    assert session.measurements == 0 and not session.complete and session.dataset is None
 
 
 def test_replaying_its_records_gives_the_same_dataset(tmp_path, pools, monkeypatch):
@@ -294,7 +294,7 @@ def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools
 
 
 @cache
-def imported(network):
+def import_once(network):
     """The network, which takes seconds, once."""
     return import_network(check_config({"name": "x", "model": network}, "x"))
 
@@ -302,7 +302,7 @@ def imported(network):
 @pytest.fixture
 def networks(monkeypatch):
     """Networks that are known are imported once for all tests."""
-    known = {"resnet18": imported}
+    known = {"resnet18": import_once}
     monkeypatch.setattr(
         items,
         "import_network",
@@ -368,13 +368,13 @@ def test_every_key_of_a_source_is_documented():
 
 
 def test_random_programs_are_the_same_for_the_same_seed_and_within_bounds():
-    def drawn(seed):
+    def draw(seed):
         rng = np.random.default_rng(seed)
         return [random_workload(rng) for _ in range(60)]
 
-    found = drawn(0)
-    assert [workload.key for workload in found] == [workload.key for workload in drawn(0)]
-    assert len({workload.key for workload in [*found, *drawn(1)]}) > 115
+    found = draw(0)
+    assert [workload.key for workload in found] == [workload.key for workload in draw(0)]
+    assert len({workload.key for workload in [*found, *draw(1)]}) > 115
     hardware = registry.get("cpu").hardware
     for workload in found:
         assert OPERATIONS[0] <= workload.flops <= OPERATIONS[1]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("timing")
 PROGRAMS = 6
 
 
-def registered(folder: Path) -> Path:
+def write_pools(folder: Path) -> Path:
     """Two small products, the second to test with and so collected twice."""
     tasks = (
         PoolTask("one", workloads.matmul(8, 16, 8), "train", PROGRAMS, 1, {"a": 1}),
@@ -38,7 +38,7 @@ def make_config(folder: Path, **keys):
         "name": "pools",
         "target": "cpu",
         "output": str(folder / "run"),
-        "collect": {"pools": str(registered(folder))},
+        "collect": {"pools": str(write_pools(folder))},
     }
     return check_config({**given, "measure": {"threads": 1, "cache": "network"}, **keys}, "pools.yaml")
 
@@ -47,7 +47,7 @@ def test_every_program_is_timed_alike_and_goes_on_where_it_was_stopped(tmp_path,
     config, said = make_config(tmp_path), []
     monkeypatch.setattr(pooled, "GROUP", 4)
     first = collect_pools(config, 0.0, said.append)  # no group is begun
-    assert (first.measured, first.dataset) == (0, None) and not first.complete
+    assert (first.measurements, first.dataset) == (0, None) and not first.complete
     whole, ended = pooled._groups, []
 
     def two_groups(*arguments):
@@ -59,9 +59,9 @@ def test_every_program_is_timed_alike_and_goes_on_where_it_was_stopped(tmp_path,
 
     monkeypatch.setattr(pooled, "_groups", two_groups)
     begun = collect_pools(config, None, said.append)
-    assert begun.measured == PROGRAMS and not begun.complete
+    assert begun.measurements == PROGRAMS and not begun.complete
     done = collect_pools(config, None, said.append)
-    assert done.complete and done.measured == 2 * PROGRAMS and done.trials == 3 * PROGRAMS
+    assert done.complete and done.measurements == 2 * PROGRAMS and done.trials == 3 * PROGRAMS
     with Database(config.records_path) as database:
         assert len({(r.trace_key, str(r.provenance.kind)) for r in database}) == 3 * PROGRAMS
         assert all(len(r.latencies) == 2 for r in database if r.ok)
@@ -85,14 +85,14 @@ def test_the_same_programs_are_drawn_whatever_was_interrupted(tmp_path):
 
 
 def test_a_model_draws_of_the_tasks_to_learn_from(tmp_path):
-    def collected(name, **keys):
+    def collect(name, **keys):
         folder = tmp_path / name
         folder.mkdir()
-        given = {"pools": str(registered(folder)), "pools_by": "model", **keys}
+        given = {"pools": str(write_pools(folder)), "pools_by": "model", **keys}
         done = collect_pools(make_config(folder, collect=given), None, lambda text: None)
         return done, Dataset.open(folder / "run" / "dataset")
 
-    done, dataset = collected("all")
+    done, dataset = collect("all")
     assert done.complete and done.trials == PROGRAMS
     (task,) = dataset.tasks
     assert task.name == "one"
@@ -100,7 +100,7 @@ def test_a_model_draws_of_the_tasks_to_learn_from(tmp_path):
     assert len(programs) == PROGRAMS and {program.origin for program in programs} == {"search"}
     assert all(program.latencies.shape == (1,) for program in programs if program.ok)
     assert not (tmp_path / "all" / "run" / "pools").exists()
-    fewer, few = collected("few", pools_at_most=2)
+    fewer, few = collect("few", pools_at_most=2)
     assert fewer.trials == 2 and len(few) == 2
 
 

@@ -23,7 +23,7 @@ def programs(count: int, statements: int) -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model, path = AttentionModel(**OPTIONS), tmp_path_factory.mktemp("model") / "attention"
     model.fit(programs(40, 1) + programs(40, 3), rng.random(80))
     model.save(path)
@@ -31,10 +31,10 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("count", "statements"), [(1, 1), (BLOCK, 2), (BLOCK + 7, 3)])
-def test_it_scores_as_the_one_by_numpy(learned: Path, count: int, statements: int) -> None:
+def test_it_scores_as_the_one_by_numpy(model_path: Path, count: int, statements: int) -> None:
     plain, compiled = AttentionModel(), CompiledAttention()
     for model in (plain, compiled):
-        model.load(learned)
+        model.load(model_path)
     features = np.array(programs(count, statements))
     scores = compiled.predict(features)
     np.testing.assert_allclose(scores, plain.predict(features), rtol=1e-4, atol=1e-4)
@@ -52,7 +52,7 @@ def test_what_is_learned_anew_is_compiled_anew() -> None:
         model.fit(list(features), rng.random(30))
         found.append(model.predict(features))
         plain = AttentionModel(**OPTIONS)
-        plain._learned = model._learned
+        plain._state = model._state
         np.testing.assert_allclose(found[-1], plain.predict(features), rtol=1e-4, atol=1e-4)
     assert not np.array_equal(*found)
 

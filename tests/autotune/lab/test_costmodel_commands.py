@@ -17,7 +17,7 @@ from costmodel.dataset import TaskPrograms, split_by_network
 from costmodel.models import folder as folders
 from costmodel.models import registry
 from tests.autotune.lab.shared_dataset import share
-from tests.costmodel.fixture import FIXTURE, opened
+from tests.costmodel.fixture import FIXTURE, open_fixture
 
 pytestmark = pytest.mark.xdist_group("dataset")
 HOLD_OUT = ("--hold-out", "squeezenet")
@@ -31,7 +31,7 @@ def call(*arguments):
 
 @pytest.fixture
 def data():
-    return opened()
+    return open_fixture()
 
 
 @pytest.fixture

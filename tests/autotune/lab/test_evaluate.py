@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autotune.lab.evaluate import compare, evaluate, evaluation, fitted, samples
+from autotune.lab.evaluate import compare, evaluate, evaluation, fit_model, samples
 from autotune.lab.evaluate.evaluation import NO_NETWORK, predictions, statements_per_second
 from costmodel import metrics
 from costmodel.dataset import Block, TaskPrograms, split_by_network, split_by_task
 from costmodel.features import NAMES, SECONDS
 from costmodel.models.base import CostModel
-from tests.costmodel.fixture import opened
+from tests.costmodel.fixture import open_fixture
 
 pytestmark = pytest.mark.xdist_group("dataset")
 
@@ -58,7 +58,7 @@ class Data:
         ]
 
 
-def evaluated(tasks, networks=(), rows=None):
+def evaluate_first(tasks, networks=(), rows=None):
     data = Data(tasks)
     return evaluate(First(), data, data.parts(rows), networks, speed=False)
 
@@ -66,56 +66,56 @@ def evaluated(tasks, networks=(), rows=None):
 def test_top_k_scores_are_by_network_averaged_and_pooled():
     first = ({"a": 3, "b": 1}, "cpu", [1.0, 2.0, 4.0], [5.0, 9.0, 1.0])  # best found at once: 2
     second = ({"a": 1}, "cpu", [6.0, 3.0, np.nan], [2.0, 1.0, 0.0])  # 6
-    found = evaluated([first, second])
+    found = evaluate_first([first, second])
     assert found.networks["a"][1] == pytest.approx((3 * 1 + 3) / (3 * 2 + 6))
     assert found.networks["b"][1] == pytest.approx(1 / 2)
     assert found.top[1] == pytest.approx((0.5 + 0.5) / 2)
-    assert found.pooled[1] == pytest.approx((3 * 1 + 3 + 1) / (3 * 2 + 6 + 2))
-    assert found.top[5] == found.pooled[5] == 1.0
+    assert found.pooled_top[1] == pytest.approx((3 * 1 + 3 + 1) / (3 * 2 + 6 + 2))
+    assert found.top[5] == found.pooled_top[5] == 1.0
     assert found.pairwise == pytest.approx((2 / 3 + 2 / 3) / 2)
     assert found.recall == found.peak == 1.0
-    assert evaluated([first, second], ["b"]).top[1] == pytest.approx(1 / 2)
+    assert evaluate_first([first, second], ["b"]).top[1] == pytest.approx(1 / 2)
 
 
 def test_a_network_on_two_targets_is_two():
     one = ({"a": 1, "b": 1}, "cpu", [1.0, 2.0], [0.0, 1.0])
     other = ({"a": 1}, "vta", [1.0, 4.0], [0.0, 1.0])
-    found = evaluated([one, other]).networks
+    found = evaluate_first([one, other]).networks
     assert {name: scores[1] for name, scores in found.items()} == {"a on cpu": 0.5, "b": 0.5, "a on vta": 0.25}
 
 
 def test_tasks_of_no_network_count_once_each_and_failing_ones_not_at_all():
     tasks = [({}, "cpu", [1.0, 2.0], [0.0, 1.0]), ({}, "cpu", [np.nan, np.nan], [0.0, 1.0])]
-    found = evaluated([*tasks, ({}, "cpu", [3.0, 3.0], [0.0, 1.0])])
+    found = evaluate_first([*tasks, ({}, "cpu", [3.0, 3.0], [0.0, 1.0])])
     assert found.networks == {NO_NETWORK: {1: pytest.approx(4 / 5), 5: 1.0}} and len(found.tasks) == 2
     with pytest.raises(ValueError, match="must be evaluated on tasks with valid programs"):
-        evaluated(tasks[1:])
+        evaluate_first(tasks[1:])
 
 
 def test_failures_have_no_order_that_a_model_could_miss():
     seconds = np.concatenate([np.full(40, np.nan), np.arange(1.0, 6.0)])  # five worked, no order among the rest
     scores = np.concatenate([np.arange(40.0) / 100, 10 - seconds[40:]])
-    assert evaluated([({}, "cpu", seconds, scores)]).recall == 1.0
-    assert evaluated([({}, "cpu", seconds, np.where(np.arange(45) == 44, -1.0, scores))]).recall == 4 / 5
+    assert evaluate_first([({}, "cpu", seconds, scores)]).recall == 1.0
+    assert evaluate_first([({}, "cpu", seconds, np.where(np.arange(45) == 44, -1.0, scores))]).recall == 4 / 5
 
 
 def test_only_the_rows_of_a_part_count():
     task = ({"a": 1}, "cpu", [1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 3.0, 2.0])
-    assert evaluated([task]).pairwise == pytest.approx(3 / 6)
-    assert evaluated([task], rows=[1, 2, 3]).pairwise == 1.0
-    assert evaluated([task], rows=[3, 1, 2]).networks["a"][1] == 1.0
+    assert evaluate_first([task]).pairwise == pytest.approx(3 / 6)
+    assert evaluate_first([task], rows=[1, 2, 3]).pairwise == 1.0
+    assert evaluate_first([task], rows=[3, 1, 2]).networks["a"][1] == 1.0
 
 
 def test_the_error_is_by_the_best_straight_line():
     seconds = np.array([1.0, 2.0, 4.0, 8.0])
-    exact = evaluated([({}, "cpu", seconds, 7 - 3 / seconds)])
+    exact = evaluate_first([({}, "cpu", seconds, 7 - 3 / seconds)])
     assert exact.rmse == pytest.approx(0.0, abs=1e-6) and exact.pairwise == 0.0
-    constant = evaluated([({}, "cpu", seconds, np.zeros(4))])
+    constant = evaluate_first([({}, "cpu", seconds, np.zeros(4))])
     assert constant.rmse == pytest.approx(np.std(1 / seconds)) and constant.pairwise == 0.5
 
 
 def test_json_has_the_figures_and_nothing_that_is_not_a_number():
-    found = evaluated([({"a": 1}, "cpu", [1.0, 2.0], [0.0, 1.0])]).to_json()
+    found = evaluate_first([({"a": 1}, "cpu", [1.0, 2.0], [0.0, 1.0])]).to_json()
     assert {"top1", "top5", "pairwise", "recall", "peak", "rmse", "rows_per_second"} <= set(found)
     assert found["top1"] == 0.5 and found["networks"] == {"a": {"top1": 0.5, "top5": 1.0}}
 
@@ -137,7 +137,7 @@ def test_speed_counts_statements_and_programs():
 
 @pytest.fixture
 def data():
-    return opened()
+    return open_fixture()
 
 
 def test_samples_are_the_programs_of_the_parts_in_order(data):
@@ -189,5 +189,5 @@ def test_models_are_compared_on_what_they_have_not_seen(data, monkeypatch):
 
 def test_a_model_needs_something_to_learn_from(data):
     with pytest.raises(ValueError, match="must have measured programs to learn from"):
-        fitted("ridge", {}, 0, samples(data, []))
+        fit_model("ridge", {}, 0, samples(data, []))
     assert split_by_task(data).test(data)

@@ -29,7 +29,7 @@ def test_learning_takes_every_task_of_every_source_apart() -> None:
 
 
 def test_no_network_to_test_with_is_learned_from() -> None:
-    registered = Pools.open().registered
+    registered = Pools.open().registration
     held = {task.workload.key for task in registered.tasks if task.role == "test"}
     known = {task.workload.key for data in shipped_sources() for task in data.tasks}
     assert len(held) > 40 and not held & known

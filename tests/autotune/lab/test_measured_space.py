@@ -28,7 +28,7 @@ from tests.autotune.lab.measured_files import files, results
 def test_a_file_of_results_is_read_in_seconds(tmp_path: Path) -> None:
     measured = read_t4(*files(tmp_path))
     assert len(measured) == 20 and measured.missing == 0
-    place = measured.places(measured.space.choices([{"block": 64, "tile": 3, "memory": "shared"}]))[0]
+    place = measured.find_indices(measured.space.choices([{"block": 64, "tile": 3, "memory": "shared"}]))[0]
     np.testing.assert_allclose(measured.latencies[place], [1e-3, 1.5e-3])
     assert measured.seconds[place] == pytest.approx(1.25e-3) == measured.best
     assert measured.cost_seconds[place] == pytest.approx(0.1 + 0.0025 + 0.025)
@@ -45,7 +45,7 @@ def test_without_a_space_there_are_the_values_that_occur(tmp_path: Path) -> None
     other = measured.space.choices([{"block": 128, "tile": 4, "memory": "shared"}])
     assert not part.legal(other).any()
     with pytest.raises(DatasetError, match="must be among the 20 of made_T4, but got {'block': 128"):
-        measured.places(other)
+        measured.find_indices(other)
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_random_search_is_expected_to_find_what_draws_find(tmp_path: Path) -> No
 def test_searches_ask_for_each_configuration_once(tmp_path: Path, strategy: str, model: str) -> None:
     measured = read_t4(*files(tmp_path))
     played = play(measured, Method(strategy, model, batch=3), 0, 100)
-    assert sorted(played.places) == list(range(20))
+    assert sorted(played.indices) == list(range(20))
     assert played.best[-1] == measured.best and np.all(np.diff(played.elapsed) > 0)
     again = play(measured, Method(strategy, model, batch=3), 0, 100)
-    assert np.array_equal(again.places, played.places)
+    assert np.array_equal(again.indices, played.indices)
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))

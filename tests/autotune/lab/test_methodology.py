@@ -11,7 +11,7 @@ from autotune.lab.methodology import Yardstick
 from search_space.parameters import Parameter, ParameterSpace
 
 
-def measured(count: int = 400, seed: int = 0) -> MeasuredSpace:
+def make_space(count: int = 400, seed: int = 0) -> MeasuredSpace:
     rng = np.random.default_rng(seed)
     space = ParameterSpace("numbers", (Parameter("n", tuple(range(count))),))
     seconds = rng.lognormal(0.0, 1.0, count)
@@ -26,34 +26,34 @@ def measured(count: int = 400, seed: int = 0) -> MeasuredSpace:
     )
 
 
-def drawn(of: MeasuredSpace, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def draw_search(of: MeasuredSpace, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     order = np.random.default_rng(seed).permutation(len(of))
     return of.seconds[order], np.cumsum(of.cost_seconds[order])
 
 
 def test_random_search_scores_nothing() -> None:
-    of = measured()
-    scores = Yardstick(of).score([drawn(of, seed) for seed in range(600)])
+    of = make_space()
+    scores = Yardstick(of).score([draw_search(of, seed) for seed in range(600)])
     assert abs(scores.mean()) < 4 * scores.std() / np.sqrt(len(scores)) + 0.02
 
 
 def test_the_best_at_once_scores_one() -> None:
-    of = measured()
+    of = make_space()
     best = np.array([of.best])
     assert Yardstick(of).score([(best, np.array([0.0]))]) == pytest.approx([1.0])
 
 
 def test_nothing_found_counts_as_random_search() -> None:
-    of = measured()
+    of = make_space()
     assert Yardstick(of).score([(np.array([np.nan]), np.array([1.0])), (np.empty(0), np.empty(0))]) == pytest.approx(
         [0.0, 0.0]
     )
 
 
 def test_what_lies_behind_the_end_of_a_search_keeps_its_best() -> None:
-    of = measured()
+    of = make_space()
     yardstick = Yardstick(of)
-    seconds, elapsed = drawn(of, 0)
+    seconds, elapsed = draw_search(of, 0)
     half = int(np.searchsorted(elapsed, yardstick.seconds / 2))
     ended = (seconds[:half], elapsed[:half])
     whole, part, none = yardstick.after_end([(seconds, elapsed), ended, (np.empty(0), np.empty(0))])
@@ -64,7 +64,7 @@ def test_what_lies_behind_the_end_of_a_search_keeps_its_best() -> None:
 
 
 def test_time_is_up_where_random_search_has_gone_most_of_the_way() -> None:
-    of = measured()
+    of = make_space()
     yardstick = Yardstick(of)
     median = np.nanmedian(of.seconds)
     assert yardstick.value == pytest.approx(of.best + 0.05 * (median - of.best))

@@ -15,7 +15,7 @@ from autotune.tracking.store import StoreError
 from autotune.tracking.view import LAB
 from costmodel.models import folder as folders
 from tests.autotune.lab.shared_dataset import share
-from tests.costmodel.fixture import FIXTURE, opened
+from tests.costmodel.fixture import FIXTURE, open_fixture
 
 pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
 
@@ -29,7 +29,7 @@ def test_models_that_are_kept_are_registered_and_load_from_the_registry(mlflow_d
     from mlflow.tracking import MlflowClient
 
     monkeypatch.chdir(tmp_path)
-    whole = opened()
+    whole = open_fixture()
     data = share(monkeypatch, whole.select([whole.tasks[1], whole.tasks[4]]))  # a layer of each network
     uri = f"sqlite:///{mlflow_database}"
     to = ("--hold-out", "squeezenet", "--track", "mlflow", "--tracking-uri", uri)

@@ -29,7 +29,7 @@ def gpt2_weights(sizes: GPT2, seed: int = 0) -> dict[str, Array]:
             shapes |= {f"{at}.{part}.weight": (inputs, outputs), f"{at}.{part}.bias": (outputs,)}
         shapes |= {f"{at}.{norm}.{kind}": (h,) for norm in ("ln_1", "ln_2") for kind in ("weight", "bias")}
     shapes |= {"ln_f.weight": (h,), "ln_f.bias": (h,)}
-    return {f"transformer.{name}": _drawn(rng, name, shape) for name, shape in shapes.items()}
+    return {f"transformer.{name}": _draw(rng, name, shape) for name, shape in shapes.items()}
 
 
 def llama_weights(sizes: Llama, seed: int = 0) -> dict[str, Array]:
@@ -54,10 +54,10 @@ def llama_weights(sizes: Llama, seed: int = 0) -> dict[str, Array]:
         shapes |= {f"{at}.{norm}.weight": (h,) for norm in ("input_layernorm", "post_attention_layernorm")}
     if not sizes.tied:
         shapes["lm_head.weight"] = (sizes.vocabulary, h)
-    return {name: _drawn(rng, name, shape) for name, shape in shapes.items()}
+    return {name: _draw(rng, name, shape) for name, shape in shapes.items()}
 
 
-def _drawn(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
+def _draw(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
     scale = 0.3 if len(shape) == 1 else shape[0] ** -0.5
     mean = 1.0 if "ln_" in name or "norm" in name else 0.0
     return (rng.standard_normal(shape) * scale + mean * name.endswith("weight") * (len(shape) == 1)).astype(np.float32)
@@ -83,7 +83,7 @@ def gpt2_logits(sizes: GPT2, weights: Weights, tokens: NDArray[np.int64]) -> Wid
         at = f"h.{layer}"
         joint = linear(norm(x, f"{at}.ln_1"), f"{at}.attn.c_attn")
         q, k, v = (part.reshape(len(x), sizes.heads, width) for part in np.split(joint, 3, axis=-1))
-        x = x + linear(attended(q, k, v), f"{at}.attn.c_proj")
+        x = x + linear(attend(q, k, v), f"{at}.attn.c_proj")
         up = linear(norm(x, f"{at}.ln_2"), f"{at}.mlp.c_fc")
         inner = 0.5 * up * (1 + np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3)))
         x = x + linear(inner, f"{at}.mlp.c_proj")
@@ -101,7 +101,7 @@ def llama_logits(sizes: Llama, weights: Weights, tokens: NDArray[np.int64]) -> W
     def norm(x: Wide, at: str) -> Wide:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + sizes.epsilon) * w[f"{at}.weight"]
 
-    def turned(x: Wide) -> Wide:
+    def turn(x: Wide) -> Wide:
         a, b = x[..., :half], x[..., half:]
         cos, sin = np.cos(angles), np.sin(angles)
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
@@ -116,7 +116,7 @@ def llama_logits(sizes: Llama, weights: Weights, tokens: NDArray[np.int64]) -> W
             )
             for part in ("q", "k", "v")
         )
-        x = x + attended(turned(q), turned(k), v) @ w[f"{at}.self_attn.o_proj.weight"].T
+        x = x + attend(turn(q), turn(k), v) @ w[f"{at}.self_attn.o_proj.weight"].T
         read = norm(x, f"{at}.post_attention_layernorm")
         gate = read @ w[f"{at}.mlp.gate_proj.weight"].T
         inner = gate / (1 + np.exp(-gate)) * (read @ w[f"{at}.mlp.up_proj.weight"].T)
@@ -126,7 +126,7 @@ def llama_logits(sizes: Llama, weights: Weights, tokens: NDArray[np.int64]) -> W
     return found
 
 
-def attended(q: Wide, k: Wide, v: Wide) -> Wide:
+def attend(q: Wide, k: Wide, v: Wide) -> Wide:
     """Queries (n, heads, d), keys and values (n, kv_heads, d) → (n, heads * d); a position sees those up to its own."""
     count, heads, width = q.shape
     group = heads // k.shape[1]

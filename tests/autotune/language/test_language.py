@@ -25,7 +25,7 @@ from autotune.language import GPT2, LanguageModel, LanguageModelError, Llama, Mo
 from autotune.language.graphs import Decoder, state_names
 from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from targets.native_executable import NativeExecutable
-from tests.autotune.language.decoders import attended, gpt2_logits, gpt2_weights, llama_logits, llama_weights
+from tests.autotune.language.decoders import attend, gpt2_logits, gpt2_weights, llama_logits, llama_weights
 
 LONGEST = 40
 SMALL_GPT2 = GPT2(vocabulary=61, hidden=32, layers=2, heads=4, positions=48)
@@ -43,14 +43,14 @@ def make_model(name: str) -> tuple[Model, Oracle]:
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
-def compiled(request: pytest.FixtureRequest) -> tuple[LanguageModel, Oracle]:
+def model_and_oracle(request: pytest.FixtureRequest) -> tuple[LanguageModel, Oracle]:
     model, oracle = make_model(request.param)
     assert repr(model).startswith(f"Model {model.name}: ") and "array" not in repr(model)
     return language.compile(model, LONGEST, threads=1), oracle
 
 
-def test_it_says_what_it_is_in_a_few_lines(compiled: tuple[LanguageModel, Oracle]) -> None:
-    network, _ = compiled
+def test_it_says_what_it_is_in_a_few_lines(model_and_oracle: tuple[LanguageModel, Oracle]) -> None:
+    network, _ = model_and_oracle
     title, sequences, kernels, memory = repr(network).splitlines()
     assert title == f"LanguageModel of {network.vocabulary} tokens: cpu, 1 thread"
     assert sequences.startswith(f"  sequences: {LONGEST} tokens at most, ")
@@ -62,39 +62,45 @@ def prompt(network: LanguageModel, count: int, seed: int = 1) -> NDArray[np.int6
     return np.random.default_rng(seed).integers(0, network.vocabulary, count)
 
 
-def close(computed: NDArray[Any], wanted: NDArray[Any]) -> None:
-    np.testing.assert_allclose(computed, wanted, rtol=1e-4, atol=1e-4 * float(np.abs(wanted).max()))
+def close(actual: NDArray[Any], expected: NDArray[Any]) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
 
 
 # ------------------------------------------------------------------ what it computes
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, LONGEST])
-def test_a_prompt_gives_the_logits_of_its_last_token(compiled: tuple[LanguageModel, Oracle], count: int) -> None:
-    network, oracle = compiled
+def test_a_prompt_gives_the_logits_of_its_last_token(
+    model_and_oracle: tuple[LanguageModel, Oracle], count: int
+) -> None:
+    network, oracle = model_and_oracle
     tokens = prompt(network, count)
     close(network.prefill(tokens), oracle(tokens)[-1])
     assert network.position == count
 
 
-@pytest.mark.parametrize("begun", [1, 5, 16, 23])
-def test_tokens_one_by_one_give_what_the_whole_prompt_gives(compiled: tuple[LanguageModel, Oracle], begun: int) -> None:
-    network, oracle = compiled
+@pytest.mark.parametrize("start", [1, 5, 16, 23])
+def test_tokens_one_by_one_give_what_the_whole_prompt_gives(
+    model_and_oracle: tuple[LanguageModel, Oracle], start: int
+) -> None:
+    network, oracle = model_and_oracle
     tokens = prompt(network, LONGEST)
     wanted = oracle(tokens)
-    close(network.prefill(tokens[:begun]), wanted[begun - 1])
-    for place in range(begun, LONGEST):
+    close(network.prefill(tokens[:start]), wanted[start - 1])
+    for place in range(start, LONGEST):
         close(network.step(int(tokens[place])), wanted[place])
 
 
-def test_a_shorter_prompt_sees_nothing_of_the_sequence_before_it(compiled: tuple[LanguageModel, Oracle]) -> None:
-    network, oracle = compiled
+def test_a_shorter_prompt_sees_nothing_of_the_sequence_before_it(
+    model_and_oracle: tuple[LanguageModel, Oracle],
+) -> None:
+    network, oracle = model_and_oracle
     network.prefill(prompt(network, LONGEST, seed=2))
     tokens = prompt(network, 4)
     network.prefill(tokens[:3])
     close(network.step(int(tokens[3])), oracle(tokens)[-1])
 
 
-def test_generated_tokens_are_the_likeliest_of_all_before_them(compiled: tuple[LanguageModel, Oracle]) -> None:
-    network, oracle = compiled
+def test_generated_tokens_are_the_likeliest_of_all_before_them(model_and_oracle: tuple[LanguageModel, Oracle]) -> None:
+    network, oracle = model_and_oracle
     tokens = prompt(network, 6)
     found = network.generate(tokens, 10)
     logits = oracle(np.array([*tokens, *found]))[5:-1]
@@ -105,8 +111,8 @@ def test_generated_tokens_are_the_likeliest_of_all_before_them(compiled: tuple[L
     assert network.generate(tokens, 0) == []
 
 
-def test_sequences_of_one_model_go_on_side_by_side(compiled: tuple[LanguageModel, Oracle]) -> None:
-    network, oracle = compiled
+def test_sequences_of_one_model_go_on_side_by_side(model_and_oracle: tuple[LanguageModel, Oracle]) -> None:
+    network, oracle = model_and_oracle
     other = network.another()
     mine, theirs = prompt(network, 9, seed=3), prompt(network, 9, seed=4)
     network.prefill(mine[:7])
@@ -118,8 +124,8 @@ def test_sequences_of_one_model_go_on_side_by_side(compiled: tuple[LanguageModel
         close(found, oracle(theirs)[place])
 
 
-def test_saved_and_loaded_it_gives_the_same(compiled: tuple[LanguageModel, Oracle], tmp_path: Path) -> None:
-    network, _ = compiled
+def test_saved_and_loaded_it_gives_the_same(model_and_oracle: tuple[LanguageModel, Oracle], tmp_path: Path) -> None:
+    network, _ = model_and_oracle
     folder = network.save(tmp_path / "model")
     tokens = prompt(network, 5)
     wanted = network.generate(tokens, 8)
@@ -136,8 +142,10 @@ def test_saved_and_loaded_it_gives_the_same(compiled: tuple[LanguageModel, Oracl
     assert [path.name for path in folder.iterdir() if "weights" in path.name] == ["weights"]
 
 
-def test_an_entry_point_is_pickled_and_saved_by_itself(compiled: tuple[LanguageModel, Oracle], tmp_path: Path) -> None:
-    step = language.load(compiled[0].save(tmp_path / "model")).step_network
+def test_an_entry_point_is_pickled_and_saved_by_itself(
+    model_and_oracle: tuple[LanguageModel, Oracle], tmp_path: Path
+) -> None:
+    step = language.load(model_and_oracle[0].save(tmp_path / "model")).step_network
     given = [np.zeros(p.at({"n": 2}).shape, p.dtype) for p in step.inputs]
     wanted = step(*given)
     for other in (pickle.loads(pickle.dumps(step)), autotune.load(step.save(tmp_path / "step"))):
@@ -210,7 +218,7 @@ def test_the_oracle_attends_as_torch_does(group: int) -> None:
     q, k, v = (rng.standard_normal((9, heads, 6)) for heads in (4, 4 // group, 4 // group))
     given = [torch.from_numpy(x).permute(1, 0, 2)[None] for x in (q, k, v)]
     wanted = functional.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=True)
-    np.testing.assert_allclose(attended(q, k, v), wanted[0].permute(1, 0, 2).reshape(9, -1).numpy(), atol=1e-12)
+    np.testing.assert_allclose(attend(q, k, v), wanted[0].permute(1, 0, 2).reshape(9, -1).numpy(), atol=1e-12)
 
 
 def test_the_oracle_is_a_block_of_torch_modules() -> None:
@@ -276,8 +284,8 @@ def test_a_sampler_that_cannot_be_is_refused(options: dict[str, Any], rule: str)
 
 
 # ------------------------------------------------------------------ what is refused
-def test_tokens_that_are_none_are_refused(compiled: tuple[LanguageModel, Oracle]) -> None:
-    network = compiled[0].another()
+def test_tokens_that_are_none_are_refused(model_and_oracle: tuple[LanguageModel, Oracle]) -> None:
+    network = model_and_oracle[0].another()
     with pytest.raises(LanguageModelError, match="must follow a prompt"):
         network.step(1)
     for tokens in ([], [0] * (LONGEST + 1), [0.5], [[1, 2]]):
@@ -337,15 +345,15 @@ def test_sizes_that_do_not_go_together_are_refused(sizes: GPT2 | Llama, rule: st
         sizes.sizes  # noqa: B018
 
 
-def test_rows_of_a_state_that_lie_elsewhere_are_refused(compiled: tuple[LanguageModel, Oracle]) -> None:
-    step = compiled[0].step_network
+def test_rows_of_a_state_that_lie_elsewhere_are_refused(model_and_oracle: tuple[LanguageModel, Oracle]) -> None:
+    step = model_and_oracle[0].step_network
     arrays = [np.zeros(p.at({"n": 5}).shape, p.dtype) for p in (*step.inputs, *step.outputs)]
     with pytest.raises(ExecutableError, match="`new_keys_0` must lie where row 4 of `keys_0` lies"):
         step.infer_at([array.ctypes.data for array in arrays], [5])
 
 
-def test_a_step_called_by_itself_leaves_its_inputs_as_they_are(compiled: tuple[LanguageModel, Oracle]) -> None:
-    network, oracle = compiled
+def test_a_step_called_by_itself_leaves_its_inputs_as_they_are(model_and_oracle: tuple[LanguageModel, Oracle]) -> None:
+    network, oracle = model_and_oracle
     tokens = prompt(network, 6)
     network.prefill(tokens[:5])
     states = [state[:6].copy() for state in network._states]
@@ -359,8 +367,8 @@ def test_a_step_called_by_itself_leaves_its_inputs_as_they_are(compiled: tuple[L
 
 
 # ------------------------------------------------------------------ files
-def test_torn_folders_are_refused(compiled: tuple[LanguageModel, Oracle], tmp_path: Path) -> None:
-    folder = compiled[0].save(tmp_path)
+def test_torn_folders_are_refused(model_and_oracle: tuple[LanguageModel, Oracle], tmp_path: Path) -> None:
+    folder = model_and_oracle[0].save(tmp_path)
     whole = (folder / "weights").read_bytes()
     (folder / "weights").write_bytes(whole[:-1])
     with pytest.raises(ExecutableError, match="must be those of the manifest"):

@@ -15,10 +15,10 @@ def noted_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     real = backend.compile_graph
 
-    def noted(graph: Any, *arguments: Any) -> Any:
+    def note_graph(graph: Any, *arguments: Any) -> Any:
         if isinstance(graph, Graph):
             found.append(graph)
         return real(graph, *arguments)
 
-    monkeypatch.setattr(backend, "compile_graph", noted)
+    monkeypatch.setattr(backend, "compile_graph", note_graph)
     return found

@@ -28,7 +28,7 @@ from autotune.pytorch import backend as backends
 from autotune.pytorch import retuning
 from autotune.pytorch.backend import autotune_backend
 from autotune.pytorch.background import Background
-from autotune.pytorch.building import Loaded, Plan, Stop, Stopped
+from autotune.pytorch.building import LoadedGraph, Plan, Stop, TuningStop
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options, read_options
 from autotune.schedule import Schedule
@@ -51,9 +51,9 @@ def weights() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
 
 
-def right(loaded: Loaded, factors: np.ndarray) -> bool:
+def right(executable: LoadedGraph, factors: np.ndarray) -> bool:
     x = np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)
-    return np.allclose(loaded([x])[0], np.maximum(x @ factors, 0), rtol=1e-4, atol=1e-4)
+    return np.allclose(executable([x])[0], np.maximum(x @ factors, 0), rtol=1e-4, atol=1e-4)
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -64,8 +64,8 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def finished(loaded: Loaded) -> None:
-    until(lambda: loaded.source is None)
+def wait_for(executable: LoadedGraph) -> None:
+    until(lambda: executable.source is None)
 
 
 def another(plan: Plan, tasks: Sequence[Task], stop: Stop) -> MemoryStore:
@@ -73,7 +73,7 @@ def another(plan: Plan, tasks: Sequence[Task], stop: Stop) -> MemoryStore:
     found = MemoryStore()
     for task in tasks:
         workload, rng = task.workload, np.random.default_rng(0)
-        sketch = generate(workload, plan.settings.target.hardware, plan.limits.allowed(workload)).sketches[-1]
+        sketch = generate(workload, plan.settings.target.hardware, plan.limits.list_algorithms(workload)).sketches[-1]
         rows = np.stack([rng.integers(len(group.table), size=500) for group in sketch.groups], axis=1).astype(np.int32)
         row = rows[sketch.legal(rows)][-1]
         found.add(ScheduledWorkload(workload, plan.settings.target, Schedule(sketch.algorithm, sketch.trace(row)), 1.0))
@@ -84,14 +84,14 @@ class Gate:
     """A search that others hold up: it has begun, goes on when it is let, and stops when it is to."""
 
     def __init__(self) -> None:
-        self.begun, self.open, self.stopped = threading.Event(), threading.Event(), threading.Event()
+        self.begin_event, self.open, self.stop_event = threading.Event(), threading.Event(), threading.Event()
 
     def __call__(self, plan: Plan, tasks: Sequence[Task], stop: Stop) -> MemoryStore:
-        self.begun.set()
+        self.begin_event.set()
         while not self.open.wait(0.01):
             if stop():
-                self.stopped.set()
-                raise Stopped
+                self.stop_event.set()
+                raise TuningStop
         return another(plan, tasks, stop)
 
 
@@ -103,7 +103,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found = Gate()
-    monkeypatch.setattr(Plan, "tuned", lambda plan, tasks, stop: found(plan, tasks, stop))
+    monkeypatch.setattr(Plan, "tune", lambda plan, tasks, stop: found(plan, tasks, stop))
     monkeypatch.setattr(retuning, "in_turns", lambda *_: (2.0, 1.0))
     yield found
     found.open.set()
@@ -126,7 +126,7 @@ def test_a_search_by_trials_is_compared_in_turns(
     with caplog.at_level(logging.INFO, logger="autotune.pytorch"):
         loaded = compile_graph(layer(weights()), Options(trials=3, threads=1, background=True))
         assert right(loaded, weights())
-        finished(loaded)
+        wait_for(loaded)
     assert right(loaded, weights())
     assert re.search("a search in the background has found|what a search in the background has found", caplog.text)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -135,7 +135,7 @@ def test_a_search_by_trials_is_compared_in_turns(
 def test_a_faster_executable_takes_the_place_of_the_first(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     loaded, factors = compile_graph(layer(weights()), LATER), weights()
     first = weakref.ref(loaded.executable)
-    assert gate.begun.wait(60) and right(loaded, factors)
+    assert gate.begin_event.wait(60) and right(loaded, factors)
     with caplog.at_level(logging.INFO, logger="autotune.pytorch"):
         gate.open.set()
         while loaded.source is not None:  # calls go on as it is swapped
@@ -154,7 +154,7 @@ def test_what_is_not_faster_stays_out(
     first = loaded.executable
     with caplog.at_level(logging.INFO, logger="autotune.pytorch"):
         gate.open.set()
-        finished(loaded)
+        wait_for(loaded)
     assert loaded.executable is first and "is not faster, and stays out: 1.000 s, 1.000 s before" in caplog.text
 
 
@@ -164,15 +164,15 @@ def test_a_failure_is_told_of_once_and_the_next_job_is_done(
     def fails(*_: object) -> MemoryStore:
         raise PoolError("workers must start, but did not\nat all")
 
-    monkeypatch.setattr(Plan, "tuned", fails)
+    monkeypatch.setattr(Plan, "tune", fails)
     loaded = compile_graph(layer(weights()), LATER)
     first = loaded.executable
-    finished(loaded)
+    wait_for(loaded)
     assert loaded.executable is first and right(loaded, weights())
-    monkeypatch.setattr(Plan, "tuned", another)
+    monkeypatch.setattr(Plan, "tune", another)
     again = compile_graph(layer(weights()), LATER)
     first = again.executable
-    finished(again)
+    wait_for(again)
     assert again.executable is not first
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert said == [
@@ -188,11 +188,11 @@ def test_a_runtime_that_cannot_be_timed_is_a_failure(
         raise RuntimeFailure("the process of autotune must stay alive, but ended: killed")
 
     monkeypatch.undo()
-    monkeypatch.setattr(Plan, "tuned", another)
+    monkeypatch.setattr(Plan, "tune", another)
     monkeypatch.setattr(retuning, "NetworkProcess", ends)
     loaded = compile_graph(layer(weights()), LATER)
     first = loaded.executable
-    finished(loaded)
+    wait_for(loaded)
     until(lambda: "must stay alive, but ended: killed" in caplog.text)
     assert loaded.executable is first
 
@@ -201,11 +201,11 @@ def test_parameters_that_change_meanwhile_keep_it_out(gate: Gate, caplog: pytest
     factors = weights()
     loaded = compile_graph(layer(factors), LATER)
     first = loaded.executable
-    assert gate.begun.wait(60)
+    assert gate.begin_event.wait(60)
     factors *= 2
     with caplog.at_level(logging.INFO, logger="autotune.pytorch"):
         gate.open.set()
-        finished(loaded)
+        wait_for(loaded)
     assert loaded.executable is first and right(loaded, weights())
     assert "parameters have changed during a search in the background" in caplog.text
 
@@ -213,38 +213,38 @@ def test_parameters_that_change_meanwhile_keep_it_out(gate: Gate, caplog: pytest
 def test_a_graph_is_searched_once_whatever_its_parameters(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     gate.open.set()
     factors = weights()
-    finished(compile_graph(layer(factors), LATER))
-    monkeypatch.setattr(Plan, "tuned", None)
+    wait_for(compile_graph(layer(factors), LATER))
+    monkeypatch.setattr(Plan, "tune", None)
     loaded = compile_graph(layer(2 * factors), LATER)
     first = loaded.executable
-    finished(loaded)
+    wait_for(loaded)
     assert loaded.executable is not first and right(loaded, 2 * factors)
 
 
 def test_a_model_whose_parameters_change_is_right_throughout(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[Loaded]] = []
+    made: list[weakref.ref[LoadedGraph]] = []
 
-    def noted(graph: Graph, *arguments: Any) -> Loaded:
+    def note_loaded(graph: Graph, *arguments: Any) -> LoadedGraph:
         loaded = compile_graph(graph, *arguments)
         made.append(weakref.ref(loaded))
         return loaded
 
-    monkeypatch.setattr(backends, "compile_graph", noted)
+    monkeypatch.setattr(backends, "compile_graph", note_loaded)
     torch._dynamo.reset()
     model, x = nn.Linear(16, 8).eval(), torch.randn(4, 16)
     options = {"threads": 1, "trials": 2, "background": True}
     run = torch.compile(model, backend=autotune_backend, dynamic=False, options=options)
     with torch.no_grad():
         torch.testing.assert_close(run(x), model(x))
-        assert gate.begun.wait(60)
+        assert gate.begin_event.wait(60)
         model.weight.mul_(3)
         torch.testing.assert_close(run(x), model(x))
-        assert gate.stopped.wait(60), "the job of what was compiled before is given up"
+        assert gate.stop_event.wait(60), "the job of what was compiled before is given up"
         now = made[1]()
         assert made[0]() is None and now is not None
         first = now.executable
         gate.open.set()
-        finished(now)
+        wait_for(now)
         assert now.executable is not first
         torch.testing.assert_close(run(x), model(x))
 
@@ -256,19 +256,19 @@ def test_a_compiled_module_that_is_dropped_is_let_go(gate: Gate) -> None:
     run = torch.compile(model, backend=autotune_backend, dynamic=False, options=options)
     with torch.no_grad():
         run(torch.randn(4, 16))
-    assert gate.begun.wait(60)
+    assert gate.begin_event.wait(60)
     del model, run
     gc.collect()
-    assert gate.stopped.wait(60)
+    assert gate.stop_event.wait(60)
 
 
 def test_a_model_that_is_dropped_is_let_go(gate: Gate) -> None:
     factors = weights()
     memory, loaded = weakref.ref(factors), compile_graph(layer(factors), LATER)
-    assert gate.begun.wait(60)
+    assert gate.begin_event.wait(60)
     del factors, loaded
     gc.collect()
-    assert gate.stopped.wait(60)
+    assert gate.stop_event.wait(60)
     until(lambda: memory() is None)
 
 
@@ -309,7 +309,7 @@ def test_a_process_ends_during_a_search_and_leaves_none_behind(after: str) -> No
 def test_a_thread_that_is_stopped_takes_up_nothing_more() -> None:
     class Waits:
         name = "waiting"
-        begun = threading.Event()
+        begin_event = threading.Event()
 
         def run(self, stop: Stop) -> None:
             self.begun.set()

@@ -22,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from autotune.graph.ir import Graph
 from autotune.pytorch.backend import autotune_backend
-from autotune.pytorch.building import Loaded
+from autotune.pytorch.building import LoadedGraph
 from autotune.pytorch.calls import Call, make_call
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options
@@ -31,7 +31,7 @@ from autotune.pytorch.program import Program, make_program
 from targets.manifest import ExecutableError
 
 
-def compiled(model: Callable[..., Any], *inputs: torch.Tensor, threads: int = 1) -> tuple[Call, Loaded]:
+def compile_piece(model: Callable[..., Any], *inputs: torch.Tensor, threads: int = 1) -> tuple[Call, LoadedGraph]:
     """A model of one piece, and its executable."""
     with torch.no_grad():
         (piece,) = split(make_fx(model)(*inputs), {}).pieces
@@ -39,14 +39,14 @@ def compiled(model: Callable[..., Any], *inputs: torch.Tensor, threads: int = 1)
     return make_call(piece, loaded), loaded
 
 
-def scaled(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def scale_and_add(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Two outputs, the second of which PyTorch lays out by columns."""
     return torch.relu(x) * 2 + y, x.transpose(0, 1) - y.transpose(0, 1)
 
 
 @pytest.fixture(scope="module")
 def call() -> Call:
-    return compiled(scaled, torch.randn(6, 8), torch.randn(6, 8))[0]
+    return compile_piece(scale_and_add, torch.randn(6, 8), torch.randn(6, 8))[0]
 
 
 def at(address: int, tensor: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ def test_inputs_lie_in_any_way(call: Call, first: str, second: str) -> None:
     torch.manual_seed(0)
     x, y = LAID_OUT[first](torch.randn(6, 8)), LAID_OUT[second](torch.randn(6, 8))
     before = tuple(t.detach().clone(memory_format=torch.contiguous_format) for t in (x, y))
-    found, wanted = call(x, y), scaled(*before)
+    found, wanted = call(x, y), scale_and_add(*before)
     for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs)
         assert mine.stride() == theirs.stride() and not mine.requires_grad
@@ -87,7 +87,7 @@ def test_inputs_lie_in_any_way(call: Call, first: str, second: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_every_type_is_taken_and_given(dtype: torch.dtype) -> None:
     x = (torch.randn(5, 7) * 3).to(dtype)
-    run, _ = compiled(lambda x: torch.cat([x, x.flip(0)]), x)
+    run, _ = compile_piece(lambda x: torch.cat([x, x.flip(0)]), x)
     for given in (x, x.t().contiguous().t()):
         (found,) = run(given)
         assert found.dtype == dtype and torch.equal(found, torch.cat([x, x.flip(0)]))
@@ -95,7 +95,7 @@ def test_every_type_is_taken_and_given(dtype: torch.dtype) -> None:
 
 def test_outputs_are_the_callers_own(call: Call) -> None:
     x, y = torch.randn(6, 8), torch.randn(6, 8)
-    wanted = scaled(x, y)
+    wanted = scale_and_add(x, y)
     results = [call(x, y) for _ in range(3)]
     places = {tensor.data_ptr() for tensor in (x, y, *itertools.chain(*results))}
     assert len(places) == 2 + 3 * 2
@@ -103,13 +103,13 @@ def test_outputs_are_the_callers_own(call: Call) -> None:
         tensor.fill_(7)
     for found in results[1:]:
         torch.testing.assert_close(found, wanted)
-    torch.testing.assert_close(call(x, x), scaled(x, x))
+    torch.testing.assert_close(call(x, x), scale_and_add(x, x))
 
 
 def test_what_outputs_held_before_is_of_no_account() -> None:
     model = nn.Sequential(nn.LayerNorm(13), nn.Linear(13, 19), nn.Softmax(-1)).eval()
     x = torch.randn(5, 13)
-    _, loaded = compiled(model, x)
+    _, loaded = compile_piece(model, x)
     with torch.no_grad():
         wanted = model(x)
     for before in (np.nan, np.inf, 0.0):
@@ -136,7 +136,7 @@ def test_other_tensors_are_refused(call: Call) -> None:
 
 
 def test_addresses_are_as_many_as_arrays() -> None:
-    _, loaded = compiled(scaled, torch.randn(6, 8), torch.randn(6, 8))
+    _, loaded = compile_piece(scale_and_add, torch.randn(6, 8), torch.randn(6, 8))
     with pytest.raises(ExecutableError, match=r"`addresses` must be 4 and none of them 0, but got \[64, 64\]"):
         loaded.executable.infer_at([64, 64])
 
@@ -153,7 +153,7 @@ def test_an_empty_batch_is_right() -> None:
 
 def test_no_default_device_and_no_inference_mode_is_in_the_way(call: Call) -> None:
     x, y = torch.randn(6, 8), torch.randn(6, 8)
-    wanted = scaled(x, y)
+    wanted = scale_and_add(x, y)
     with torch.device("meta"):
         torch.testing.assert_close(call(x, y), wanted)
     with torch.inference_mode():
@@ -164,7 +164,7 @@ def test_no_default_device_and_no_inference_mode_is_in_the_way(call: Call) -> No
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_may_call_at_the_same_time(threads: int) -> None:
     inputs = [torch.randn(67, 16) for _ in range(60)]
-    run, _ = compiled(nn.Sequential(nn.Linear(16, 40), nn.Softmax(-1)).eval(), inputs[0], threads=threads)
+    run, _ = compile_piece(nn.Sequential(nn.Linear(16, 40), nn.Softmax(-1)).eval(), inputs[0], threads=threads)
     alone = [run(x)[0] for x in inputs]
     with ThreadPoolExecutor(4) as pool:
         for found, wanted in zip(pool.map(lambda x: run(x)[0], inputs), alone, strict=True):
@@ -179,15 +179,15 @@ def program(model: nn.Module, x: torch.Tensor) -> tuple[Program, list[Graph]]:
     made: list[Graph] = []
     parameters = dict(model.named_parameters())
 
-    def called(*inputs: torch.Tensor) -> tuple[torch.Tensor]:
+    def call_model(*inputs: torch.Tensor) -> tuple[torch.Tensor]:
         return (torch.func.functional_call(model, dict(zip(parameters, inputs, strict=False)), inputs[-1]),)
 
-    def make(graph: Graph) -> Loaded:
+    def make(graph: Graph) -> LoadedGraph:
         made.append(graph)
         return compile_graph(graph, Options(threads=1))
 
     with torch.no_grad():
-        traced = make_fx(called)(*parameters.values(), x)
+        traced = make_fx(call_model)(*parameters.values(), x)
     return make_program(traced, range(len(parameters)), make), made
 
 
@@ -237,10 +237,10 @@ def test_what_was_compiled_goes_with_its_constants(model: nn.Sequential) -> None
     run, made = program(model, x)
     with torch.no_grad():
         run(*model.parameters(), x)
-        executable = weakref.ref(run._compiled.run.args[0].autotune_piece_0._loaded.executable)
+        executable = weakref.ref(run._current.run.args[0].autotune_piece_0._loaded_graph.executable)
         model[2] = nn.Linear(16, 4)
         gc.collect()
-        assert executable() is None and run._compiled is None
+        assert executable() is None and run._current is None
         torch.testing.assert_close(run(*model.parameters(), x)[0], model(x))
     assert len(made) == 2
 
@@ -259,24 +259,25 @@ def test_a_program_that_threads_call_first_is_compiled_once(model: nn.Sequential
     run, made = program(model, x)
     together = threading.Barrier(4)
 
-    def called(_: int) -> torch.Tensor:
+    def call_together(_: int) -> torch.Tensor:
         together.wait()
         return run(*model.parameters(), x)[0]
 
     with torch.no_grad(), ThreadPoolExecutor(4) as pool:
         wanted = model(x)
-        for found in pool.map(called, range(4)):
+        for found in pool.map(call_together, range(4)):
             torch.testing.assert_close(found, wanted)
     assert len(made) == 1
 
 
 def test_a_piece_may_be_computed_by_anything_that_takes_arrays() -> None:
     x, y = torch.randn(6, 8), torch.randn(6, 8)
-    (piece,) = split(make_fx(scaled)(x, y), {}).pieces
+    (piece,) = split(make_fx(scale_and_add)(x, y), {}).pieces
     assert isinstance(piece, Piece)
-    wanted = scaled(x, y)
+    wanted = scale_and_add(x, y)
     found = make_call(
-        piece, lambda arrays: tuple(np.ascontiguousarray(t.numpy()) for t in scaled(*map(torch.from_numpy, arrays)))
+        piece,
+        lambda arrays: tuple(np.ascontiguousarray(t.numpy()) for t in scale_and_add(*map(torch.from_numpy, arrays))),
     )(x.t().contiguous().t(), y)
     for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs)

@@ -32,14 +32,14 @@ def fresh() -> None:
     torch.manual_seed(0)
 
 
-def compiled(model: Any, **options: Any) -> Any:
+def compile_model(model: Any, **options: Any) -> Any:
     """The model by our backend, on one thread."""
     return torch.compile(model.eval(), backend=autotune_backend, dynamic=False, options={**ONE, **options})
 
 
 def check(model: Any, *inputs: Any, tolerance: float = 1e-5, **options: Any) -> Any:
     """Outputs are those of PyTorch; the compiled model."""
-    run = compiled(model, **options)
+    run = compile_model(model, **options)
     with torch.no_grad():
         wanted, found = model(*inputs), run(*inputs)
     torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
@@ -60,7 +60,7 @@ class Block(nn.Module):
         return self.last((x + self.second(x)).mean((2, 3)))
 
 
-class Sorted(nn.Module):
+class SortModule(nn.Module):
     """Two products with an operator between them that graphs do not have."""
 
     def __init__(self) -> None:
@@ -99,19 +99,19 @@ def test_a_lower_precision_is_an_option() -> None:
 
 
 def test_outputs_are_laid_out_as_pytorch_has_them() -> None:
-    class Turned(nn.Module):
+    class TransposeModule(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             x = torch.relu(x) * 2
             return x.transpose(1, 2), x, x[:, :1]
 
-    run = check(Turned(), x := torch.randn(2, 3, 4))
+    run = check(TransposeModule(), x := torch.randn(2, 3, 4))
     with torch.no_grad():
-        assert [t.stride() for t in run(x)] == [t.stride() for t in Turned()(x)]
+        assert [t.stride() for t in run(x)] == [t.stride() for t in TransposeModule()(x)]
 
 
 def test_an_input_that_is_written_to_is_written_to() -> None:
     model, x = Counting(), torch.randn(3, 4)
-    run = compiled(model)
+    run = compile_model(model)
     with torch.no_grad():
         for times in (1, 2, 3):
             torch.testing.assert_close(run(x), torch.relu(x) * times)
@@ -129,8 +129,8 @@ def test_changed_parameters_are_compiled_anew() -> None:
 
 
 def test_operators_that_graphs_do_not_have_are_left_to_pytorch() -> None:
-    check(Sorted(), x := torch.randn(3, 6))
-    found = autotune.explain(Sorted(), x)
+    check(SortModule(), x := torch.randn(3, 6))
+    found = autotune.explain(SortModule(), x)
     assert (found.graphs, found.pieces) == (1, 2)
     assert [(left.operator, left.count) for left in found.left] == [("sort.default", 1)]
     assert str(found).splitlines() == [
@@ -141,13 +141,13 @@ def test_operators_that_graphs_do_not_have_are_left_to_pytorch() -> None:
 
 
 def test_a_graph_break_is_explained() -> None:
-    class Broken(nn.Module):
+    class BreakModule(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = torch.relu(x)
             torch._dynamo.graph_break()
             return x * 2
 
-    found = autotune.explain(Broken(), torch.randn(4))
+    found = autotune.explain(BreakModule(), torch.randn(4))
     assert (found.graphs, found.pieces, found.left) == (2, 2, ())
     assert sum(found.breaks.values()) == 1
 
@@ -155,27 +155,27 @@ def test_a_graph_break_is_explained() -> None:
 def test_gradients_leave_a_graph_to_pytorch() -> None:
     model = nn.Linear(6, 8)
     with pytest.warns(UserWarning, match="gradients must be off"):
-        compiled(model)(torch.randn(3, 6)).sum().backward()
+        compile_model(model)(torch.randn(3, 6)).sum().backward()
     assert model.weight.grad is not None
 
 
 def test_tensors_elsewhere_leave_a_graph_to_pytorch() -> None:
     with torch.no_grad(), pytest.warns(UserWarning, match="tensors must be on the CPU, but got one on meta"):
-        assert compiled(nn.ReLU())(torch.empty(2, 3, device="meta")).shape == (2, 3)
+        assert compile_model(nn.ReLU())(torch.empty(2, 3, device="meta")).shape == (2, 3)
 
 
 def test_another_version_of_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "TESTED", ("1.0", "1.1"))
+    monkeypatch.setattr(backends, "TESTED_VERSIONS", ("1.0", "1.1"))
     with torch.no_grad(), pytest.warns(UserWarning, match=r"PyTorch must be 1\.0 or 1\.1, but got"):
-        torch.testing.assert_close(compiled(nn.ReLU())(torch.ones(3)), torch.ones(3))
+        torch.testing.assert_close(compile_model(nn.ReLU())(torch.ones(3)), torch.ones(3))
 
 
 def test_trials_are_measured() -> None:
-    class Scaled(nn.Module):
+    class ScaleModule(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.relu(x) * 2
 
-    check(Scaled(), torch.randn(8, 16), trials=2)
+    check(ScaleModule(), torch.randn(8, 16), trials=2)
 
 
 def test_options() -> None:

@@ -75,5 +75,5 @@ def test_views_of_outputs_stay_out_of_the_piece_and_no_other() -> None:
         dense = split(make_fx(lambda x: (x * 2).view(12))(rows()), {})
     called = [str(node.target) for node in found.module.graph.nodes if node.op == "call_function"]
     assert called.count("aten.t.default") == 1
-    assert len(found.pieces) == 1 and not found.refused
+    assert len(found.pieces) == 1 and not found.refusals
     assert tuple(dense.pieces[0].examples[0].shape) == (12,)

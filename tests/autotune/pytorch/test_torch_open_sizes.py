@@ -20,7 +20,7 @@ from autotune.pytorch import backend
 from autotune.pytorch.backend import autotune_backend
 from tests.autotune.pytorch.noted_graphs import noted_graphs
 
-Noted = list[dict[str, tuple[int, int]]]
+SizeSpans = list[dict[str, tuple[int, int]]]
 
 
 @pytest.fixture(autouse=True)
@@ -34,17 +34,17 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Noted:
+def spans(monkeypatch: pytest.MonkeyPatch) -> SizeSpans:
     """Sizes that graphs are compiled for from here on, in order."""
-    found: Noted = []
+    found: SizeSpans = []
     real = backend.compile_graph
 
-    def noted(graph: Any, options: Any, shapes: ShapeSet = FIXED) -> Any:
+    def note_sizes(graph: Any, options: Any, shapes: ShapeSet = FIXED) -> Any:
         if shapes.sizes:
             found.append(dict(shapes.sizes))
         return real(graph, options, shapes)
 
-    monkeypatch.setattr(backend, "compile_graph", noted)
+    monkeypatch.setattr(backend, "compile_graph", note_sizes)
     return found
 
 
@@ -70,7 +70,7 @@ class Block(nn.Module):
         return x + self.out(found.transpose(1, 2).reshape(batch, length, 16))
 
 
-def compiled(model: Any, **options: Any) -> Any:
+def compile_model(model: Any, **options: Any) -> Any:
     return torch.compile(model, backend=autotune_backend, dynamic=True, options={"threads": 1, "sizes": 16, **options})
 
 
@@ -81,23 +81,23 @@ def check(run: Any, model: Any, *inputs: Any) -> None:
     assert found.stride() == wanted.stride()
 
 
-def test_all_batches_and_lengths_are_one_executable(spans: Noted, each: list[Any]) -> None:
+def test_all_batches_and_lengths_are_one_executable(spans: SizeSpans, each: list[Any]) -> None:
     model = Block().eval()
-    run = compiled(model)
+    run = compile_model(model)
     for batch, length in ((2, 5), (3, 16), (16, 2), (7, 11), (2, 5)):
         check(run, model, torch.randn(batch, length, 16))
     assert [sorted(found.values()) for found in spans] == [[(2, 16), (2, 16)]] and not each
 
 
-def test_a_larger_size_is_compiled_for_up_to_the_next_power_of_two(spans: Noted, each: list[Any]) -> None:
+def test_a_larger_size_is_compiled_for_up_to_the_next_power_of_two(spans: SizeSpans, each: list[Any]) -> None:
     model = nn.Linear(4, 6).eval()
-    run = compiled(model)
+    run = compile_model(model)
     for batch in (3, 16, 17, 31, 5, 64):
         check(run, model, torch.randn(batch, 4))
     assert [list(found.values()) for found in spans] == [[(2, 16)], [(2, 32)], [(2, 128)]] and not each
 
 
-def test_bounds_that_are_marked_hold(spans: Noted) -> None:
+def test_bounds_that_are_marked_hold(spans: SizeSpans) -> None:
     model = nn.Linear(4, 6).eval()
     run = torch.compile(model, backend=autotune_backend, options={"threads": 1})
     for batch in (5, 9):
@@ -107,9 +107,9 @@ def test_bounds_that_are_marked_hold(spans: Noted) -> None:
     assert [list(found.values()) for found in spans] == [[(3, 40)]]
 
 
-def test_changed_parameters_are_compiled_anew_once(spans: Noted) -> None:
+def test_changed_parameters_are_compiled_anew_once(spans: SizeSpans) -> None:
     model = nn.Linear(4, 6).eval()
-    run = compiled(model)
+    run = compile_model(model)
     for _ in range(2):
         for batch in (3, 9):
             check(run, model, torch.randn(batch, 4))
@@ -117,9 +117,9 @@ def test_changed_parameters_are_compiled_anew_once(spans: Noted) -> None:
     assert len(spans) == 2
 
 
-def test_trials_are_measured_where_ranges_begin(spans: Noted) -> None:
+def test_trials_are_measured_where_ranges_begin(spans: SizeSpans) -> None:
     model = nn.Linear(4, 6).eval()
-    run = compiled(model, trials=4, sizes=4)
+    run = compile_model(model, trials=4, sizes=4)
     for batch in (2, 3, 4):
         check(run, model, torch.randn(batch, 4))
     assert len(spans) == 1
@@ -140,7 +140,7 @@ def test_trials_are_measured_where_ranges_begin(spans: Noted) -> None:
 def test_what_is_not_one_graph_is_compiled_for_each_shape(
     model: Any, shapes: list[tuple[int, ...]], why: str, each: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = compiled(model)
+    run = compile_model(model)
     with caplog.at_level(logging.INFO, logger="autotune.pytorch.program"):
         for shape in shapes:
             check(run, model, torch.randn(shape))
@@ -152,4 +152,4 @@ def test_what_is_not_one_graph_is_compiled_for_each_shape(
 @pytest.mark.parametrize("sizes", [-1, 1.5, True, None])
 def test_a_number_of_sizes_that_is_none_is_refused(sizes: Any) -> None:
     with pytest.raises(Exception, match="`sizes` must be a whole number of at least 0"):
-        compiled(nn.ReLU(), sizes=sizes)(torch.randn(3))
+        compile_model(nn.ReLU(), sizes=sizes)(torch.randn(3))

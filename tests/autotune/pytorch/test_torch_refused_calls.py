@@ -21,7 +21,7 @@ def fresh() -> None:
     torch.manual_seed(0)
 
 
-def compiled(function: Any, **options: Any) -> Any:
+def compile_function(function: Any, **options: Any) -> Any:
     return torch.compile(function, backend=autotune_backend, options={"threads": 1}, **{"dynamic": False, **options})
 
 
@@ -34,12 +34,12 @@ def outcome(function: Callable[..., Any], *inputs: Any) -> Any:
             return error
 
 
-def places(*numbers: int) -> Any:
+def make_indices(*numbers: int) -> Any:
     return torch.tensor(numbers)
 
 
 TABLE = nn.Embedding(4, 2)
-INDEXED: dict[str, tuple[Callable[..., Any], Any, list[Any], list[Any]]] = {
+INDEXED_CALLS: dict[str, tuple[Callable[..., Any], Any, list[Any], list[Any]]] = {
     "embedding": (lambda x, i: functional.embedding(i, x), torch.randn(4, 2), [[0, 3]], [[5, 0], [-1, 0]]),
     "a layer's table": (lambda x, i: TABLE(i) + x, torch.randn(2), [[0, 3]], [[5, 0], [-1, 0]]),
     "x[i]": (lambda x, i: x[i] * 2, torch.randn(5), [[0, 4], [-5, -1]], [[7, 0], [-6, 0]]),
@@ -57,12 +57,12 @@ INDEXED: dict[str, tuple[Callable[..., Any], Any, list[Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("name", INDEXED_CALLS)
 def test_indices_outside_of_an_axis_raise_and_others_do_not(name: str) -> None:
-    function, x, inside, outside = INDEXED[name]
-    run = compiled(function)
+    function, x, inside, outside = INDEXED_CALLS[name]
+    run = compile_function(function)
     for numbers in (*inside, *outside, inside[0]):
-        wanted, found = outcome(function, x, places(*numbers)), outcome(run, x, places(*numbers))
+        wanted, found = outcome(function, x, make_indices(*numbers)), outcome(run, x, make_indices(*numbers))
         assert isinstance(wanted, Exception) == (numbers in outside)
         if numbers in outside:
             assert isinstance(found, (IndexError, RuntimeError))
@@ -71,7 +71,7 @@ def test_indices_outside_of_an_axis_raise_and_others_do_not(name: str) -> None:
 
 
 def test_indices_outside_of_a_table_raise_at_any_size() -> None:
-    run = compiled(TABLE, dynamic=True)
+    run = compile_function(TABLE, dynamic=True)
     for count in (2, 7):
         torch.testing.assert_close(outcome(run, torch.arange(count) % 4), TABLE(torch.arange(count) % 4).detach())
         assert isinstance(outcome(run, torch.full((count,), 4)), IndexError)
@@ -81,16 +81,16 @@ def test_constant_indices_outside_of_an_axis_raise() -> None:
     class Fixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("places", places(0, 7))
+            self.register_buffer("places", make_indices(0, 7))
 
         def forward(self, x: Any) -> Any:
             return x[self.places] + 1
 
-    assert isinstance(outcome(compiled(Fixed()), torch.randn(5)), IndexError)
-    torch.testing.assert_close(outcome(compiled(Fixed()), torch.arange(8.0)), torch.tensor([1.0, 8.0]))
+    assert isinstance(outcome(compile_function(Fixed()), torch.randn(5)), IndexError)
+    torch.testing.assert_close(outcome(compile_function(Fixed()), torch.arange(8.0)), torch.tensor([1.0, 8.0]))
 
 
-MIXED: dict[str, Callable[..., Any]] = {
+MIXED_CALLS: dict[str, Callable[..., Any]] = {
     "linear": functional.linear,
     "a product": lambda x, w: x @ w.t(),
     "addmm": lambda x, w: torch.addmm(x[:, :3], x, w.t()),
@@ -102,10 +102,10 @@ MIXED: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_CALLS)
 def test_operands_of_several_types_are_as_without_compiling(name: str) -> None:
     x, w = torch.randn(2, 4).bfloat16(), torch.randn(3, 4)
-    wanted, found = outcome(MIXED[name], x, w), outcome(compiled(MIXED[name]), x, w)
+    wanted, found = outcome(MIXED_CALLS[name], x, w), outcome(compile_function(MIXED_CALLS[name]), x, w)
     if isinstance(wanted, Exception):
         assert isinstance(found, type(wanted))
     else:
@@ -126,7 +126,7 @@ def test_tensors_that_are_not_dense_are_left_to_pytorch(name: str) -> None:
         return LAYOUTS[name](x + 1) * 2
 
     x = torch.eye(4)
-    torch.testing.assert_close(outcome(compiled(function), x), function(x))
+    torch.testing.assert_close(outcome(compile_function(function), x), function(x))
 
 
 @pytest.mark.filterwarnings("ignore:Sparse|.*beta state")
@@ -139,17 +139,17 @@ def test_graphs_of_inputs_that_are_not_dense_are_left_to_pytorch() -> None:
 @pytest.mark.parametrize("corners", [False, True])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_smoothed_images_are_resized_as_without_compiling(mode: str, corners: bool) -> None:
-    def resized(x: Any) -> Any:
+    def resize(x: Any) -> Any:
         return functional.interpolate(x, size=(3, 5), mode=mode, antialias=True, align_corners=corners)
 
     x = torch.randn(1, 2, 9, 8)
-    torch.testing.assert_close(outcome(compiled(resized), x), resized(x))
+    torch.testing.assert_close(outcome(compile_function(resize), x), resize(x))
 
 
 def test_a_computed_weight_of_an_odd_number_of_channels_is_taken_in_bfloat16() -> None:
     x, w = torch.randn(1, 3, 8).bfloat16(), torch.randn(4, 3, 3).bfloat16()
     torch.testing.assert_close(
-        outcome(compiled(functional.conv1d), x, w), functional.conv1d(x, w), rtol=2e-2, atol=2e-2
+        outcome(compile_function(functional.conv1d), x, w), functional.conv1d(x, w), rtol=2e-2, atol=2e-2
     )
 
 
@@ -162,4 +162,4 @@ def test_a_computed_weight_of_an_odd_number_of_channels_is_taken_in_bfloat16() -
     ],
 )
 def test_constants_without_a_type_of_graphs_and_axes_of_nothing_are_left(function: Callable[..., Any]) -> None:
-    torch.testing.assert_close(outcome(compiled(function), torch.tensor(2.0)), function(torch.tensor(2.0)))
+    torch.testing.assert_close(outcome(compile_function(function), torch.tensor(2.0)), function(torch.tensor(2.0)))

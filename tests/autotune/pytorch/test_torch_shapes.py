@@ -47,7 +47,7 @@ def sizes(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-def compiled(model: Any, dynamic: bool | None = True, sizes: int = 0, **options: Any) -> Any:
+def compile_model(model: Any, dynamic: bool | None = True, sizes: int = 0, **options: Any) -> Any:
     """The model by our backend, on one thread; by default compiled for each shape."""
     stated = {"threads": 1, "sizes": sizes, **options}
     return torch.compile(model, backend=autotune_backend, dynamic=dynamic, options=stated)
@@ -69,7 +69,7 @@ class Layer(nn.Module):
         return torch.relu(self.linear(self.norm(x)))
 
 
-class Sized(nn.Module):
+class SizeModule(nn.Module):
     """Outputs whose shapes and values depend on the length of the input, and a number that does."""
 
     def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ class Sized(nn.Module):
 
 def test_batch_and_length_are_of_any_size(compiled_graphs: list[Any]) -> None:
     model = Layer().eval()
-    run = compiled(model)
+    run = compile_model(model)
     for batch, length in ((2, 5), (3, 7), (2, 5), (4, 2)):
         check(run, model, torch.randn(batch, length, 8))
     assert len(compiled_graphs) == 3  # each shape once
@@ -88,21 +88,21 @@ def test_batch_and_length_are_of_any_size(compiled_graphs: list[Any]) -> None:
 
 def test_attention_over_any_length(sizes: int) -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu").eval()
-    run = compiled(layer, sizes=sizes)
+    run = compile_model(layer, sizes=sizes)
     for length in (5, 6):
         check(run, layer, torch.randn(2, length, 16))
 
 
 def test_outputs_that_depend_on_a_size(sizes: int) -> None:
-    run = compiled(Sized(), sizes=sizes)
+    run = compile_model(SizeModule(), sizes=sizes)
     for length in (4, 3, 4):
-        check(run, Sized(), torch.randn(2, length))
+        check(run, SizeModule(), torch.randn(2, length))
     assert run(torch.randn(2, 5))[3] == 16
 
 
 def test_a_second_shape_needs_neither_option_nor_warning(compiled_graphs: list[Any]) -> None:
     model = Layer().eval()
-    run = compiled(model, dynamic=None)
+    run = compile_model(model, dynamic=None)
     for batch in (2, 3, 4, 3):
         check(run, model, torch.randn(batch, 8))
     assert [len(graph.inputs) for graph in compiled_graphs] == [1, 1, 1]
@@ -110,7 +110,7 @@ def test_a_second_shape_needs_neither_option_nor_warning(compiled_graphs: list[A
 
 def test_a_dimension_that_is_marked() -> None:
     model = Layer().eval()
-    run = compiled(model, dynamic=None)
+    run = compile_model(model, dynamic=None)
     for batch in (2, 5):
         x = torch.randn(batch, 8)
         torch._dynamo.mark_dynamic(x, 0)
@@ -119,54 +119,54 @@ def test_a_dimension_that_is_marked() -> None:
 
 
 def test_two_sizes_that_are_equal(sizes: int) -> None:
-    def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.relu(x + y) @ y.transpose(0, 1)
 
-    run = compiled(added, sizes=sizes)
+    run = compile_model(add, sizes=sizes)
     for rows, columns in ((3, 4), (5, 4), (5, 5)):
-        check(run, added, torch.randn(rows, columns), torch.randn(rows, columns))
+        check(run, add, torch.randn(rows, columns), torch.randn(rows, columns))
 
 
 def test_numbers_among_the_inputs(sizes: int) -> None:
-    def scaled(x: torch.Tensor, count: int, factor: float) -> torch.Tensor:
+    def scale(x: torch.Tensor, count: int, factor: float) -> torch.Tensor:
         return torch.relu(x[:, :count]) * factor + count
 
-    run = compiled(scaled, sizes=sizes)
+    run = compile_model(scale, sizes=sizes)
     for count, factor in ((2, 0.5), (3, 1.5), (3, 2.5)):
-        check(run, scaled, torch.randn(3, 6), count, factor)
+        check(run, scale, torch.randn(3, 6), count, factor)
 
 
 def test_inputs_that_lie_in_another_way(sizes: int) -> None:
     model = Layer().eval()
-    run = compiled(model, sizes=sizes)
+    run = compile_model(model, sizes=sizes)
     check(run, model, torch.randn(3, 5, 8))
     check(run, model, torch.randn(5, 3, 8).transpose(0, 1))
 
 
 def test_under_inference_mode(sizes: int) -> None:
     model = Layer().eval()
-    run = compiled(model, sizes=sizes)
+    run = compile_model(model, sizes=sizes)
     with torch.inference_mode():
         for batch in (2, 3):
             check(run, model, torch.randn(batch, 8))
 
 
 def test_an_input_of_any_shape_that_is_written_to(sizes: int) -> None:
-    def grown(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    def grow(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
         x.add_(by)
         return torch.relu(x) * x.shape[0]
 
-    run = compiled(grown, sizes=sizes)
+    run = compile_model(grow, sizes=sizes)
     for rows in (2, 3):
         x, by = torch.randn(rows, 4), torch.randn(rows, 4)
         mine = x.clone()
-        torch.testing.assert_close(run(mine, by), grown(x, by))
+        torch.testing.assert_close(run(mine, by), grow(x, by))
         torch.testing.assert_close(mine, x)
 
 
 def test_changed_parameters_are_compiled_anew_for_each_shape(sizes: int) -> None:
     model = nn.Linear(6, 8)
-    run = compiled(model, sizes=sizes)
+    run = compile_model(model, sizes=sizes)
     for batch in (2, 3):
         check(run, model, torch.randn(batch, 6))
     model.weight.mul_(2)
@@ -175,7 +175,7 @@ def test_changed_parameters_are_compiled_anew_for_each_shape(sizes: int) -> None
 
 
 def test_shapes_are_kept_up_to_a_number(compiled_graphs: list[Any], caplog: pytest.LogCaptureFixture) -> None:
-    run = compiled(nn.ReLU(), shapes=2)
+    run = compile_model(nn.ReLU(), shapes=2)
     with caplog.at_level(logging.WARNING, logger="autotune.pytorch.shapes"):
         for batch in (2, 3, 2, 4, 2, 3):  # 4 takes the place of 3, which then takes that of 4
             check(run, nn.ReLU(), torch.randn(batch, 4))
@@ -201,7 +201,7 @@ def test_shapes_that_data_decide_are_left_to_pytorch() -> None:
         return torch.nonzero(x) * 3, x + 1
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        run = compiled(nonzero)
+        run = compile_model(nonzero)
         for rows in (2, 3):
             check(run, nonzero, torch.randn(rows, 4))
         said = autotune.explain(nonzero, torch.randn(2, 4), dynamic=True)
@@ -213,16 +213,16 @@ def test_shapes_that_data_decide_are_left_to_pytorch() -> None:
 
 
 def test_what_data_decide_as_a_graph_is_traced_stays_with_pytorch() -> None:
-    def chosen(x: torch.Tensor) -> torch.Tensor:
+    def choose(x: torch.Tensor) -> torch.Tensor:
         count = x.sum().to(torch.int64).item()
         torch._check(count >= 2)
         torch._check(count <= x.shape[0])
         return torch.relu(x)[:count] * 2
 
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        run = compiled(chosen)
-        check(run, chosen, torch.tensor([1.0, 1.0, 0.0]))
-        check(run, chosen, torch.tensor([1.0, 1.0, 1.0, 0.0]))
+        run = compile_model(choose)
+        check(run, choose, torch.tensor([1.0, 1.0, 0.0]))
+        check(run, choose, torch.tensor([1.0, 1.0, 1.0, 0.0]))
 
 
 def test_a_graph_whose_shapes_cannot_be_told_is_left_to_pytorch() -> None:
@@ -242,7 +242,7 @@ def no_kernels(graph: Any) -> Any:
 
 
 def test_explanations_tell_of_graphs_of_any_shape() -> None:
-    said = autotune.explain(Sized(), torch.randn(2, 4), dynamic=True)
+    said = autotune.explain(SizeModule(), torch.randn(2, 4), dynamic=True)
     assert (said.graphs, said.any_shape, said.pieces, said.left) == (1, 1, 1, ())
     assert "1 graphs of any shape: compiled for a range of sizes, or for each shape" in str(said).splitlines()
-    assert autotune.explain(Sized(), torch.randn(2, 4)).any_shape == 0
+    assert autotune.explain(SizeModule(), torch.randn(2, 4)).any_shape == 0

@@ -22,25 +22,25 @@ from autotune.pytorch.plain_graphs import NotPlain, aten_data, aten_module, func
 from tests.autotune.graph.torch_models import Counting
 
 
-class Traced:
+class TraceCounter:
     """A counter of the graphs that AOTAutograd has traced."""
 
     times = 0
 
 
 @pytest.fixture(autouse=True)
-def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Traced:
+def trace_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TraceCounter:
     """A cache of the test's own, nothing that Dynamo remembers, and a count of what is traced."""
     monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "cache"))
     torch._dynamo.reset()
     torch.manual_seed(0)
-    found, real = Traced(), backends.aot_autograd
+    found, real = TraceCounter(), backends.aot_autograd
 
-    def counted(**how: Any) -> Any:
+    def count_trace(**how: Any) -> Any:
         found.times += 1
         return real(**how)
 
-    monkeypatch.setattr(backends, "aot_autograd", counted)
+    monkeypatch.setattr(backends, "aot_autograd", count_trace)
     return found
 
 
@@ -64,22 +64,22 @@ def block(width: int = 8, **linear: Any) -> Any:
     return nn.Sequential(nn.Linear(6, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 4, **linear))
 
 
-def test_a_second_start_traces_nothing_and_has_its_own_weights(traced: Traced) -> None:
+def test_a_second_start_traces_nothing_and_has_its_own_weights(trace_counter: TraceCounter) -> None:
     x = torch.randn(3, 6)
     check(block(), x)
-    assert traced.times == 1
+    assert trace_counter.times == 1
     other = block()
     run = check(other, x)
-    assert traced.times == 1
+    assert trace_counter.times == 1
     with torch.no_grad():
         other[0].weight.mul_(2)
         agree(run, other, x)
         other.load_state_dict(block().state_dict())
         agree(run, other, x)
-    assert traced.times == 1
+    assert trace_counter.times == 1
 
 
-def test_folded_statistics_are_those_of_the_model_at_hand(traced: Traced) -> None:
+def test_folded_statistics_are_those_of_the_model_at_hand(trace_counter: TraceCounter) -> None:
     def network() -> Any:
         found = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
         for name in ("running_mean", "running_var", "weight", "bias"):
@@ -89,10 +89,10 @@ def test_folded_statistics_are_those_of_the_model_at_hand(traced: Traced) -> Non
     x = torch.randn(1, 3, 6, 6)
     for _ in range(2):
         check(network(), x)
-    assert traced.times == 1
+    assert trace_counter.times == 1
 
 
-class Tied(nn.Module):
+class TiedModule(nn.Module):
     """One table that is read and multiplied with, or two."""
 
     def __init__(self, tied: bool) -> None:
@@ -106,14 +106,14 @@ class Tied(nn.Module):
         return self.last(torch.tanh(self.table(ids)))
 
 
-def test_shared_parameters(traced: Traced) -> None:
+def test_shared_parameters(trace_counter: TraceCounter) -> None:
     ids = torch.arange(6).reshape(2, 3)
     for tied in (True, False, True):
-        check(Tied(tied), ids)
-    assert traced.times == 2
+        check(TiedModule(tied), ids)
+    assert trace_counter.times == 2
 
 
-class Scaled(nn.Module):
+class ScaleModule(nn.Module):
     """A function with a number and a tensor of its own."""
 
     def __init__(self, number: float) -> None:
@@ -124,14 +124,14 @@ class Scaled(nn.Module):
         return torch.softmax(x * self.number + self.other + torch.tensor([0.5, self.number, 1.5]), -1)
 
 
-def test_numbers_and_tensors_of_the_code_are_told_apart(traced: Traced) -> None:
+def test_numbers_and_tensors_of_the_code_are_told_apart(trace_counter: TraceCounter) -> None:
     x = torch.randn(2, 3)
     for number in (2.0, 3.0, 2.0):
-        check(Scaled(number), x)
-    assert traced.times == 2
+        check(ScaleModule(number), x)
+    assert trace_counter.times == 2
 
 
-def test_types_strides_and_shapes_are_told_apart(traced: Traced) -> None:
+def test_types_strides_and_shapes_are_told_apart(trace_counter: TraceCounter) -> None:
     model = nn.Sequential(nn.ReLU(), nn.Flatten(1))
     given = [
         torch.randn(2, 3, 4),
@@ -141,7 +141,7 @@ def test_types_strides_and_shapes_are_told_apart(traced: Traced) -> None:
     ]
     for x in (*given, *given):
         check(model, x)
-    assert traced.times == len(given)
+    assert trace_counter.times == len(given)
 
 
 @pytest.mark.parametrize(
@@ -154,23 +154,25 @@ def test_types_strides_and_shapes_are_told_apart(traced: Traced) -> None:
     ],
     ids=["version", "commit", "code", "attention"],
 )
-def test_versions_and_switches_are_told_apart(traced: Traced, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+def test_versions_and_switches_are_told_apart(
+    trace_counter: TraceCounter, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
     x = torch.randn(2, 3)
     check(nn.ReLU(), x)
     change(monkeypatch)
     check(nn.ReLU(), x)
-    assert traced.times == 2
+    assert trace_counter.times == 2
 
 
-def test_settings_of_aotautograd_are_told_apart(traced: Traced) -> None:
+def test_settings_of_aotautograd_are_told_apart(trace_counter: TraceCounter) -> None:
     x = torch.randn(2, 3)
     check(nn.ReLU(), x)
     with torch._functorch.config.patch(activation_memory_budget=0.5):
         check(nn.ReLU(), x)
-    assert traced.times == 2
+    assert trace_counter.times == 2
 
 
-def test_options_take_part_behind_the_trace(traced: Traced) -> None:
+def test_options_take_part_behind_the_trace(trace_counter: TraceCounter) -> None:
     model, x = nn.Linear(6, 8), torch.randn(3, 6)
     check(model, x)
     torch._dynamo.reset()
@@ -178,7 +180,7 @@ def test_options_take_part_behind_the_trace(traced: Traced) -> None:
     with torch.no_grad():
         assert not torch.equal(run(x), model(x))
         torch.testing.assert_close(run(x), model(x), rtol=3e-2, atol=3e-2)
-    assert traced.times == 1
+    assert trace_counter.times == 1
 
 
 class Viewing(nn.Module):
@@ -189,32 +191,34 @@ class Viewing(nn.Module):
 
 
 @pytest.mark.parametrize("model", [Counting(), Viewing()], ids=["writes", "views"])
-def test_what_takes_code_around_the_graph_is_not_kept(traced: Traced, model: Any) -> None:
+def test_what_takes_code_around_the_graph_is_not_kept(trace_counter: TraceCounter, model: Any) -> None:
     x = torch.randn(3, 4)
     for times in (1, 2):
         torch._dynamo.reset()
         run = torch.compile(model, backend=autotune_backend, options={"threads": 1})
         with torch.no_grad():
             found = run(x)
-        assert traced.times == times
+        assert trace_counter.times == times
         if isinstance(model, Counting):
             torch.testing.assert_close(found, torch.relu(x) * times)
         else:
             assert found[0].data_ptr() == x.data_ptr() and found[2] is x
 
 
-def test_operators_that_are_left_to_pytorch_are_kept_with_the_graph(traced: Traced) -> None:
-    class Sorted(nn.Module):
+def test_operators_that_are_left_to_pytorch_are_kept_with_the_graph(trace_counter: TraceCounter) -> None:
+    class SortModule(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             values, places = torch.sort(torch.relu(x) + 1, descending=True)
             return values * 2, places, values.sum()
 
     for _ in range(2):
-        check(Sorted(), torch.randn(3, 5))
-    assert traced.times == 1
+        check(SortModule(), torch.randn(3, 5))
+    assert trace_counter.times == 1
 
 
-def test_a_damaged_entry_is_traced_again(traced: Traced, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_entry_is_traced_again(
+    trace_counter: TraceCounter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model, x = block(), torch.randn(3, 6)
     check(model, x)
     for times, damage in enumerate(
@@ -224,29 +228,29 @@ def test_a_damaged_entry_is_traced_again(traced: Traced, tmp_path: Path, caplog:
             path.write_bytes(damage(path.read_bytes()))
         with caplog.at_level(logging.WARNING):
             check(model, x)
-        assert traced.times == times + 2
+        assert trace_counter.times == times + 2
         assert "damaged" in caplog.text
 
 
-def test_nothing_is_kept_without_a_cache(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_without_a_cache(trace_counter: TraceCounter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE", "none")
     for _ in range(2):
         check(nn.ReLU(), torch.randn(3))
-    assert traced.times == 2
+    assert trace_counter.times == 2
 
 
-def test_gradients_and_autocast_are_traced(traced: Traced) -> None:
+def test_gradients_and_autocast_are_traced(trace_counter: TraceCounter) -> None:
     x, model = torch.randn(3, 6), nn.Linear(6, 8)
     for _ in range(2):
         torch._dynamo.reset()
         run = torch.compile(model, backend=autotune_backend, options={"threads": 1})
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             assert run(x).dtype == torch.bfloat16
-    assert traced.times == 2
+    assert trace_counter.times == 2
     for _ in range(2):
         torch._dynamo.reset()
         torch.compile(nn.ReLU(), backend=autotune_backend, options={"threads": 1})(x)
-    assert traced.times == 4
+    assert trace_counter.times == 4
 
 
 SCRIPT = """
@@ -287,7 +291,7 @@ def test_a_graph_comes_back_as_it_was() -> None:
     torch.testing.assert_close(again(*given), module(*given))
 
 
-class Begun(nn.Module):
+class EmptyStateModule(nn.Module):
     """Rows behind those of a state that has none yet, as caches of keys begin."""
 
     def __init__(self) -> None:
@@ -298,10 +302,10 @@ class Begun(nn.Module):
         return self.linear(torch.cat([torch.tensor([], dtype=x.dtype).view(0, 6), x]))
 
 
-def test_tensors_of_no_element(traced: Traced) -> None:
+def test_tensors_of_no_element(trace_counter: TraceCounter) -> None:
     for _ in range(2):
-        check(Begun(), torch.randn(3, 6))
-    assert traced.times == 1
+        check(EmptyStateModule(), torch.randn(3, 6))
+    assert trace_counter.times == 1
 
 
 def test_what_is_not_plain_is_refused() -> None:

@@ -49,7 +49,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     real = backends.compile_graph
 
-    def noted(graph: Any, *arguments: Any) -> Any:
+    def note_graph(graph: Any, *arguments: Any) -> Any:
         if not isinstance(graph, Graph):
             return real(graph, *arguments)
         found.append(graph)
@@ -60,13 +60,13 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return run
 
-    monkeypatch.setattr(backends, "compile_graph", noted)
+    monkeypatch.setattr(backends, "compile_graph", note_graph)
     return found
 
 
-def compiled(model: Any, **named: Any) -> Any:
+def compile_model(model: Any, **options: Any) -> Any:
     """The model by our backend, on one thread, in training."""
-    return torch.compile(model, backend=autotune_backend, options={"threads": 1, "training": True}, **named)
+    return torch.compile(model, backend=autotune_backend, options={"threads": 1, "training": True}, **options)
 
 
 def step(run: Any, model: Any, x: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,16 +80,16 @@ def step(run: Any, model: Any, x: Any, seed: int = 0) -> tuple[torch.Tensor, tor
     return loss.detach(), out.detach()
 
 
-def close(computed: Any, wanted: Any) -> None:
+def close(actual: Any, expected: Any) -> None:
     """Equal but for 1e-4 of the largest element."""
-    assert (computed is None) == (wanted is None)
-    if wanted is not None:
-        torch.testing.assert_close(computed, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()) + 1e-7)
+    assert (actual is None) == (expected is None)
+    if expected is not None:
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()) + 1e-7)
 
 
 def train(model: Any, *batches: Any, rate: float = 0.1) -> tuple[Any, Any]:
     """Steps of descent, compiled and by PyTorch: losses, gradients and states are the same; both models."""
-    eager, run = copy.deepcopy(model), compiled(model)
+    eager, run = copy.deepcopy(model), compile_model(model)
     for number, x in enumerate(batches):
         own, other = x.clone(), x.clone()
         for each in (own, other) if x.is_floating_point() else ():
@@ -107,7 +107,7 @@ def train(model: Any, *batches: Any, rate: float = 0.1) -> tuple[Any, Any]:
     return run, eager
 
 
-def evaluated(run: Any, model: Any, eager: Any, x: Any) -> None:
+def assert_evaluates(run: Any, model: Any, eager: Any, x: Any) -> None:
     """Asserts that both models give equal results without gradients."""
     model.eval(), eager.eval()
     with torch.no_grad():
@@ -150,7 +150,7 @@ def test_a_perceptron_on_kernels(kernels: list[Any]) -> None:
     run, eager = train(model, *(torch.randn(3, 6) for _ in range(3)))
     assert len(kernels) == 2  # once forward and once backward, for all steps
     for _ in range(2):
-        evaluated(run, model, eager, torch.randn(3, 6))
+        assert_evaluates(run, model, eager, torch.randn(3, 6))
         step(run, model, torch.randn(3, 6, requires_grad=True))
         with torch.no_grad():
             for each in model.parameters():
@@ -174,7 +174,7 @@ def test_images(graphs: list[Any]) -> None:
     run, eager = train(model, *(torch.randn(2, 3, 9, 12) for _ in range(4)))
     assert int(model.first[1].num_batches_tracked) == 4
     assert len(graphs) == 2
-    evaluated(run, model, eager, torch.randn(2, 3, 9, 12))
+    assert_evaluates(run, model, eager, torch.randn(2, 3, 9, 12))
     step(run, model, torch.randn(2, 3, 9, 12, requires_grad=True))
     assert len(graphs) == 3
 
@@ -182,7 +182,7 @@ def test_images(graphs: list[Any]) -> None:
 def test_words_with_dropout(graphs: list[Any]) -> None:
     run, eager = train(model := Words(2), *(torch.randint(0, 9, (2, 5)) for _ in range(3)))
     assert len(graphs) == 2
-    evaluated(run, model, eager, torch.randint(0, 9, (2, 5)))
+    assert_evaluates(run, model, eager, torch.randint(0, 9, (2, 5)))
 
 
 def test_a_loss_in_the_graph(graphs: list[Any]) -> None:
@@ -193,7 +193,7 @@ def test_a_loss_in_the_graph(graphs: list[Any]) -> None:
         return nn.functional.cross_entropy(model(x), y, label_smoothing=0.1)
 
     loss(eager).backward()
-    compiled(lambda: loss(model))().backward()
+    compile_model(lambda: loss(model))().backward()
     close(model.weight.grad, eager.weight.grad)
     close(model.bias.grad, eager.bias.grad)
 
@@ -209,7 +209,7 @@ def test_causal_attention(graphs: list[Any]) -> None:
             return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
 
     run, eager = train(model := Attending(), torch.randn(2, 5, 8))
-    evaluated(run, model, eager, torch.randn(2, 5, 8))
+    assert_evaluates(run, model, eager, torch.randn(2, 5, 8))
 
 
 def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
@@ -217,7 +217,7 @@ def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "inputs", "outputs", "groups", "named"),
+    ("rank", "inputs", "outputs", "groups", "options"),
     [
         (2, 4, 6, 2, {"stride": 2, "padding": 1}),
         (2, 5, 5, 5, {"dilation": 2, "padding": 2}),
@@ -228,9 +228,9 @@ def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
     ],
 )
 def test_convolutions_of_any_groups(
-    graphs: list[Any], rank: int, inputs: int, outputs: int, groups: int, named: dict[str, Any]
+    graphs: list[Any], rank: int, inputs: int, outputs: int, groups: int, options: dict[str, Any]
 ) -> None:
-    layer = (nn.Conv1d, nn.Conv2d)[rank - 1](inputs, outputs, 3, groups=groups, **named)
+    layer = (nn.Conv1d, nn.Conv2d)[rank - 1](inputs, outputs, 3, groups=groups, **options)
     train(layer, torch.randn(3, inputs, *(8, 9)[-rank:]))
     assert len(graphs) == 2
 
@@ -270,7 +270,7 @@ def test_windows_of_many_elements_are_left_to_pytorch_unless_they_are_patches(gr
 
 
 def test_images_with_channels_last(graphs: list[Any]) -> None:
-    class Pooled(nn.Module):
+    class PoolModule(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
@@ -278,7 +278,7 @@ def test_images_with_channels_last(graphs: list[Any]) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.last(nn.functional.adaptive_avg_pool2d(torch.relu(self.first(x)), 1).flatten(1))
 
-    model, x = Pooled().to(memory_format=torch.channels_last), torch.randn(2, 3, 6, 6)
+    model, x = PoolModule().to(memory_format=torch.channels_last), torch.randn(2, 3, 6, 6)
     train(model, x.contiguous(memory_format=torch.channels_last))
     assert model.first.weight.grad.stride() == model.first.weight.stride()
 
@@ -294,7 +294,7 @@ def test_a_batch_of_another_size(graphs: list[Any]) -> None:
 
 
 def test_an_operator_that_graphs_do_not_have(graphs: list[Any]) -> None:
-    class Sorted(nn.Module):
+    class SortModule(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 4)
@@ -302,7 +302,7 @@ def test_an_operator_that_graphs_do_not_have(graphs: list[Any]) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.last(torch.cumprod(torch.sort(torch.tanh(self.first(x)))[0], 1))
 
-    train(Sorted(), torch.randn(3, 6))
+    train(SortModule(), torch.randn(3, 6))
 
 
 def test_parameters_without_gradients(graphs: list[Any]) -> None:
@@ -314,12 +314,12 @@ def test_parameters_without_gradients(graphs: list[Any]) -> None:
 
 def test_gradients_may_be_asked_for_again_but_not_of_gradients(graphs: list[Any]) -> None:
     model, x = nn.Sequential(nn.Linear(6, 4), nn.Tanh()), torch.randn(3, 6, requires_grad=True)
-    out = compiled(model)(x).sum()
+    out = compile_model(model)(x).sum()
     out.backward(retain_graph=True)
     once = x.grad.clone()
     out.backward()
     torch.testing.assert_close(x.grad, 2 * once)
-    (slope,) = torch.autograd.grad(compiled(model)(x).sum(), x, create_graph=True)
+    (slope,) = torch.autograd.grad(compile_model(model)(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="does not currently support double backward"):
         slope.sum().backward()
 
@@ -327,7 +327,7 @@ def test_gradients_may_be_asked_for_again_but_not_of_gradients(graphs: list[Any]
 def test_autocast_to_bfloat16(graphs: list[Any]) -> None:
     model, x = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4)), torch.randn(3, 6)
     eager = copy.deepcopy(model)
-    run = compiled(model)
+    run = compile_model(model)
     with torch.autocast("cpu", torch.bfloat16):
         found, wanted = run(x), eager(x)
     assert found.dtype == wanted.dtype == torch.bfloat16

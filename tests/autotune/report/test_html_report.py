@@ -28,7 +28,7 @@ from measure.record import Record
 from search_space import workloads
 from search_space.schedule.trace import compute_key
 from search_space.workloads import Workload
-from tests.measure.helpers import changed
+from tests.measure.helpers import change_record
 
 MATMUL = workloads.matmul(32, 32, 32)
 SOFTMAX = workloads.softmax(8, 16)
@@ -76,7 +76,7 @@ class Page(HTMLParser):
         if self.rows and ("td" in self.open or "th" in self.open):
             self.rows[-1][-1] += data
 
-    def named(self, name: str) -> list[list[str]]:
+    def find_rows(self, name: str) -> list[list[str]]:
         """Rows that begin with a name."""
         return [row for row in self.rows if row and row[0] == name]
 
@@ -97,7 +97,7 @@ def record(workload: Workload, order: int, seconds: float = math.nan, **changes:
         run_seconds=math.nan if failed else 0.5,
         host=HOST,
     )
-    return changed(Record(trial, outcome, Provenance(time=1000.0 + order, order=order)), **changes)
+    return change_record(Record(trial, outcome, Provenance(time=1000.0 + order, order=order)), **changes)
 
 
 def task(name: str, workload: Workload, seconds: float | None, weight: int = 1) -> dict[str, object]:
@@ -165,7 +165,7 @@ def test_a_run_becomes_a_page(one: Path) -> None:
     links = [value[1:] for tag, name, value in shown.attributes if (tag, name) == ("a", "href")]
     assert len(ids) == len(set(ids)) and links and set(links) <= set(ids)
     titles = next(row for row in shown.rows if row[0] == "task")
-    product = dict(zip(titles, shown.named("product")[0], strict=True))
+    product = dict(zip(titles, shown.find_rows("product")[0], strict=True))
     assert (
         product["trials"] == "4"
         and product["failed"] == "1"
@@ -178,9 +178,12 @@ def test_a_run_becomes_a_page(one: Path) -> None:
     )
     assert product["metrics"] == "cycles 12,345, busy 50.0%"
     assert product["GFLOP/s"] == f"{MATMUL.flops / 2.1e-3 * 1e-9:.1f}"
-    assert shown.named("crash")[0] == ["crash", "1", "the kernel <died>"] and shown.named("all")[0][1] == "1"
+    assert shown.find_rows("crash")[0] == ["crash", "1", "the kernel <died>"] and shown.find_rows("all")[0][1] == "1"
     assert "search 2.0 s, 25%" in shown.text and "measure 6.0 s, 75%" in shown.text
-    assert shown.named("cpu")[0] == ["cpu", "Fast <1>"] and shown.named("search.batch")[0] == ["search.batch", "8"]
+    assert shown.find_rows("cpu")[0] == ["cpu", "Fast <1>"] and shown.find_rows("search.batch")[0] == [
+        "search.batch",
+        "8",
+    ]
     assert shown.tags["svg"] == 2 * 3 + 1  # the sum and two tasks, over trials and time; a bar
 
 
@@ -202,11 +205,13 @@ def test_curves_are_the_gains(one: Path) -> None:
     assert product.clocks == [0.75, 1.75, 2.75, 4.75] and run.clock == pytest.approx(10.75)
     # Timings at the end are no part of the curve; a task counts from the beginning with its first trial that worked.
     assert (
-        product.retimed is not None and product.retimed.seconds == 2.1e-3 and (product.trials, product.failed) == (4, 1)
+        product.final_timing is not None
+        and product.final_timing.seconds == 2.1e-3
+        and (product.trials, product.failed) == (4, 1)
     )
-    assert product.retimed.low <= 2.1e-3 <= product.retimed.high
+    assert product.final_timing.low <= 2.1e-3 <= product.final_timing.high
     assert [(step.trials, round(step.seconds, 6)) for step in run.steps] == [(1, 16e-3), (3, 7e-3), (6, 6.9e-3)]
-    assert run.retimed is None and soft.retimed is None, "one of the tasks was not timed again"
+    assert run.final_timing is None and soft.final_timing is None, "one of the tasks was not timed again"
     assert product.trials_to(2e-3) == 3 and product.trials_to(1e-3) is None
     assert run.building == 7 * 0.25 and run.running == 6 * 0.5
 
@@ -242,11 +247,11 @@ def test_runs_are_compared(one: Path, other: Path, tmp_path: Path) -> None:
     done = call(one, other, "-o", tmp_path / "both.html")
     assert done.exit_code == 0, done.output
     shown = Page((tmp_path / "both.html").read_text())
-    found = shown.named("product")[0]
+    found = shown.find_rows("product")[0]
     assert found == ["product", "2.100 ms", "1.00×", "3", "2.000 ms", "1.05×", "3"]  # near: 2.1 ms in a trial
-    assert shown.named("geometric mean")[0][1:6:2] == ["of 1", "", "1.05×"]
-    assert shown.named("search.batch")[0] == ["search.batch", "8", "16"]
-    unlike = shown.rows[: shown.rows.index(shown.named("seed")[0])]
+    assert shown.find_rows("geometric mean")[0][1:6:2] == ["of 1", "", "1.05×"]
+    assert shown.find_rows("search.batch")[0] == ["search.batch", "8", "16"]
+    unlike = shown.rows[: shown.rows.index(shown.find_rows("seed")[0])]
     assert ["name", "one", "other"] in unlike  # the table of differences comes before that of all keys
     alone = Page(page([*load(other), *load(other)]))
     assert "The runs have the same configuration." in alone.text
@@ -277,7 +282,7 @@ def test_records_alone_are_a_run_for_each_seed(one: Path) -> None:
 
 
 def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
-    strange = changed(record(MATMUL, 0, 1e-3), workload={"operator": NASTY, "args": {}}, workload_key=NASTY)
+    strange = change_record(record(MATMUL, 0, 1e-3), workload={"operator": NASTY, "args": {}}, workload_key=NASTY)
     broken = record(MATMUL, 1, message=NASTY, host={NASTY: NASTY})
     folder = write(tmp_path / "nasty", [broken], [task(NASTY, MATMUL, None)], name=NASTY, **{NASTY: NASTY})
     with Database(tmp_path / "r.jsonl") as database:
@@ -311,15 +316,15 @@ def test_any_text_comes_back_as_it_was(inside: str, attribute: str) -> None:
 def test_of_many_hosts_the_busiest_are_described(tmp_path: Path) -> None:
     records = [record(MATMUL, k, 1e-3, host={"device": f"board-{k % 20}"}) for k in range(59)]
     shown = Page(page(load(write(tmp_path / "fleet", records, [task("product", MATMUL, 1e-3)]))))
-    assert shown.named("device")[0] == ["device", *(f"board-{k}" for k in range(6))]
-    assert shown.named("measurements")[0] == ["measurements", *(["3"] * 6)]
+    assert shown.find_rows("device")[0] == ["device", *(f"board-{k}" for k in range(6))]
+    assert shown.find_rows("measurements")[0] == ["measurements", *(["3"] * 6)]
     assert "fleet: 14 further hosts made 41 measurements." in shown.text
 
 
 def test_failures_alone_make_a_page(tmp_path: Path) -> None:
     folder = write(tmp_path / "bad", [record(MATMUL, 0)], [task("product", MATMUL, None)])
     shown = Page(page(load(folder)))
-    assert "Nothing worked, or nothing was recorded." in shown.text and shown.named("product")[0][5] == "–"
+    assert "Nothing worked, or nothing was recorded." in shown.text and shown.find_rows("product")[0][5] == "–"
     (folder / "records.jsonl").unlink()
     assert "The records are missing" in "".join(Page(page(load(folder))).text)
 

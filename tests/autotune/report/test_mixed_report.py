@@ -44,7 +44,7 @@ def test_rows_are_the_front_the_choice_and_who_was_timed() -> None:
     assert len(list_rows({"mixture": MIXTURE, "seconds": None, "rounding": {}, "reference_seconds": None})) == 4
 
 
-BENCHED = [
+BENCH_ROWS = [
     {"title": "autotune mixed", "seconds": 2.7e-3, "decibels": 55.0, "exact": False},
     {"title": "autotune bfloat16", "seconds": 2.1e-3, "decibels": 41.5, "exact": False},
     {"title": "autotune float32", "seconds": 4.1e-3, "decibels": 125.0, "exact": False},
@@ -55,14 +55,14 @@ BENCHED = [
 
 
 def test_what_was_benched_stands_for_what_the_run_timed() -> None:
-    rows = {row.name: row for row in list_rows(NETWORK, BENCHED) if row.timed}
-    assert list(rows) == [row["title"] for row in BENCHED[:5]], "nothing is known of the accuracy of the last"
+    rows = {row.name: row for row in list_rows(NETWORK, BENCH_ROWS) if row.timed}
+    assert list(rows) == [row["title"] for row in BENCH_ROWS[:5]], "nothing is known of the accuracy of the last"
     assert [row.narrow for row in rows.values()] == [2, 9, 0, None, None]
     assert rows["autotune mixed"].seconds == 2.7e-3
 
 
 def test_timed_points_have_their_names_beside_them() -> None:
-    text = tradeoff_chart("names", list_rows(NETWORK, BENCHED))
+    text = tradeoff_chart("names", list_rows(NETWORK, BENCH_ROWS))
     assert re.findall(r'class="name"[^>]*>([^<]+)<', text) == [
         "ONNX Runtime float32",
         "autotune float32",

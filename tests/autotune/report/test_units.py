@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from autotune.report.tables import Column, fitted
+from autotune.report.tables import Column, fit_table
 from autotune.units import certainty, duration, forecast, latency, select_unit, share
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "text"),
     [
         (182.3e-9, "182.3 ns"),
         (3e-10, "0.300 ns"),
@@ -36,8 +36,8 @@ UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
         (math.inf, "inf s"),
     ],
 )
-def test_a_latency_is_in_the_unit_that_suits_it(seconds, shown):
-    assert latency(seconds) == shown
+def test_a_latency_is_in_the_unit_that_suits_it(seconds, text):
+    assert latency(seconds) == text
 
 
 @given(st.floats(1e-9, 1e3))
@@ -50,7 +50,7 @@ def test_four_digits_are_there_whatever_the_size(seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "text"),
     [
         (0.4, "0 s"),
         (119.0, "119 s"),
@@ -62,8 +62,8 @@ def test_four_digits_are_there_whatever_the_size(seconds):
         (1e15, "31,688,088 years"),
     ],
 )
-def test_a_forecast_is_in_a_unit_that_a_person_reads(seconds, shown):
-    assert forecast(seconds) == shown
+def test_a_forecast_is_in_a_unit_that_a_person_reads(seconds, text):
+    assert forecast(seconds) == text
 
 
 def test_a_duration_has_two_units_where_it_is_long():
@@ -80,7 +80,7 @@ def test_small_shares_have_a_decimal():
 def test_a_table_is_never_wider_than_the_line_and_keeps_what_matters(width, sizes):
     columns = [Column(f"c{rank}", ["x" * size], rank, left=rank == 0) for rank, size in enumerate(sizes)]
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(fitted(columns, width))
+    console.print(fit_table(columns, width))
     head, row = console.export_text().splitlines()
     assert max(map(cell_len, (head, row))) <= width
     kept = head.split()
@@ -89,6 +89,6 @@ def test_a_table_is_never_wider_than_the_line_and_keeps_what_matters(width, size
         assert row.split() == ["x" * size for size in sizes[: len(kept)]], "what is shown is shown whole"
 
 
-@pytest.mark.parametrize(("apart", "said"), [(0.65, "certain to 65% only"), (3.0, "certain to a factor of 4.0 only")])
-def test_far_apart_is_a_factor(apart: float, said: str) -> None:
-    assert certainty(apart) == said
+@pytest.mark.parametrize(("apart", "text"), [(0.65, "certain to 65% only"), (3.0, "certain to a factor of 4.0 only")])
+def test_far_apart_is_a_factor(apart: float, text: str) -> None:
+    assert certainty(apart) == text

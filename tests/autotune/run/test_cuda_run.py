@@ -59,7 +59,7 @@ def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatc
 def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
     config: Path, target: RecordingTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = FakeDevice(target.built)
+    device = FakeDevice(target.kernels_by_digest)
     device.kernel_seconds = 0.02
     monkeypatch.setattr(RecordingTarget, "unavailable", lambda self: "")
     monkeypatch.setattr("targets.cuda.executable.first_device", lambda: device)

@@ -41,13 +41,13 @@ Database.extend = stopping
 main()
 """
 """`autotune` that stops itself once so many records are in its file: whoever watches the file may be too late."""
-LIMITED = (
+LIMITED_PROGRAM = (
     "import resource, sys; size = int(sys.argv.pop(1)); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
     "from autotune.cli.app import main; main()"
 )
 
 
-STARTED: list[subprocess.Popen[str]] = []
+PROCESSES: list[subprocess.Popen[str]] = []
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "small.yaml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for process in STARTED:  # where a test failed
+    for process in PROCESSES:  # where a test failed
         process.kill()
         process.communicate()
-    STARTED.clear()
+    PROCESSES.clear()
 
 
 def start(
@@ -73,7 +73,7 @@ def start(
         stop_after: records after which it stops itself, see `wait_until_stopped`.
         environment: variables in addition to this process's.
     """
-    program = ["-m", "autotune"] if room is None else ["-c", LIMITED, str(room)]
+    program = ["-m", "autotune"] if room is None else ["-c", LIMITED_PROGRAM, str(room)]
     if stop_after is not None:
         program = ["-c", STOPPING, str(stop_after)]
     process = subprocess.Popen(
@@ -84,7 +84,7 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
     )
-    STARTED.append(process)
+    PROCESSES.append(process)
     return process
 
 

@@ -19,7 +19,7 @@ SIZES = "sizes: {argument: batch, at: [1, 4, 12], weights: [2, 1, 1], search_at:
 REST = "trials: 3\ncost_model: {name: roofline}\nmeasure: {threads: 1}\ntracking: {backend: none}\n"
 
 
-def written(folder: Path, text: str) -> Path:
+def write_config(folder: Path, text: str) -> Path:
     path = folder / "layer.yaml"
     path.write_text(text)
     return path
@@ -37,7 +37,7 @@ def test_a_run_for_sizes_has_a_task_for_each(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("autotune.run.run._references", lambda tasks, *_: ([None] * len(tasks), None))
     for drawn in ("draw_curves", "draw_rooflines", "write_best"):  # which take seconds, and are those of any run
         monkeypatch.setattr(f"autotune.run.folder.{drawn}", lambda *_: "")
-    config = load_config(written(tmp_path, DENSE + SIZES + REST))
+    config = load_config(write_config(tmp_path, DENSE + SIZES + REST))
     assert [task.workload for task in list_tasks(config)] == [workloads.dense(n, 6, 16, bias=True) for n in (1, 4, 12)]
     said: list[str] = []
     outcome = run(config, "layer.yaml", say=said.append)
@@ -49,9 +49,9 @@ def test_a_run_for_sizes_has_a_task_for_each(tmp_path: Path, monkeypatch: pytest
     assert [(row["at"], row["weight"]) for row in sizes["sizes"]] == [(1, 2), (4, 1), (12, 1)]
     assert sizes["size"] == "batch" and sizes["parts"][-1]["high"] == 12 and len(sizes["traces"]) <= 2
     assert any(text.startswith("SizesResult of batch from 1 to 12") for text in said)
-    assert len(pools[0].measured) == 8
+    assert len(pools[0].trials) == 8
     run(config, "layer.yaml", resume=True)
-    assert not pools[1].measured
+    assert not pools[1].trials
     with Database(tmp_path / "runs/layer/records.jsonl", readonly=True) as database:
         assert len(list(database.records(workloads.dense(4, 6, 16, bias=True).key))) > 2
 
@@ -80,4 +80,4 @@ def test_sizes_that_a_run_cannot_have_are_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: fakes.HashPool())
     with pytest.raises(ConfigError, match=message):
-        run(load_config(written(tmp_path, text + REST)), "layer.yaml")
+        run(load_config(write_config(tmp_path, text + REST)), "layer.yaml")

@@ -27,7 +27,7 @@ from autotune.tracking.view import COLUMNS, links
 from benchmarks.browser import BROWSERS, find_browser
 from costmodel.models import registry as models
 from measure.database import Database
-from tests.autotune.tracking.test_spool import story, written
+from tests.autotune.tracking.test_spool import story, write_spool
 from tests.costmodel.data import population
 
 pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
@@ -79,7 +79,7 @@ def test_the_store_keeps_everything_once(mlflow_database, tmp_path):
     told[7] |= {"path": str(tmp_path / "learned.txt")}
     many = [{"event": "series", "task": "conv", "name": "trial_seconds", "points": [[i, 1.5, i] for i in range(2100)]}]
     wide = [{"event": "task", "task": "conv", "parameters": {f"p{i}": "x" * 7000 for i in range(120)}}]
-    spool = written(tmp_path, [*told[:2], *wide, *many, *told[2:]])
+    spool = write_spool(tmp_path, [*told[:2], *wide, *many, *told[2:]])
     for _ in range(2):  # the second time with no memory of the first
         Upload(spool).catch_up()
         assert not pending(spool)
@@ -275,7 +275,7 @@ def test_what_the_browser_cannot_show(tmp_path, monkeypatch):
     assert broken.exit_code == 2 and "MLflow's server must start, but it ended" in broken.stderr
 
 
-class Served:
+class ServedBrowser:
     """Stands for MLflow's server, which Ctrl-C ends."""
 
     def __init__(self, uri, port):
@@ -310,7 +310,7 @@ def test_the_newest_run_is_linked(monkeypatch, parent):
         return {"run": run} if path.startswith("runs/get") else {"runs": [run] if parent else []}
 
     monkeypatch.setattr("autotune.tracking.view._ask", answer)
-    monkeypatch.setattr("autotune.tracking.browser.Browser", Served)
+    monkeypatch.setattr("autotune.tracking.browser.Browser", ServedBrowser)
     serve("sqlite:///a.db", 0, said.append)
     place = "http://127.0.0.1:5000/#/experiments/7/runs"
     shown = place if parent else "http://127.0.0.1:5000"

@@ -51,17 +51,17 @@ def story(folder):
     ]
 
 
-def written(folder, told):
+def write_spool(folder, told_events):
     """A spool of these events, whose driver is gone."""
     spool = spool_for(folder, resume=False)
     writer = Writer(spool)
-    for number, event in enumerate(told):
+    for number, event in enumerate(told_events):
         writer.write({"time_ms": 1000 + number, **event})
     writer.close()
     return spool
 
 
-def uploaded(spool, world):
+def upload(spool, world):
     """Uploads a spool, and returns how many attempts it took."""
     for attempt in range(1, 200):
         try:
@@ -73,8 +73,8 @@ def uploaded(spool, world):
 
 
 def test_everything_reaches_the_store(tmp_path):
-    spool, world = written(tmp_path, story(tmp_path)), World()
-    assert pending(spool) and uploaded(spool, world) == 1 and not pending(spool)
+    spool, world = write_spool(tmp_path, story(tmp_path)), World()
+    assert pending(spool) and upload(spool, world) == 1 and not pending(spool)
     parent, child = world.runs["id of k"], world.runs["id of k/conv"]
     assert parent["parameters"] == {"trials": "8"} and parent["tags"] == {"t": "1"} and parent["start"] == 1000
     assert parent["points"] == {MetricPoint("best_seconds", 2.0, 2, 1004)}
@@ -96,24 +96,24 @@ def test_a_store_that_is_away_at_any_call_misses_nothing(tmp_path_factory, fails
     folder = tmp_path_factory.mktemp("run")
     told = story(folder)
     undisturbed, disturbed = World(), World(fails)
-    uploaded(written(folder, told), undisturbed)
-    spool = written(folder, told)
+    upload(write_spool(folder, told), undisturbed)
+    spool = write_spool(folder, told)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uploader, "SLICE", slices)
-        uploaded(spool, disturbed)
+        upload(spool, disturbed)
     assert disturbed.runs == undisturbed.runs
     assert read_state(spool).problem == "" and not pending(spool)
 
 
 def test_a_lost_state_uploads_nothing_twice(tmp_path):
-    spool, world = written(tmp_path, story(tmp_path)), World()
-    uploaded(spool, world)
+    spool, world = write_spool(tmp_path, story(tmp_path)), World()
+    upload(spool, world)
     before = {run: {**known, "points": set(known["points"])} for run, known in world.runs.items()}
     write_state(spool, State())
-    uploaded(spool, world)
+    upload(spool, world)
     assert world.runs == before
     (spool / "state.json").write_text("{")
-    uploaded(spool, world)
+    upload(spool, world)
     assert world.runs == before
 
 
@@ -122,11 +122,11 @@ def test_a_store_that_is_not_installed_is_a_problem(tmp_path):
         raise ImportError("No module named 'mlflow'")
 
     with pytest.raises(StoreError, match="`fake` must be installed .* No module named 'mlflow'"):
-        Upload(written(tmp_path, story(tmp_path)), get_store=missing).catch_up()
+        Upload(write_spool(tmp_path, story(tmp_path)), get_store=missing).catch_up()
 
 
 def test_a_problem_is_kept_until_it_is_gone(tmp_path):
-    spool, world = written(tmp_path, story(tmp_path)), World({3: False})
+    spool, world = write_spool(tmp_path, story(tmp_path)), World({3: False})
     with pytest.raises(StoreError, match="call 3 fails"):
         Upload(spool, get_store=world.store).catch_up()
     assert read_state(spool).problem == "call 3 fails" and pending(spool)
@@ -136,38 +136,38 @@ def test_a_problem_is_kept_until_it_is_gone(tmp_path):
 
 def test_a_driver_that_dies_without_a_word_is_killed_and_goes_on(tmp_path):
     told, world = story(tmp_path), World()
-    spool = written(tmp_path, told[:4])
-    uploaded(spool, world)
+    spool = write_spool(tmp_path, told[:4])
+    upload(spool, world)
     assert {known["status"] for known in world.runs.values()} == {"KILLED"} and not pending(spool)
     assert spool_for(tmp_path, resume=True) == spool
     writer = Writer(spool)
     assert not writer.fresh and driver_lives(spool)
     writer.write({"event": "resume", "time_ms": 2000, "parameters": {"trials": "9"}})
     writer.write({"event": "task", "time_ms": 2001, "task": "conv", "parameters": {"weight": "2"}})
-    uploaded(spool, world)
+    upload(spool, world)
     assert {known["status"] for known in world.runs.values()} == {"RUNNING"} and not pending(spool)
     assert world.runs["id of k"]["tags"]["resumed.trials"] == "9" and len(world.runs) == 2
     for event in told[4:]:
         writer.write({"time_ms": 3000, **event})
     writer.close()
     assert not driver_lives(spool)
-    uploaded(spool, world)
+    upload(spool, world)
     assert {known["status"] for known in world.runs.values()} == {"FINISHED"}
 
 
 def test_a_file_that_a_later_run_has_replaced_is_not_uploaded(tmp_path):
     told, world = story(tmp_path), World()
     grows = {**told[6], "task": "", "grows": True}
-    spool = written(tmp_path, [*told[:7], grows])
+    spool = write_spool(tmp_path, [*told[:7], grows])
     (tmp_path / "schedule.txt").write_text("split more")
-    uploaded(spool, world)
+    upload(spool, world)
     assert world.runs["id of k/conv"]["files"] == {}
     assert "missing.schedule.txt" in world.runs["id of k/conv"]["tags"]
     assert world.runs["id of k"]["files"] == {"best/schedule.txt": b"split more"}  # records are appended to
 
 
 def test_a_torn_line_is_left_out_and_then_cut_off(tmp_path):
-    spool = written(tmp_path, story(tmp_path)[:2])
+    spool = write_spool(tmp_path, story(tmp_path)[:2])
     whole = (spool / EVENTS).stat().st_size
     with open(spool / EVENTS, "ab") as file:
         file.write(b'{"event": "metr')
@@ -180,7 +180,7 @@ def test_a_torn_line_is_left_out_and_then_cut_off(tmp_path):
 
 @pytest.mark.parametrize("line", ["[]", "{}", "no json"])
 def test_lines_that_are_no_events_are_named(tmp_path, line):
-    spool = written(tmp_path, story(tmp_path)[:1])
+    spool = write_spool(tmp_path, story(tmp_path)[:1])
     with open(spool / EVENTS, "a") as file:
         file.write(f"{line}\n")
     with pytest.raises(SpoolError, match="an event must be a JSON object, but got"):
@@ -197,7 +197,7 @@ def test_unknown_events_and_unknown_tasks_are_named(tmp_path):
         ({"event": "end", "task": "x", "status": "FAILED"}, "must come after that of its run, but got task='x'"),
     ]:
         with pytest.raises(SpoolError, match=message):
-            Upload(written(tmp_path, [first, event]), get_store=World().store).catch_up()
+            Upload(write_spool(tmp_path, [first, event]), get_store=World().store).catch_up()
 
 
 def test_one_driver_and_one_uploader_at_a_time(tmp_path):
@@ -215,15 +215,15 @@ def test_one_driver_and_one_uploader_at_a_time(tmp_path):
 def test_runs_are_numbered(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    first = written(run, story(run))
-    second = written(run, story(run))
+    first = write_spool(run, story(run))
+    second = write_spool(run, story(run))
     assert spools(run) == [first, second] == [run / "tracking/0001", run / "tracking/0002"]
     assert spool_for(run, resume=True) == second and spool_for(run, resume=False).name == "0003"
     assert run_folders(tmp_path) == [run]
 
 
 def test_the_lock_of_a_driver_goes_with_it(tmp_path):
-    spool = written(tmp_path, story(tmp_path)[:1])
+    spool = write_spool(tmp_path, story(tmp_path)[:1])
     code = (
         f"import time; from pathlib import Path; from autotune.tracking.spool import Writer\n"
         f"w = Writer(Path({str(spool)!r})); print('open', flush=True); time.sleep(60)"
@@ -239,10 +239,10 @@ def test_the_lock_of_a_driver_goes_with_it(tmp_path):
 
 def test_backends_are_named(monkeypatch):
     monkeypatch.delenv(registry.VARIABLE)
-    assert registry.chosen(None) == "mlflow"
+    assert registry.choose_backend(None) == "mlflow"
     monkeypatch.setenv(registry.VARIABLE, "none")
-    assert registry.chosen(None) == "none" and registry.chosen("mlflow") == "mlflow"
+    assert registry.choose_backend(None) == "none" and registry.choose_backend("mlflow") == "mlflow"
     with pytest.raises(ValueError, match="must be one of none, mlflow, but got backend='mlfow'; did you mean 'mlflow'"):
-        registry.chosen("mlfow")
+        registry.choose_backend("mlfow")
     with pytest.raises(ValueError, match="must be one that stores runs"):
         registry.get("none")

@@ -252,10 +252,10 @@ def test_a_run_that_is_stopped_and_resumed(local, tmp_path, monkeypatch):
 
 
 def test_an_exception_is_told(local, tmp_path, monkeypatch):
-    def broken(*arguments):
+    def fail(*arguments):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("autotune.run.folder.draw_curves", broken)
+    monkeypatch.setattr("autotune.run.folder.draw_curves", fail)
     with pytest.raises(RuntimeError, match="no ink"):
         runner.run(config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9), "small.yaml")
     parent, child = make_world(tmp_path / "run").runs.values()
@@ -266,40 +266,40 @@ class Uploading(Uploads):
     """Stands for the process: uploads when it is asked for the second time whether it is at work, or never."""
 
     world: World | None = None
-    asked = 0
+    ask_count = 0
 
     def prepare(self):
         pass
 
     def at_work(self, run_folder):
-        Uploading.asked += 1
-        if self.world is not None and self.asked == 2:
+        Uploading.ask_count += 1
+        if self.world is not None and self.ask_count == 2:
             for place in spool.spools(run_folder):
                 Upload(place, get_store=self.world.store).catch_up()
         return self.world is not None
 
 
 @pytest.mark.parametrize(
-    ("world", "keys", "said", "note"),
+    ("world", "keys", "beginnings", "note"),
     [
         (World(), {"wait_s": 60.0}, ["tracked in sqlite:///"], ""),
         (World(), {"wait_s": 0.0}, ["being uploaded to"], ""),
         (None, {"wait_s": 60.0}, [], "not tracked yet: the process that uploads has ended; `autotune track "),
     ],
 )
-def test_a_run_returns_when_the_store_has_everything(local, tmp_path, monkeypatch, world, keys, said, note):
+def test_a_run_returns_when_the_store_has_everything(local, tmp_path, monkeypatch, world, keys, beginnings, note):
     monkeypatch.setattr("autotune.tracking.tracker.Uploads", Uploading)
     monkeypatch.setattr(Uploading, "world", world)
-    monkeypatch.setattr(Uploading, "asked", 0)
+    monkeypatch.setattr(Uploading, "ask_count", 0)
     told, events = [], []
     config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9, tracking=keys)
     outcome = runner.run(config, "small.yaml", say=told.append, show=lambda given: events.append(len(told)))
     told = [text for text in told if "in turns" not in text and not text.startswith("uploading to ")]  # if it is slow
-    assert [text.startswith(begin) for text, begin in zip(told, said, strict=True)] == [True] * len(said)
-    assert outcome.untracked.startswith(note) and bool(outcome.untracked) == bool(note)
+    assert [text.startswith(begin) for text, begin in zip(told, beginnings, strict=True)] == [True] * len(beginnings)
+    assert outcome.tracking_note.startswith(note) and bool(outcome.tracking_note) == bool(note)
     assert events == [0], "results are shown before the store is waited for"
     (place,) = spool.spools(tmp_path / "run")
-    assert bool(spool.pending(place)) == (said[-1:] != ["tracked in sqlite:///"])
+    assert bool(spool.pending(place)) == (beginnings[-1:] != ["tracked in sqlite:///"])
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_upload(local, tmp_path, monkeypatch):
@@ -312,7 +312,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_upload(local, tmp_path, monkeypatch
     monkeypatch.setattr(Uploads, "at_work", impatient)
     told = []
     config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9)
-    assert not runner.run(config, "small.yaml", say=told.append).untracked
+    assert not runner.run(config, "small.yaml", say=told.append).tracking_note
     assert told[-1].startswith("being uploaded to") and told[-1].endswith("waits for it")
 
 
@@ -389,7 +389,7 @@ def test_rank_accuracy_is_that_of_the_scores_before_the_fit():
     candidates = [Candidate(place % 2, score) for place, score in enumerate(scores)]
     scorer.observe(candidates, seconds)
     assert math.isnan(scorer.rank_accuracy)  # nothing was learned yet
-    scorer.fitted = True
+    scorer.is_fitted = True
     scorer.observe(candidates, seconds)
     assert scorer.rank_accuracy == pairwise_accuracy(np.array(scores), np.array([1.0, 0.0, 0.5, 0.25])) == 5 / 6
     scorer.observe(candidates[:1], seconds[:1])

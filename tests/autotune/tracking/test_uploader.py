@@ -18,7 +18,7 @@ from autotune.tracking.uploader import only_uploader, upload_run
 from measure.hostlock import HostLock
 from tests.autotune.tracking import fake_store
 from tests.autotune.tracking.fake_store import World
-from tests.autotune.tracking.test_spool import story, written
+from tests.autotune.tracking.test_spool import story, write_spool
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_it_follows_a_run_to_its_end(world, tmp_path):
 
 def test_it_gives_up_for_now_when_nobody_answers(world, tmp_path):
     world.fails = dict.fromkeys(range(1, 100), False)
-    spool = written(tmp_path, story(tmp_path))
+    spool = write_spool(tmp_path, story(tmp_path))
     start = time.monotonic()
     assert not uploader._follow(tmp_path) and pending(spool)
     assert time.monotonic() - start < 5.0 and read_state(spool).problem
@@ -67,7 +67,7 @@ def test_it_gives_up_for_now_when_nobody_answers(world, tmp_path):
 
 def test_a_problem_of_long_ago_is_waited_out(world, tmp_path):
     """A server that was away while the run went on, and is back: the uploader tries once more, and so it is waited."""
-    spool = written(tmp_path, story(tmp_path))
+    spool = write_spool(tmp_path, story(tmp_path))
     world.fails = {1: False}
     with pytest.raises(StoreError):
         uploader.Upload(spool).catch_up()
@@ -80,8 +80,8 @@ def test_a_problem_of_long_ago_is_waited_out(world, tmp_path):
 
 def test_a_spool_that_cannot_be_read_stops_no_other(world, tmp_path):
     told = story(tmp_path)
-    broken = written(tmp_path, [told[0], {"event": "no such"}])
-    whole = written(tmp_path, told)
+    broken = write_spool(tmp_path, [told[0], {"event": "no such"}])
+    whole = write_spool(tmp_path, told)
     (problem,) = upload_run(tmp_path)
     assert "0001" in problem and pending(broken) and not pending(whole)
 
@@ -89,10 +89,10 @@ def test_a_spool_that_cannot_be_read_stops_no_other(world, tmp_path):
 def test_the_next_run_uploads_what_an_earlier_one_left(world, tmp_path):
     mine, other, elsewhere, busy = (run_in(tmp_path, name) for name in ("mine", "other", "elsewhere", "busy"))
     told = story(tmp_path)
-    written(mine, told)
-    left = written(other, [{**told[0], "key": "left"}, *told[1:]])
-    away = written(elsewhere, [{**told[0], "key": "away", "uri": "http://away"}, *told[1:]])
-    taken = written(busy, [{**told[0], "key": "taken"}, *told[1:]])
+    write_spool(mine, told)
+    left = write_spool(other, [{**told[0], "key": "left"}, *told[1:]])
+    away = write_spool(elsewhere, [{**told[0], "key": "away", "uri": "http://away"}, *told[1:]])
+    taken = write_spool(busy, [{**told[0], "key": "taken"}, *told[1:]])
     with only_uploader(busy):  # somebody is at it
         assert uploader._follow(mine)
         uploader._upload_others(mine)
@@ -118,7 +118,7 @@ def test_it_computes_only_while_nobody_times():
     entered = threading.Event()
 
     def turn():
-        with uploader._untimed():
+        with uploader._exclude_timing():
             entered.set()
 
     lock = HostLock()
@@ -136,7 +136,7 @@ def test_a_server_is_waited_for_outside_of_turns(tmp_path):
     """A server that does not answer must keep nobody from timing; a database computes here."""
     free, world = [], World()
 
-    class Watched(fake_store.FakeStore):
+    class WatchedStore(fake_store.FakeStore):
         def log_tags(self, run, tags):
             lock = HostLock()
             free.append(lock.acquire("time", 0.0))
@@ -146,6 +146,6 @@ def test_a_server_is_waited_for_outside_of_turns(tmp_path):
     for uri in ("http://fake", f"sqlite:///{tmp_path}/fake.db"):
         told = story(tmp_path)
         told[0] |= {"uri": uri}
-        spool = written(tmp_path, told)
-        uploader.Upload(spool, uploader._untimed, lambda name: partial(Watched, world=world)).catch_up()
+        spool = write_spool(tmp_path, told)
+        uploader.Upload(spool, uploader._exclude_timing, lambda name: partial(WatchedStore, world=world)).catch_up()
     assert free == [True, False]

@@ -37,7 +37,7 @@ class Lucky(fakes.HashPool):
         ]
 
     def answer(self, trial):
-        times = sum(before.trace_key == trial.trace_key for before in self.measured)
+        times = sum(before.trace_key == trial.trace_key for before in self.trials)
         luck = np.random.default_rng(int(trial.trace_key[:8], 16)).uniform(0.5, 1.0) if times == 1 else 1 + 0.2 * times
         return super().answer(trial) * float(luck)
 
@@ -76,7 +76,7 @@ def said_by_all(folder, outcome, progress):
         "progress": progress.best_seconds,
         "summary": json.loads((folder / "summary.json").read_text())["tasks"][0]["best_seconds"],
         "report": task.seconds,
-        "mark of the report": task.gains[-1].seconds if task.retimed is None else task.retimed.seconds,
+        "mark of the report": task.gains[-1].seconds if task.final_timing is None else task.final_timing.seconds,
         "report of records": alone.tasks[0].seconds,
     } | {
         # Six digits are kept of what the list of runs shows.
@@ -111,7 +111,7 @@ def test_they_do_as_well_after_a_run_that_goes_on_and_is_stopped(tmp_path, monke
 
     class Faster(Lucky):
         def results(self, timeout=None):
-            if len(self.measured) == 8:
+            if len(self.trials) == 8:
                 os.kill(os.getpid(), signal.SIGINT)
             return super().results(timeout)
 

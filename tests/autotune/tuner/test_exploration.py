@@ -19,15 +19,15 @@ WORKLOAD = workloads.matmul(24, 32, 16)
 SEARCH = {"trials": 15, "batch": 12, "finalists": 0}
 
 
-def measured(**options):
+def list_trace_keys(**options):
     result = fakes.tune(WORKLOAD, pool=fakes.HashPool(), **{**SEARCH, **options})
     return [record.trace_key for record in result.records]
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.MODELS) - {"lightgbm", "random", "roofline"}))
 def test_every_model_guides_a_search_and_repeats_itself(name):
-    keys = measured(cost_model=name)
-    assert len(set(keys)) == 15 and measured(cost_model=name) == keys
+    keys = list_trace_keys(cost_model=name)
+    assert len(set(keys)) == 15 and list_trace_keys(cost_model=name) == keys
 
 
 def test_a_model_of_ones_own_guides_a_search(tmp_path, monkeypatch):
@@ -35,8 +35,12 @@ def test_a_model_of_ones_own_guides_a_search(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         "from costmodel.models.ridge import RidgeModel\n\n\nclass Mine(RidgeModel):\n    '''One of my own.'''\n"
     )
-    assert measured(cost_model="mine.py:Mine") == measured(cost_model="mine:Mine") == measured(cost_model="ridge")
-    assert len(measured(cost_model="mine.py:Mine", cost_model_options={"penalty": 0.5})) == 15
+    assert (
+        list_trace_keys(cost_model="mine.py:Mine")
+        == list_trace_keys(cost_model="mine:Mine")
+        == list_trace_keys(cost_model="ridge")
+    )
+    assert len(list_trace_keys(cost_model="mine.py:Mine", cost_model_options={"penalty": 0.5})) == 15
 
 
 class Sure(UncertainModel):
@@ -56,18 +60,18 @@ def test_deviations_are_added_to_the_scores():
     features = FeatureExtractor(sketch.program, sketch.columns, space.hardware)(sketch.expand(choices))
     for exploration in (0.0, 2.5):
         scorer = ModelScorer(space, Sure(), np.random.default_rng(0), exploration=exploration)
-        scorer.fitted = True
+        scorer.is_fitted = True
         expected = features[:, 0, 0].astype(np.float64) + exploration * features[:, 0, 1]
         np.testing.assert_allclose(scorer(0, choices.astype(np.int32)), expected)
 
 
 def test_exploration_changes_the_search_of_an_uncertain_model():
-    usual = measured(cost_model="ensemble", trials=24)
-    assert measured(cost_model="ensemble", trials=24, exploration=4.0) != usual
+    usual = list_trace_keys(cost_model="ensemble", trials=24)
+    assert list_trace_keys(cost_model="ensemble", trials=24, exploration=4.0) != usual
 
 
 def test_exploration_needs_a_model_that_knows_how_sure_it_is():
     with pytest.raises(ValueError, match="`exploration` must be 0 for a model that does not know how sure it is, but"):
-        measured(exploration=1.0)
+        list_trace_keys(exploration=1.0)
     with pytest.raises(ValueError, match="`exploration` must not be negative, but got exploration=-1"):
         check_exploration(Sure(), -1.0)

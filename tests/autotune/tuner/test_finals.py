@@ -14,9 +14,9 @@ from measure.pool import Trial, TrialResult
 from measure.provenance import Kind, Provenance
 from measure.record import Record
 from tests.autotune import fakes
-from tests.measure.helpers import changed
+from tests.measure.helpers import change_record
 
-FAILED: dict[str, Any] = {"error": ErrorClass.wrong_output, "latencies": (), "seconds": math.nan}
+FAILURE: dict[str, Any] = {"error": ErrorClass.wrong_output, "latencies": (), "seconds": math.nan}
 
 
 def record(key: str, seconds: float, final: bool = False, algorithm: str = "direct") -> Record:
@@ -26,7 +26,7 @@ def record(key: str, seconds: float, final: bool = False, algorithm: str = "dire
 
 
 def test_the_fastest_candidates_are_finalists_each_once() -> None:
-    failed = changed(record("x", 0.1), **FAILED)
+    failed = change_record(record("x", 0.1), **FAILURE)
     given = [record("a", 3.0), record("b", 1.0), failed, record("c", 2.0), record("b", 4.0), record("d", 9.0)]
     assert [r.trace_key for r in finalists(given, 3)] == ["b", "c", "a"]
     assert finalists(given, 0) == []
@@ -41,7 +41,7 @@ def test_a_candidate_stands_with_the_median_of_its_finals_before_all_that_have_n
         (1.5, "lucky"),
         (0.9, "third"),
     ]
-    out = changed(steady[0], **FAILED)
+    out = change_record(steady[0], **FAILURE)
     assert standings([*given[:-3], out, *steady[1:]])[0].record.trace_key == "lucky"
 
 
@@ -61,10 +61,10 @@ def test_what_comes_later_stands_first_only_where_no_trial_was_as_fast() -> None
 
 def test_spread_and_halves_are_of_all_timings_of_the_best() -> None:
     samples = [(1.0, 1.0, 1.0, 1.0), (1.5, 1.5, 1.5, 1.5)]
-    timings = [changed(record("a", each[0], True), latencies=each) for each in samples]
+    timings = [change_record(record("a", each[0], True), latencies=each) for each in samples]
     best = standings(timings)[0]
     assert best.spread == pytest.approx(0.5 / 1.25) and best.halves == (1.0, 1.5)
-    alone = standings([changed(record("b", 2.0), spread=0.25)])[0]  # of a report, which keeps one sample
+    alone = standings([change_record(record("b", 2.0), spread=0.25)])[0]  # of a report, which keeps one sample
     assert alone.spread == 0.25 and all(map(math.isnan, alone.halves))
 
 
@@ -72,7 +72,7 @@ class Lucky(fakes.FakePool):
     """Every first measurement of a candidate is wrong by up to a half."""
 
     def answer(self, trial: Trial) -> float:
-        first = sum(t.trace_key == trial.trace_key for t in self.measured) == 1
+        first = sum(t.trace_key == trial.trace_key for t in self.trials) == 1
         luck = np.random.default_rng(int(trial.trace_key[:8], 16)).uniform(0.5, 1.5) if first else 1.0
         return super().answer(trial) * float(luck)
 
@@ -86,7 +86,7 @@ def test_a_run_reports_what_its_choice_really_takes() -> None:
     assert plain.best_seconds < 0.8 * exact.answer(plain.best.to_trial())
     assert again.best_seconds == exact.answer(again.best.to_trial()) <= exact.answer(plain.best.to_trial())
     assert len(again.records) == 60 and len(again.finals) == 8 * ROUNDS and all(map(is_final, again.finals))
-    assert len(pool.measured) == 60 + 8 * ROUNDS
+    assert len(pool.trials) == 60 + 8 * ROUNDS
 
 
 def test_a_resumed_run_times_only_what_is_missing() -> None:
@@ -95,5 +95,5 @@ def test_a_resumed_run_times_only_what_is_missing() -> None:
     task = fakes.tuning(of, trials=20, finalists=2)
     task.replay([*first.records, *first.finals[:-2]])
     (second,) = run_rounds([task], pool := fakes.FakePool(of))
-    assert len(pool.measured) == 2 and len(second.finals) == len(first.finals)
+    assert len(pool.trials) == 2 and len(second.finals) == len(first.finals)
     assert second.best_seconds == first.best_seconds

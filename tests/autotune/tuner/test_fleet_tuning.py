@@ -35,12 +35,12 @@ class Frail(SimulatedDevice):
     """Is lost with its fifth trial, or the next one that was not lost before."""
 
     left = 5
-    lost: set
+    lost_keys: set
 
     async def run(self, trial, module, best_seconds):
         self.left -= 1
-        if self.left <= 0 and trial.trace_key not in self.lost:
-            self.lost.add(trial.trace_key)
+        if self.left <= 0 and trial.trace_key not in self.lost_keys:
+            self.lost_keys.add(trial.trace_key)
             raise EndpointLost("it was unplugged")
         return await super().run(trial, module, best_seconds)
 
@@ -49,7 +49,7 @@ class Frailties:
     """A provider that replaces each device that is lost."""
 
     def __init__(self) -> None:
-        self.count, self.lost = 0, set()
+        self.count, self.lost_keys = 0, set()
 
     async def provide(self, fleet: Fleet) -> None:
         fleet.join(SimulatedBuilder("builder", CPU, 4, 0.0005))
@@ -59,7 +59,7 @@ class Frailties:
         while True:
             self.count += 1
             device = Frail(f"board {index}", CPU, latency, 0.0005)
-            device.lost = self.lost
+            device.lost_keys = self.lost_keys
             fleet.join(device)
             await fleet.left(device)
 

@@ -32,7 +32,7 @@ class Forgetful(fakes.FakePool):
 
     def results(self, timeout=None):
         found = super().results(timeout)
-        self.measured.clear()
+        self.trials.clear()
         return found
 
     def answer(self, trial):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.tuner.search import moves
-from autotune.tuner.search.population import Frame, Population, Seen
+from autotune.tuner.search.population import Frame, Population, SeenCandidates
 from tests.autotune import fakes
 
 
@@ -96,7 +96,7 @@ def test_keys_are_equal_exactly_where_candidates_are(lengths, rng):
 
 
 def test_seen_tells_new_from_old_and_first_from_repeated():
-    seen = Seen()
+    seen = SeenCandidates()
     seen.add(np.array([4, 2]))
     assert seen.fresh(np.array([1, 2, 1, 3, 4])).tolist() == [True, False, False, True, False]
     assert len(seen) == 2
@@ -109,7 +109,7 @@ def test_candidates_survive_the_way_through_arrays(frame, population):
 
 def test_a_million_candidates_a_second_are_created_and_told_apart(rng):
     frame = Frame(fakes.FakeSpace((fakes.FakeSketch("one", (40, 30, 20, 10, 6, 4), (0,) * 6),)))
-    seen, n = Seen(), 1 << 16
+    seen, n = SeenCandidates(), 1 << 16
     fastest = np.inf
     for _ in range(5):
         start = time.process_time()

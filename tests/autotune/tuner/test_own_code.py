@@ -99,8 +99,8 @@ def test_an_operator_in_a_file_reaches_workers_and_records_as_plain_data(here: P
 
 
 def mine(here: Path) -> Operator[Any]:
-    found = operators.named(f"{here / 'mine.py'}:CENTRED")
-    assert found is operators.named("mine.py:CENTRED"), "a file is run once"
+    found = operators.resolve_operator(f"{here / 'mine.py'}:CENTRED")
+    assert found is operators.resolve_operator("mine.py:CENTRED"), "a file is run once"
     return found
 
 
@@ -152,7 +152,7 @@ DATA = workloads.from_tensors(
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changes", "message"),
     [
         ({"name": "a\nb"}, "`name` must be a line of at most 500 characters"),
         ({"algorithms": []}, "`algorithms` must be pairs of a name and a definition"),
@@ -167,8 +167,8 @@ DATA = workloads.from_tensors(
     ],
     ids=str,
 )  # fmt: skip
-def test_plain_data_that_are_no_operator_are_refused(changed: dict[str, Any], message: str) -> None:
-    args = {"name": "mine()", "algorithms": [["direct", DATA]], "flops": 4, **changed}
+def test_plain_data_that_are_no_operator_are_refused(changes: dict[str, Any], message: str) -> None:
+    args = {"name": "mine()", "algorithms": [["direct", DATA]], "flops": 4, **changes}
     with pytest.raises(ValueError, match=message):
         Workload.from_json({"operator": "definitions", "args": args})
 
@@ -190,7 +190,7 @@ def test_a_strategy_of_ones_own_guides_a_search(here: Path) -> None:
     assert arms == keys(strategy="bandit", strategy_options={"arms": "random,annealing"})
 
 
-class Unfinished(SearchStrategy):
+class UnfinishedStrategy(SearchStrategy):
     Options: ClassVar[type[Any]] = RandomSearch.Options
 
 
@@ -209,7 +209,7 @@ class Optionless(SearchStrategy):
         ("mine.py:absent", "`strategy` must name something that mine.py has, but got strategy='mine.py:absent'"),
         ("mine.py:CENTRED", "`strategy` must name a subclass of SearchStrategy"),
         ("evolutoin", "or module:Class, but got strategy='evolutoin'; did you mean 'evolution'"),
-        (Unfinished, "`strategy` must name a subclass of SearchStrategy"),
+        (UnfinishedStrategy, "`strategy` must name a subclass of SearchStrategy"),
         (Optionless, "`strategy` must have a dataclass `Options`, but Optionless has none"),
         (3, "`strategy` must be a valid string, but got strategy=3"),
     ],
@@ -298,13 +298,13 @@ def test_a_run_takes_both_by_file_and_fails_where_no_trial_works(here: Path, mon
 
 
 def test_precision_travels(here: Path) -> None:
-    def scaled(args: Args) -> float:
+    def scale(args: Args) -> float:
         return 4.0
 
     operator = mine(here)
     rough = Operator(
         "rough", operator.normalise, operator.definitions, operator.reference, operator.flops,
-        Precision(lambda args: 9, scaled, lambda args: 2.0), lambda args: (0.0, 0.25),
+        Precision(lambda args: 9, scale, lambda args: 2.0), lambda args: (0.0, 0.25),
     )  # fmt: skip
     args = workloads.own(rough, rows=3).args
     assert (args["terms"], args["scale"], args["floor"], args["bounds"]) == (9, 4.0, 2.0, [0.0, 0.25])

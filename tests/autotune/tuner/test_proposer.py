@@ -20,7 +20,7 @@ def make_proposer(space, seed=0, **options):
     return get("proposer")(space, fakes.oracle(space), np.random.default_rng(seed), **options)
 
 
-def told(strategy, space, candidates):
+def tell_seconds(strategy, space, candidates):
     strategy.tell(candidates, np.array([space.seconds(c.sketch, c.choices) for c in candidates]))
 
 
@@ -59,7 +59,7 @@ def test_what_a_program_proposes_is_measured_first_and_evolution_does_the_rest(t
     asked = strategy.ask(6)
     assert [c.sketch for c in asked[:2]] == [0, 1] and set(asked[0].choices) == {0} and set(asked[1].choices) == {1}
     assert len(set(asked)) == 6
-    told(strategy, space, asked)
+    tell_seconds(strategy, space, asked)
     more = strategy.ask(6)
     assert len({*asked, *more}) == 12
     first, second = requests(tmp_path)
@@ -103,7 +103,7 @@ def test_what_cannot_be_taken_is_said_in_the_next_request(tmp_path, answer, reas
                     one.update(proposal(space, 0, filled[one["values"]]))
     strategy = make_proposer(space, command=program(tmp_path, f"    answer = {answer!r}"))
     for _ in range(3):
-        told(strategy, space, strategy.ask(4))
+        tell_seconds(strategy, space, strategy.ask(4))
     (rejected,) = {json.dumps(r) for r in requests(tmp_path)[2]["rejected"]}
     assert re.search(reason, json.loads(rejected)["reason"])
 
@@ -119,7 +119,7 @@ def test_a_program_that_is_gone_does_not_end_the_search(tmp_path, body):
     for _ in range(2):
         asked = strategy.ask(8)
         assert len(asked) == 8
-        told(strategy, space, asked)
+        tell_seconds(strategy, space, asked)
     assert len(requests(tmp_path)) == 1
 
 
@@ -133,7 +133,7 @@ def test_a_program_that_reads_nothing_does_not_end_the_search_either(command):
     for _ in range(2):
         asked = strategy.ask(8)
         assert len(asked) == 8
-        told(strategy, space, asked)
+        tell_seconds(strategy, space, asked)
 
 
 def test_answers_of_other_workloads_are_not_played(tmp_path):
@@ -147,17 +147,17 @@ def test_answers_of_other_workloads_are_not_played(tmp_path):
 def test_a_search_is_played_again_from_its_answers(tmp_path):
     space, record = fakes.space(limit=60), tmp_path / "answers.jsonl"
 
-    def searched(**options):
+    def search(**options):
         strategy, asked = make_proposer(space, 5, **options), []
         for _ in range(4):
             batch = strategy.ask(8)
-            told(strategy, space, batch)
+            tell_seconds(strategy, space, batch)
             asked += batch
         return asked
 
-    first = searched(command=f"{sys.executable} {EXAMPLE}", record=str(record))
+    first = search(command=f"{sys.executable} {EXAMPLE}", record=str(record))
     assert len(record.read_text().splitlines()) == 4
-    assert searched(replay=str(record)) == first != searched()
+    assert search(replay=str(record)) == first != search()
     fastest = min(space.seconds(c.sketch, c.choices) for c in first[:8])
     assert min(space.seconds(c.sketch, c.choices) for c in first) < fastest
 

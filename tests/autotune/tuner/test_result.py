@@ -28,7 +28,7 @@ from targets import registry
 from tests.autotune import fakes
 
 
-def shown(results, references):
+def print_to_text(results, references):
     stream = io.StringIO()
     print_results(Console(file=stream, width=160), results, references, 2.0)
     return stream.getvalue()
@@ -42,7 +42,7 @@ def results():
 
 
 def test_the_table_has_a_row_a_task_and_their_weighted_sum(results):
-    text = shown(results, [2e-3, 3e-3])
+    text = print_to_text(results, [2e-3, 3e-3])
     assert "one" in text and "two" in text and "weighted sum" in text
     ours = sum(result.best_seconds for result in results)
     assert latency(ours) in text and "5.000 ms" in text and f"{5e-3 / ours:.2f}x" in text
@@ -69,17 +69,19 @@ def test_shares_of_peak_count_what_the_algorithm_computes(results):
     assert not plain.effective and saving.effective
     assert saving.gflops == plain.gflops and saving.peak_share == pytest.approx(plain.peak_share / 4)
     assert "GFLOP/s effective" in repr(saving) and "effective" not in repr(plain)
-    assert f"{saving.gflops:.1f} eff." in shown([saving], [None]) and " eff." not in shown([plain], [None])
+    assert f"{saving.gflops:.1f} eff." in print_to_text([saving], [None]) and " eff." not in print_to_text(
+        [plain], [None]
+    )
 
 
 def test_a_missing_reference_leaves_the_sum_without_one(results):
-    text = shown(results, [2e-3, None])
+    text = print_to_text(results, [2e-3, None])
     assert "2.000 ms" in text and "x" not in text.splitlines()[-3].replace("exact", "")
 
 
 def test_a_problem_is_told_below_the_table():
     barren = run_rounds([fakes.tuning(fakes.barren())], fakes.FakePool(fakes.barren()))
-    assert "registers failed for" in shown(barren, [None])
+    assert "registers failed for" in print_to_text(barren, [None])
     assert math.isnan(barren[0].best_seconds)
 
 

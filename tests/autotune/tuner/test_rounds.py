@@ -25,7 +25,7 @@ class Wide(fakes.FakePool):
     def __init__(self, of: fakes.FakeSpace, capacity: int, **options) -> None:
         super().__init__(of, **options)
         self._capacity = capacity
-        self.begun: list[tuple[str, set[str]]] = []
+        self.starts: list[tuple[str, set[str]]] = []
 
     @property
     def capacity(self) -> int:
@@ -33,7 +33,7 @@ class Wide(fakes.FakePool):
 
     def submit(self, trials) -> None:
         if trials:
-            self.begun.append((trials[0].workload_key, {trial.workload_key for _, trial in self._waiting}))
+            self.starts.append((trials[0].workload_key, {trial.workload_key for _, trial in self._waiting}))
         super().submit(trials)
 
 
@@ -54,7 +54,7 @@ def keys(results):
 def test_a_pool_that_wants_one_trial_gets_one_round_at_a_time():
     pool = Wide(fakes.space(), 1)
     run_rounds(several(), pool)
-    assert len(pool.begun) == 12 and all(not beside for _, beside in pool.begun)
+    assert len(pool.starts) == 12 and all(not beside for _, beside in pool.starts)
 
 
 @pytest.mark.parametrize("capacity", [2, 40, 1000])
@@ -64,8 +64,8 @@ def test_rounds_of_other_tasks_are_begun_beside_and_change_no_task(capacity):
     wide = run_rounds(several(), pool)
     assert keys(wide) == keys(run_rounds(several(), fakes.FakePool(fakes.space())))
     assert [[record.provenance.order for record in result.records] for result in wide] == [list(range(40))] * 4
-    assert all(key not in beside for key, beside in pool.begun)  # one round of a task at a time
-    most = max(len(beside) for _, beside in pool.begun)
+    assert all(key not in beside for key, beside in pool.starts)  # one round of a task at a time
+    most = max(len(beside) for _, beside in pool.starts)
     assert most == min(3, (capacity - 1) // BATCH + 1)
 
 
@@ -73,7 +73,7 @@ def test_rounds_of_other_tasks_are_begun_beside_and_change_no_task(capacity):
 def test_a_budget_is_kept_with_rounds_under_way(budget):
     pool = Wide(fakes.space(), 1000)
     results = run_rounds(several(trials=1000), pool, scheduler=Gradient(), budget=budget)
-    assert sum(len(result.records) for result in results) == budget == len(pool.measured)
+    assert sum(len(result.records) for result in results) == budget == len(pool.trials)
 
 
 def test_a_task_without_a_schedule_holds_nothing_up():
@@ -100,8 +100,8 @@ def test_an_interrupt_keeps_what_every_round_has(tmp_path, monkeypatch):
     stops = []
     monkeypatch.setattr(Interrupt, "__enter__", lambda self: stops.append(self) or self)
 
-    def stop(done: int) -> None:
-        if done == 50:
+    def stop(count: int) -> None:
+        if count == 50:
             stops[-1].press()
 
     with Database(tmp_path / "records.jsonl") as database:

@@ -19,7 +19,7 @@ from autotune.tuner.database.projection import project
 from autotune.tuner.database.similarity import distance, signature
 from autotune.tuner.entry_store import EntryStore
 from autotune.tuner.preparation import prepare_task
-from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.population import Frame, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
@@ -41,7 +41,7 @@ def legal(workload, seed=0, sketch=0):
     """A legal candidate, drawn at random."""
     space = generate(workload, hardware())
     (candidate,) = Frame(space).candidates(
-        LegalSampler(Frame(space), Seen(), np.random.default_rng(seed)).draw(sketch, 1)
+        LegalSampler(Frame(space), SeenCandidates(), np.random.default_rng(seed)).draw(sketch, 1)
     )
     return space, candidate
 
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_database_is_said_to_need_json_objects(tmp_path, text)
 def test_of_a_place_and_a_machine_the_fastest_stays():
     slow, fast = entry(), entry(seed=1, seconds=5e-6)
     there = entry(seconds=9e-6, machine="there")
-    merged = ScheduleDatabase([slow]).merged([ScheduleDatabase([fast, there]), ScheduleDatabase([slow])])
+    merged = ScheduleDatabase([slow]).merge([ScheduleDatabase([fast, there]), ScheduleDatabase([slow])])
     assert [e.seconds for e in merged.exact(fast.lookup_key, "here")] == [5e-6, 9e-6]
     assert [e.seconds for e in merged.exact(fast.lookup_key, "there")] == [9e-6, 5e-6]
     other = make_entry_key(MATMUL, "cpu", fast.lanes, 7, "warm")

@@ -10,7 +10,7 @@ import pytest
 from autotune.tuner.search import STRATEGIES, Candidate, get
 from autotune.tuner.search.base import make_options
 from autotune.tuner.search.evolution import EvolutionOptions
-from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.population import Frame, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from search_space.schedule.errors import ScheduleError
 from tests.autotune import fakes
@@ -105,14 +105,14 @@ def test_options_by_default_are_within_their_bounds(name):
 
 def sampler(space):
     frame = Frame(space)
-    return LegalSampler(frame, Seen(), np.random.default_rng(0))
+    return LegalSampler(frame, SeenCandidates(), np.random.default_rng(0))
 
 
 def test_sampling_filters_a_large_sketch_and_leaves_out_the_seen():
     draw = sampler(fakes.space(limit=25))
     first = draw.draw(0, 200)
     assert len(first) == 200 and draw.frame.legal(first).all()
-    draw.seen.add(draw.frame.keys(first))
+    draw.seen_candidates.add(draw.frame.keys(first))
     second = draw.draw(0, 200)
     keys = np.concatenate([draw.frame.keys(first), draw.frame.keys(second)])
     assert len(np.unique(keys)) == 400
@@ -123,7 +123,7 @@ def test_a_large_sketch_with_few_legal_candidates_gives_all_and_ends():
     draw = sampler(space)
     found = draw.draw(0, 100)
     assert 1 <= len(found) <= 5
-    draw.seen.add(draw.frame.keys(found))
+    draw.seen_candidates.add(draw.frame.keys(found))
 
 
 class Unlowerable(fakes.FakeSketch):

@@ -83,20 +83,20 @@ def workspace(sketch, candidate, threads):
     return sketch.workspace(np.array([candidate.choices], np.int32).reshape(1, -1), threads)[0]
 
 
-def counted(stmt, times, threads):
+def count_bytes(stmt, times, threads):
     """Bytes outside registers of a concrete statement, by hand."""
     if isinstance(stmt, Seq):
-        return sum(counted(s, times, threads) for s in stmt.body)
+        return sum(count_bytes(s, times, threads) for s in stmt.body)
     if isinstance(stmt, For):
         extent = int(stmt.extent.value)
         each = {"parallel": min(extent, threads), "vthread": extent}.get(stmt.kind, 1)
-        return counted(stmt.body, times * each, threads)
+        return count_bytes(stmt.body, times * each, threads)
     if isinstance(stmt, Allocate):
         size = (
             np.prod([int(e.value) for e in stmt.buffer.shape])
             * {"float32": 4, "int32": 4, "int8": 1}[stmt.buffer.dtype]
         )
-        return (0 if stmt.buffer.scope == "local" else size * times) + counted(stmt.body, times, threads)
+        return (0 if stmt.buffer.scope == "local" else size * times) + count_bytes(stmt.body, times, threads)
     return 0
 
 
@@ -119,7 +119,7 @@ def test_memory_on_columns_is_that_of_the_program(workload, target):
             made = {name for p in program.prologues for name in p.outputs}
             constants = [b for b in program.params if b.name in made]
             packed = sum(np.prod([int(e.value) for e in b.shape]) * 4 for b in constants)
-            assert found == counted(program.body, 1, 2) + packed
+            assert found == count_bytes(program.body, 1, 2) + packed
             sizes.add(found)
     assert len(sizes) > 3
 
@@ -146,7 +146,7 @@ def test_the_bandit_gives_most_to_what_gains():
     by_arm = np.zeros(2)
     for _ in range(6):
         batch = strategy.ask(16)
-        by_arm += np.bincount([strategy._asked[c] for c in batch], minlength=2)
+        by_arm += np.bincount([strategy._arm_by_candidate[c] for c in batch], minlength=2)
         strategy.tell(batch, np.array([space.seconds(c.sketch, c.choices) for c in batch]))
     assert by_arm[1] > 1.5 * by_arm[0] > 0
 

@@ -55,7 +55,7 @@ class Oracle(Method):
         return 1.0
 
 
-def searched(seed: int, truth: float | None = None, guard: bool = True, trials: int = TRIALS) -> TaskTuning:
+def run_search(seed: int, truth: float | None = None, guard: bool = True, trials: int = TRIALS) -> TaskTuning:
     of = space()
     task = tuning(of, trials, BATCH, seed)
     strategy = cast(Evolution, task.strategy)
@@ -67,7 +67,7 @@ def searched(seed: int, truth: float | None = None, guard: bool = True, trials: 
 
 
 def test_a_good_source_finds_in_a_round_what_takes_a_search_many() -> None:
-    plain, told = searched(0).result(), searched(0, 1.0).result()
+    plain, told = run_search(0).result(), run_search(0, 1.0).result()
     wanted = plain.curve[-1]
     first = int(np.argmax(told.curve <= wanted)) + 1
     assert first <= 2 * BATCH < np.argmax(plain.curve <= wanted) + 1
@@ -89,7 +89,7 @@ def test_what_chooses_most_of_a_round_is_measured_first() -> None:
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000))
 def test_a_source_that_says_the_contrary_is_soon_dropped(seed: int) -> None:
-    told = searched(seed, -1.0, trials=3 * BATCH).result()
+    told = run_search(seed, -1.0, trials=3 * BATCH).result()
     assert told.transfer is not None
     at = told.transfer["dropped_at"]
     assert at in (BATCH, 2 * BATCH, 3 * BATCH) and not told.transfer["kept"] and told.transfer["weight"] == 0.0
@@ -99,23 +99,23 @@ def test_a_source_that_says_the_contrary_is_soon_dropped(seed: int) -> None:
 
 
 def test_a_false_source_costs_next_to_nothing_in_the_end() -> None:
-    ratios = [searched(seed, -1.0).best_seconds / searched(seed).best_seconds for seed in range(8)]
+    ratios = [run_search(seed, -1.0).best_seconds / run_search(seed).best_seconds for seed in range(8)]
     assert np.exp(np.mean(np.log(ratios))) <= 1.05  # each by itself is as different as another seed makes it
 
 
 def test_without_the_guard_a_false_source_ruins_the_search() -> None:
     """The guard is needed: if a false source did no harm, the test above would show nothing."""
-    ratios = [searched(seed, -1.0, guard=False).best_seconds / searched(seed).best_seconds for seed in range(3)]
+    ratios = [run_search(seed, -1.0, guard=False).best_seconds / run_search(seed).best_seconds for seed in range(3)]
     assert np.exp(np.mean(np.log(ratios))) > 1.2
 
 
 def test_a_source_that_says_nothing_costs_little() -> None:
-    ratios = [searched(seed, 0.0).best_seconds / searched(seed).best_seconds for seed in range(4)]
+    ratios = [run_search(seed, 0.0).best_seconds / run_search(seed).best_seconds for seed in range(4)]
     assert np.exp(np.mean(np.log(ratios))) <= 1.1
 
 
 def test_records_are_resumed_with_what_they_say_of_the_source() -> None:
-    done = searched(3, -1.0)
+    done = run_search(3, -1.0)
     again = tuning(space(), TRIALS, BATCH, 3)
     again.scorer.transfer = Transfer(Oracle(-1.0), "oracle", "a test", Guard())
     again.replay(list(done.records))
@@ -124,7 +124,7 @@ def test_records_are_resumed_with_what_they_say_of_the_source() -> None:
 
 
 def test_a_resumed_search_judges_its_source_as_it_did_before() -> None:
-    done = searched(5, 1.0, trials=3 * BATCH)
+    done = run_search(5, 1.0, trials=3 * BATCH)
     again = tuning(space(), TRIALS, BATCH, 5)
     again.scorer.transfer = Transfer(Oracle(1.0), "oracle", "a test", Guard())
     again.replay(list(done.records))
@@ -168,7 +168,7 @@ def test_a_tuning_run_on_a_dataset_says_what_it_did(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_told_nothing_says_nothing_of_it() -> None:
-    result = searched(0, trials=BATCH).result()
+    result = run_search(0, trials=BATCH).result()
     assert result.transfer is None and not any(record.provenance.transferred for record in result.records)
 
 

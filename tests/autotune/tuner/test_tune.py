@@ -25,9 +25,9 @@ WORKLOAD = workloads.matmul(24, 32, 16)
 def test_a_workload_is_tuned_with_an_open_pool(tmp_path):
     pool = fakes.HashPool()
     result = fakes.tune(WORKLOAD, trials=10, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
-    assert len(result.records) == 10 and len(result.finals) == 9 and len(pool.measured) == 19 and not pool.closed
-    assert result.best_seconds == min(pool.answer(trial) for trial in pool.measured)
-    assert {trial.seed for trial in pool.measured} == {3}
+    assert len(result.records) == 10 and len(result.finals) == 9 and len(pool.trials) == 19 and not pool.is_closed
+    assert result.best_seconds == min(pool.answer(trial) for trial in pool.trials)
+    assert {trial.seed for trial in pool.trials} == {3}
     again = fakes.tune(WORKLOAD, trials=12, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
     assert again.measured == 2 and len(again.records) == 12
 

@@ -39,7 +39,7 @@ def layer(n: Any) -> list[te.Tensor]:
     return [x, w, te.compute((n, 32), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="Y")]
 
 
-def tuned(sizes: Any, pool: HashPool | None = None, **options: Any) -> SizesResult:
+def tune_layer(sizes: Any, pool: HashPool | None = None, **options: Any) -> SizesResult:
     pool = pool or HashPool()
     return tune_for_sizes(
         layer,
@@ -59,7 +59,7 @@ def check_kernel(result: SizesResult, sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("objective", ["geomean", "mean"])
 def test_schedules_of_some_sizes_make_kernels_of_all(objective: Any) -> None:
-    result = tuned({60: 1, 1: 3, 9: 1}, schedules=3, search_at=[60, 1], carried=0, objective=objective)
+    result = tune_layer({60: 1, 1: 3, 9: 1}, schedules=3, search_at=[60, 1], carried=0, objective=objective)
     assert list(result.weights) == [1, 9, 60] == list(result.seconds) and list(result.tuned) == [1, 60]
     assert all(len(of.records) == 5 for of in result.tuned.values()) and result.trials == 10
     ranges = [(part.low, part.high) for part in result.parts]
@@ -75,7 +75,7 @@ def test_schedules_of_some_sizes_make_kernels_of_all(objective: Any) -> None:
 
 
 def test_the_summary_says_for_each_size_its_time_and_its_schedule() -> None:
-    result = tuned([1, 4, 30], search_at=[1, 30], carried=4)
+    result = tune_layer([1, 4, 30], search_at=[1, 30], carried=4)
     found = result.summary()
     assert (
         [row["at"] for row in found["sizes"]] == [1, 4, 30]
@@ -98,8 +98,8 @@ def test_the_summary_says_for_each_size_its_time_and_its_schedule() -> None:
 def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, sizes = tmp_path / "records.jsonl", [1, 5, 20]
     pool = HashPool()
-    first = tuned(sizes, pool, records=path, search_at=[1, 20], carried=4)
-    assert len(pool.measured) == first.trials == 5 + 4 + 5
+    first = tune_layer(sizes, pool, records=path, search_at=[1, 20], carried=4)
+    assert len(pool.trials) == first.trials == 5 + 4 + 5
     with Database(path, readonly=True) as database:
         for n in sizes:
             records = list(database.records(Workload.of(layer(n)).key, registry.get("cpu").name))
@@ -112,30 +112,30 @@ def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkey
 
     monkeypatch.setattr(clock.TimingProcess, "ask", never)
     again = HashPool()
-    second = tuned(sizes, again, records=path, search_at=[1, 20], carried=4)
-    assert not again.measured
+    second = tune_layer(sizes, again, records=path, search_at=[1, 20], carried=4)
+    assert not again.trials
     assert second.seconds == first.seconds and second.best == first.best and second.parts == first.parts
 
 
-class Noted(Callback):
+class NotingCallback(Callback):
     """Notes times as they come, and ends the run after so many."""
 
     def __init__(self, last: int = -1) -> None:
-        self.seen: list[SizeProgress] = []
+        self.steps: list[SizeProgress] = []
         self._last = last
 
     def on_size(self, progress: SizeProgress) -> None:
-        self.seen.append(progress)
-        if len(self.seen) == self._last:
+        self.steps.append(progress)
+        if len(self.steps) == self._last:
             os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_times_are_told_as_they_come() -> None:
-    noted = Noted()
-    tuned([2, 7], callbacks=[noted], carried=0)
-    assert [progress.done for progress in noted.seen] == list(range(1, len(noted.seen) + 1))
-    assert noted.seen[-1].done == noted.seen[-1].total and {progress.size for progress in noted.seen} == {2, 7}
-    assert all(progress.best_seconds <= progress.seconds for progress in noted.seen)
+    noted = NotingCallback()
+    tune_layer([2, 7], callbacks=[noted], carried=0)
+    assert [progress.done for progress in noted.steps] == list(range(1, len(noted.steps) + 1))
+    assert noted.steps[-1].done == noted.steps[-1].total and {progress.size for progress in noted.steps} == {2, 7}
+    assert all(progress.best_seconds <= progress.seconds for progress in noted.steps)
 
 
 def plus_one(n: Any) -> list[te.Tensor]:
@@ -157,22 +157,22 @@ def test_a_kernel_that_is_wrong_ends_the_tuning_with_a_sentence(fault: str, monk
 
     monkeypatch.setattr(clock, "build_module", wrong)
     with pytest.raises(RunError, match=r"a kernel must compute its definition, but at n = \d+ it does not: "):
-        tuned([2, 7], carried=0)
+        tune_layer([2, 7], carried=0)
 
 
 def test_an_end_by_the_user_keeps_what_was_timed() -> None:
-    noted = Noted(2)  # of the first schedule, which holds for both sizes
-    result = tuned([2, 7], callbacks=[noted], carried=0)
-    assert result.interrupted and len(noted.seen) == 2 and len(result.schedules) == 1
+    noted = NotingCallback(2)  # of the first schedule, which holds for both sizes
+    result = tune_layer([2, 7], callbacks=[noted], carried=0)
+    assert result.interrupted and len(noted.steps) == 2 and len(result.schedules) == 1
     assert "trials, interrupted\n" in repr(result)
     check_kernel(result, (2, 5, 7))
     with pytest.raises(KeyboardInterrupt):  # nothing holds for all sizes yet
-        tuned([2, 7], callbacks=[Noted(1)], carried=0)
+        tune_layer([2, 7], callbacks=[NotingCallback(1)], carried=0)
 
 
 def test_a_search_that_is_ended_makes_kernels_of_what_it_found() -> None:
     pool = HashPool(lambda done: os.kill(os.getpid(), signal.SIGINT) if done == 3 else None)
-    result = tuned([2, 7], pool, carried=0, trials=40)
+    result = tune_layer([2, 7], pool, carried=0, trials=40)
     assert result.interrupted and result.trials < 80
     check_kernel(result, (2, 7))
 

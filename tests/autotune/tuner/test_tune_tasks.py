@@ -13,7 +13,7 @@ from autotune.tuner.result import AllTrialsFailed
 from autotune.tuner.search.base import NoLegalSchedule
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
-from autotune.tuner.tune_tasks import Need, Stopped, TaskRequest
+from autotune.tuner.tune_tasks import Need, TaskRequest, TuningStop
 from measure.errors import ErrorClass
 from measure.outcome import Outcome
 from search_space import workloads
@@ -71,10 +71,10 @@ def test_a_pool_of_its_own_is_closed_and_others_stay_open(monkeypatch: pytest.Mo
     made: list[Closing] = []
 
     class Closing(fakes.HashPool):
-        closed = False
+        is_closed = False
 
         def close(self) -> None:
-            self.closed = True
+            self.is_closed = True
 
     def make(measure: Measure) -> Any:
         if not isinstance(measure.pool, str):
@@ -84,16 +84,16 @@ def test_a_pool_of_its_own_is_closed_and_others_stay_open(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(tune_tasks, "make_pool", make)
     tune_tasks.tune_tasks([request()])
-    assert [pool.closed for pool in made] == [True]
+    assert [pool.is_closed for pool in made] == [True]
     for given, named in ((Closing(), "local"), (None, Closing())):
         tune_tasks.tune_tasks([request(pool=named)], given)
-        assert not (given or named).closed
+        assert not (given or named).is_closed
     assert len(made) == 1
 
 
 def test_stopping_before_the_first_trial_is_told() -> None:
     answers = iter([False, True])
-    with pytest.raises(Stopped):
+    with pytest.raises(TuningStop):
         tune_tasks.tune_tasks([request(), request(BARREN)], fakes.HashPool(), stop=lambda: next(answers))
 
 

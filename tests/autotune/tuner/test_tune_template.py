@@ -22,8 +22,8 @@ from tests.autotune import fakes
 from tests.interpreter import interpret
 
 CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=1)
-PADDED = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=3, padding=1)
-BLOCKED = workloads.conv2d_blocked(height=2, width=2, in_channels=32, out_channels=32, kernel=1)
+PADDED_CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=3, padding=1)
+BLOCKED_CONV = workloads.conv2d_blocked(height=2, width=2, in_channels=32, out_channels=32, kernel=1)
 
 
 def check(result, workload):
@@ -64,11 +64,11 @@ def test_every_strategy_tunes_a_template(strategy):
 
 
 def test_a_template_of_an_accelerator_is_tuned_on_its_simulator():
-    result = fakes.tune(get("conv2d.vta")(BLOCKED), target="vta", trials=8, batch=4, threads=1)
+    result = fakes.tune(get("conv2d.vta")(BLOCKED_CONV), target="vta", trials=8, batch=4, threads=1)
     assert len(result.records) == 8 and not result.errors
     slowest = max(record.seconds for record in result.records)
     assert result.best_seconds < slowest
-    check(result, BLOCKED)
+    check(result, BLOCKED_CONV)
 
 
 def test_what_was_measured_is_known_again(tmp_path):
@@ -80,7 +80,7 @@ def test_what_was_measured_is_known_again(tmp_path):
 
 
 def test_knob_features_are_numbers_and_choices():
-    space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
+    space = get("conv2d.cpu")(PADDED_CONV).space(registry.get("cpu").hardware)
     features = KnobFeatures(space)
     numbers = [name for name in features.names if ":" in name]
     assert set(numbers) == {name for sketch in space.sketches for name in sketch.columns}
@@ -102,7 +102,7 @@ def test_knob_features_are_numbers_and_choices():
 
 
 def test_knob_features_of_other_spaces_tell_sketches_apart():
-    space = generate(PADDED, registry.get("cpu").hardware, ["direct"])
+    space = generate(PADDED_CONV, registry.get("cpu").hardware, ["direct"])
     features = KnobFeatures(space)
     rows = np.concatenate([features(i, np.zeros((1, len(s.groups)), np.int32)) for i, s in enumerate(space.sketches)])
     assert len(np.unique(rows, axis=0)) == len(space.sketches)
@@ -110,7 +110,7 @@ def test_knob_features_of_other_spaces_tell_sketches_apart():
 
 @pytest.mark.parametrize("loops", [False, True])
 def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
-    space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
+    space = get("conv2d.cpu")(PADDED_CONV).space(registry.get("cpu").hardware)
     rng = np.random.default_rng(0)
     scorer = ModelScorer(space, LightGBMModel(), rng, features="both" if loops else "knobs")
     from autotune.tuner.search import Candidate
@@ -194,9 +194,9 @@ def test_a_template_needs_a_workload(tmp_path):
 
 
 def test_the_front_of_a_result_is_what_no_other_schedule_beats():
-    space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
+    space = get("conv2d.cpu")(PADDED_CONV).space(registry.get("cpu").hardware)
     result = fakes.tune(
-        get("conv2d.cpu")(PADDED), trials=20, strategy="nsga2", cost_model="roofline", pool=fakes.HashPool()
+        get("conv2d.cpu")(PADDED_CONV), trials=20, strategy="nsga2", cost_model="roofline", pool=fakes.HashPool()
     )
     found = []
     for record in result.records:

@@ -35,13 +35,13 @@ def test_the_best_of_all_trials_is_found():
     space = fakes.space()
     pool = fakes.FakePool(space)
     result = run(space, pool)
-    assert len(result.records) == result.measured == 40 == len(pool.measured)
+    assert len(result.records) == result.measured == 40 == len(pool.trials)
     assert result.best_seconds == min(record.seconds for record in result.records) < 2e-3
     assert result.gflops == pytest.approx(0.1 / result.best_seconds)
     assert result.peak_share == pytest.approx(result.gflops / 100)  # one thread of two cores
     assert [record.provenance.order for record in result.records] == list(range(40))
     assert len({record.trace_key for record in result.records}) == 40
-    assert result.errors == {} and not result.interrupted and not pool.closed
+    assert result.errors == {} and not result.interrupted and not pool.is_closed
     assert set(result.phases) == {"search", "model", "measure"} and result.scored > 0
 
 
@@ -128,7 +128,7 @@ def test_candidates_of_one_schedule_are_measured_once():
     space = fakes.FakeSpace((Same("tiny", (4, 3), (1, 1)),))
     pool = fakes.FakePool(space)
     result = run(space, pool, trials=50, batch=2)
-    assert len(result.records) == len(pool.measured) == 4
+    assert len(result.records) == len(pool.trials) == 4
 
 
 def test_records_are_written_as_results_come_in(tmp_path):
@@ -147,7 +147,7 @@ def test_records_are_written_as_results_come_in(tmp_path):
     assert record.host == {"cores": 2}
 
 
-def resumed(space, path, database, **options):
+def resume(space, path, database, **options):
     task = fakes.tuning(space, **options)
     task.replay(reusable_records(database, space.workload, task.settings))
     pool = fakes.FakePool(space)
@@ -161,13 +161,13 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path):
     with Database(path) as database:
         run(space, database=database, trials=24)
     with Database(path) as database:
-        result, pool = resumed(space, path, database, trials=40)
+        result, pool = resume(space, path, database, trials=40)
         assert len(database) == 40
-    assert len(pool.measured) == result.measured == 16 and len(result.records) == 40
+    assert len(pool.trials) == result.measured == 16 and len(result.records) == 40
     assert len({record.trace_key for record in result.records}) == 40
     with Database(path) as database:
-        result, pool = resumed(space, path, database, trials=40)
-    assert pool.measured == [] and len(result.records) == 40 and result.summary()["trials_per_second"] is None
+        result, pool = resume(space, path, database, trials=40)
+    assert pool.trials == [] and len(result.records) == 40 and result.summary()["trials_per_second"] is None
 
 
 def test_a_resumed_run_knows_what_was_learnt(tmp_path):
@@ -176,7 +176,7 @@ def test_a_resumed_run_knows_what_was_learnt(tmp_path):
         run(space, database=database, trials=32)
         task = fakes.tuning(space, trials=40)
         task.replay(reusable_records(database, space.workload, task.settings))
-    assert task.scorer.fitted and len(task.strategy.measured) == 32
+    assert task.scorer.is_fitted and len(task.strategy.measured) == 32
     assert task.best_seconds == min(record.seconds for record in task.records)
 
 
@@ -192,10 +192,10 @@ def test_trials_of_another_seed_are_known_but_are_not_its_own(tmp_path):
         assert not task.done and [record.trace_key for record in task.records] == [r.trace_key for r in first.records]
         both = {record.trace_key for record in (*first.records, *other.records)}
         assert {record.trace_key for record in (*task.records, *task.others)} == both
-        pool.measured.clear()
+        pool.trials.clear()
         (result,) = run_rounds([task], pool, database)
     assert [record.provenance.order for record in result.records] == list(range(14)) and result.measured == 4
-    assert not both & {record.trace_key for record in result.records[10:]} and len(pool.measured) == 4
+    assert not both & {record.trace_key for record in result.records[10:]} and len(pool.trials) == 4
     assert result.best_seconds == min(record.seconds for record in (*result.records, *result.others))
 
 
@@ -235,23 +235,23 @@ def test_only_records_of_the_same_cache_and_threads_count(tmp_path):
 def test_ctrl_c_keeps_every_finished_trial(tmp_path):
     space, before = fakes.space(), signal.getsignal(signal.SIGINT)
 
-    def press(done):
-        if done == 20:
+    def press(count):
+        if count == 20:
             os.kill(os.getpid(), signal.SIGINT)
 
     with Database(tmp_path / "records.jsonl") as database:
         result = run(space, fakes.FakePool(space, on_results=press), database)
         assert result.interrupted and len(result.records) == len(database) == 20
-        again, pool = resumed(space, tmp_path, database)
-    assert len(again.records) == 40 and len(pool.measured) == 20 and not again.interrupted
+        again, pool = resume(space, tmp_path, database)
+    assert len(again.records) == 40 and len(pool.trials) == 20 and not again.interrupted
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_second_ctrl_c_stops_at_once():
     space = fakes.space()
 
-    def press(done):
-        if done == 3:
+    def press(count):
+        if count == 3:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -277,10 +277,10 @@ def test_the_guide_goes_by_the_roofline_until_there_is_data():
     choices[:, 0] = [0, 39, 5, 20]
     task.scorer.noise = 0.0
     assert np.argsort(-task.scorer(0, choices)).tolist() == [0, 2, 3, 1]
-    assert task.scorer.scored == 0
+    assert task.scorer.scored_count == 0
     task.scorer.observe([], [])
     task.scorer.refit()
-    assert not task.scorer.fitted
+    assert not task.scorer.is_fitted
 
 
 def test_records_say_what_the_search_thought_of_their_trials():
@@ -322,7 +322,7 @@ def test_asking_the_guide_for_scores_changes_nothing():
     assert asked.score(candidates).shape == (4,) and asked.score([]).shape == (0,)
     choices = np.arange(20, dtype=np.int32).reshape(4, 5)
     np.testing.assert_array_equal(asked(0, choices), other(0, choices))
-    assert asked.scored == 0
+    assert asked.scored_count == 0
 
 
 @pytest.mark.parametrize(("cache", "cold"), [("warm", False), ("network", True)])

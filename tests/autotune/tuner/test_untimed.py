@@ -97,11 +97,11 @@ def test_the_choice_is_the_same_where_nothing_is_passed_over(name: str, monkeypa
     task, asked = Task("kernel", WORKLOADS[name]), []
     generated = untimed.generate
 
-    def noted(workload: Workload, hardware: Any, algorithms: Any) -> Any:
+    def note_algorithms(workload: Workload, hardware: Any, algorithms: Any) -> Any:
         asked.extend(algorithms)
         return generated(workload, hardware, algorithms)
 
-    monkeypatch.setattr(untimed, "generate", noted)
+    monkeypatch.setattr(untimed, "generate", note_algorithms)
     chosen = select_by_roofline(task, SETTINGS, hardware=HARDWARE)
     some = list(asked)
     least = untimed.least_seconds
@@ -121,7 +121,7 @@ def test_an_algorithm_whose_every_candidate_spills_is_held_against_those_passed_
     def spills(one: Any, target: Any, name: str | None) -> tuple[float, None]:
         return (100.0 if one.sketch.algorithm == spilling else 0.0), None
 
-    monkeypatch.setattr(untimed, "_spilled", spills)
+    monkeypatch.setattr(untimed, "_compute_spills", spills)
     fast = select_by_roofline(task, SETTINGS, hardware=HARDWARE)
     spilling = fast.algorithm
     found = select_by_roofline(task, SETTINGS, hardware=HARDWARE)

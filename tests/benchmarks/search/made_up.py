@@ -16,8 +16,8 @@ def make_seconds(space: SearchSpace, count: int) -> np.ndarray:
     return values
 
 
-def table(**changed) -> ReplayTable:
-    """The table; `changed` are other fields."""
+def table(**changes) -> ReplayTable:
+    """The table; `changes` are other fields."""
     whole = TINY.make_space()
     restriction = TINY.restriction(whole)
     count = 168
@@ -35,6 +35,6 @@ def table(**changed) -> ReplayTable:
         "errors": {"crash": 1},
         "made": {"host": {}, "date": "2026-01-01", "command": "python -m benchmarks.search collect --task tiny"},
     }
-    made = ReplayTable(**{**fields, **changed})
+    made = ReplayTable(**{**fields, **changes})
     assert len(made.population) == count
     return made

@@ -25,7 +25,7 @@ from tests.benchmarks.search.tiny import TINY
 
 
 @pytest.fixture(scope="module")
-def collected(tmp_path_factory):
+def table_and_folder(tmp_path_factory):
     """The tiny table, made in two sessions; the second one checks a sample by the ordinary pool."""
     folder = tmp_path_factory.mktemp("tables")
     assert collect(TINY, folder / "parts", folder, limit=70) is None
@@ -33,8 +33,8 @@ def collected(tmp_path_factory):
     return collect(TINY, folder / "parts", folder), folder
 
 
-def test_every_candidate_has_what_the_simulator_says(collected):
-    table, _ = collected
+def test_every_candidate_has_what_the_simulator_says(table_and_folder):
+    table, _ = table_and_folder
     target = registry.get("vta")
     assert len(table.seconds) == sum(len(legal_rows(sketch)) for sketch in table.space.sketches) > 70
     candidates = table.frame.candidates(table.population)
@@ -45,8 +45,8 @@ def test_every_candidate_has_what_the_simulator_says(collected):
         assert table.seconds[place] == kernel.seconds
 
 
-def test_a_table_is_read_as_it_was_written(collected):
-    table, folder = collected
+def test_a_table_is_read_as_it_was_written(table_and_folder):
+    table, folder = table_and_folder
     again = ReplayTable.load(folder / "tiny.json")
     np.testing.assert_allclose(again.seconds, table.seconds, rtol=1e-9)
     assert (again.workload, again.hardware, again.restriction) == (table.workload, table.hardware, table.restriction)
@@ -55,15 +55,15 @@ def test_a_table_is_read_as_it_was_written(collected):
     assert {"host", "date"} <= set(again.made)
 
 
-def test_look_up_finds_every_candidate_in_any_order(collected):
-    table, _ = collected
+def test_look_up_finds_every_candidate_in_any_order(table_and_folder):
+    table, _ = table_and_folder
     order = np.random.default_rng(0).permutation(len(table.seconds))
     asked = table.frame.candidates(table.population.take(order))
     np.testing.assert_array_equal(table.look_up(asked), order)
 
 
-def test_nothing_stands_in_for_a_candidate_outside(collected):
-    table, _ = collected
+def test_nothing_stands_in_for_a_candidate_outside(table_and_folder):
+    table, _ = table_and_folder
     (known,) = table.frame.candidates(table.population.take(np.array([5])))
     sketch = table.space.sketches[0]
     lengths = [len(group.table) for group in sketch.groups]
@@ -81,8 +81,8 @@ def test_nothing_stands_in_for_a_candidate_outside(collected):
             table.look_up([known, Candidate(place, choices)])
 
 
-def test_a_changed_sketch_rule_is_one_clear_sentence(collected, tmp_path):
-    _, folder = collected
+def test_a_changed_sketch_rule_is_one_clear_sentence(table_and_folder, tmp_path):
+    _, folder = table_and_folder
     data = json.loads((folder / "tiny.json").read_text())
     changed = {
         "digest": {**data, "digest": "0" * 32},
@@ -99,8 +99,8 @@ def test_a_changed_sketch_rule_is_one_clear_sentence(collected, tmp_path):
         ReplayTable.load(tmp_path / "old.json")
 
 
-def test_what_random_search_needs_on_average(collected):
-    table, _ = collected
+def test_what_random_search_needs_on_average(table_and_folder):
+    table, _ = table_and_folder
     size, good = len(table.seconds), table.good(0.9)
     rng = np.random.default_rng(0)
     marks = table.seconds <= table.best / 0.9
@@ -109,8 +109,8 @@ def test_what_random_search_needs_on_average(collected):
     assert table.random_trials(0.9) == pytest.approx(np.mean(drawn), rel=0.1)
 
 
-def test_a_journal_of_another_space_is_refused(tmp_path, collected):
-    _, folder = collected
+def test_a_journal_of_another_space_is_refused(tmp_path, table_and_folder):
+    _, folder = table_and_folder
     path = folder / "parts" / "tiny.jsonl"
     lines = path.read_text().splitlines()
     (tmp_path / "tiny.jsonl").write_text("\n".join([json.dumps({"task": "tiny", "digest": "0"}), *lines[1:]]) + "\n")
@@ -118,15 +118,15 @@ def test_a_journal_of_another_space_is_refused(tmp_path, collected):
         Collection(TINY, tmp_path)
 
 
-def test_a_torn_line_costs_one_measurement(tmp_path, collected):
-    _, folder = collected
+def test_a_torn_line_costs_one_measurement(tmp_path, table_and_folder):
+    _, folder = table_and_folder
     whole = (folder / "parts" / "tiny.jsonl").read_bytes()
     (tmp_path / "tiny.jsonl").write_bytes(whole[:-9])
     assert len(Collection(TINY, tmp_path).missing) == 1
 
 
-def test_processes_find_the_same_and_failures_are_kept(collected, tmp_path):
-    table, _ = collected
+def test_processes_find_the_same_and_failures_are_kept(table_and_folder, tmp_path):
+    table, _ = table_and_folder
     collection = Collection(TINY, tmp_path)
     collecting._simulate_all(collection, collection.missing[:24], 2)
     assert [collection.seconds[p][0] for p in collection.order[:24]] == [
@@ -223,14 +223,14 @@ def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, m
     assert table.errors == {"crash": 1} and int(np.isnan(table.seconds).sum()) == 1
 
 
-def test_a_repeat_is_kept_and_what_is_best_goes_by_it(collected, tmp_path):
-    table, _ = collected
+def test_a_repeat_is_kept_and_what_is_best_goes_by_it(table_and_folder, tmp_path):
+    table, _ = table_and_folder
     repeat = np.where(np.arange(len(table.seconds)) == 5, 1e-9, 2 * table.seconds)
     twice = replace(table, name="twice", again=repeat)
     found = ReplayTable.load(twice.save(tmp_path))
-    np.testing.assert_allclose(found.judged, repeat, rtol=1e-5)
+    np.testing.assert_allclose(found.judging_seconds, repeat, rtol=1e-5)
     np.testing.assert_allclose(found.seconds, table.seconds, rtol=1e-5)
-    assert found.best == 1e-9 and found.good(0.5) == 1 and table.judged is table.seconds
+    assert found.best == 1e-9 and found.good(0.5) == 1 and table.judging_seconds is table.seconds
 
 
 def test_tables_in_the_repository_are_of_todays_space_and_small():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.search.statistics import Estimate, bootstrap_mean, counted, curve, speedup, trials_to
+from benchmarks.search.statistics import Estimate, bootstrap_mean, count_trials, curve, speedup, trials_to
 
 NAN = float("nan")
 
@@ -39,7 +39,7 @@ def test_the_curve_reaches_a_share_exactly_at_its_trial(seconds):
 
 
 def test_what_was_cut_off_counts_as_its_bound():
-    np.testing.assert_array_equal(counted([3, None, 5], 4096), [3, 4096, 5])
+    np.testing.assert_array_equal(count_trials([3, None, 5], 4096), [3, 4096, 5])
 
 
 def test_a_speedup_without_spread_is_exact():

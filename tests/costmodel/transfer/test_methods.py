@@ -11,13 +11,13 @@ import pytest
 
 from costmodel.features import NAMES
 from costmodel.metrics import spearman
-from costmodel.models.boosted import summed
+from costmodel.models.boosted import sum_scores
 from costmodel.models.forest import Forest
 from costmodel.transfer import methods
 from costmodel.transfer.base import Base, PriorKnowledge
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.methods import Calibration, Method
-from costmodel.transfer.trees import Growth, by_length, find_leaves, kriged, refitted
+from costmodel.transfer.trees import Growth, by_length, find_leaves, krige_leaves, refit_leaves
 from tests.costmodel.data import population
 from tests.costmodel.transfer.fakes import task
 
@@ -32,10 +32,10 @@ OTHER = LIKE / LIKE.max()
 
 def make_method(name: str, base: str = "lightgbm", reversed_scores: bool = False) -> Method:
     known = PriorKnowledge(BASES[base], NEW, SOURCE)
-    return methods.get(name)(Reversed(known) if reversed_scores else known, 1)
+    return methods.get(name)(ReversedKnowledge(known) if reversed_scores else known, 1)
 
 
-class Reversed(PriorKnowledge):
+class ReversedKnowledge(PriorKnowledge):
     """A source that says the contrary."""
 
     def __init__(self, prior: PriorKnowledge) -> None:
@@ -88,7 +88,7 @@ def test_the_weight_of_a_residual_halves_with_the_records() -> None:
     method = methods.Residual(PriorKnowledge(BASES["lightgbm"], NEW), half_life=50)
     method.fit(list(NEW.features[:100]), NEW.throughput[:100])
     assert method.weight == 0.25
-    never = methods.Continued(PriorKnowledge(BASES["lightgbm"], NEW))
+    never = methods.ContinuedBoosting(PriorKnowledge(BASES["lightgbm"], NEW))
     never.fit(list(NEW.features[:100]), NEW.throughput[:100])
     assert never.weight == 1.0
 
@@ -114,13 +114,13 @@ def test_calibration_is_the_least_squares_line_and_never_falls() -> None:
     assert Calibration.of(np.ones(3), np.array([0.0, 0.5, 1.0]), np.ones(3)) == Calibration(0.0, 0.5)
 
 
-def grown() -> tuple[Forest, list[np.ndarray], np.ndarray]:
+def grow_forest() -> tuple[Forest, list[np.ndarray], np.ndarray]:
     features, throughput = population(150)
     return Growth(trees=20).grow(list(features), throughput, np.ones(150)), list(features), throughput
 
 
 def test_leaves_of_rows_are_those_that_the_forest_adds_up() -> None:
-    forest, features, _ = grown()
+    forest, features, _ = grow_forest()
     rows = np.concatenate(features)
     places = find_leaves(forest, rows)
     found = sum(forest.leaves[tree, of] for tree, of in enumerate(places))
@@ -128,16 +128,16 @@ def test_leaves_of_rows_are_those_that_the_forest_adds_up() -> None:
 
 
 def test_refitted_leaves_fit_better_and_those_without_rows_stay() -> None:
-    forest, _, _ = grown()
+    forest, _, _ = grow_forest()
     features, throughput = population(30, seed=9)
     rows, program = np.concatenate(list(features)), np.repeat(np.arange(30), 2)
 
     def error(of: Forest) -> float:
-        return float(((summed(of, features) - throughput) ** 2).sum())
+        return float(((sum_scores(of, features) - throughput) ** 2).sum())
 
     errors = [error(forest)]
     for passes in (1, 4, 16):
-        after = refitted(forest, rows, program, throughput, np.ones(30), 1.0, passes)
+        after = refit_leaves(forest, rows, program, throughput, np.ones(30), 1.0, passes)
         errors.append(error(after))
         untouched = np.ones(forest.leaves.shape, np.bool_)
         for tree, of in enumerate(find_leaves(forest, rows)):
@@ -147,13 +147,13 @@ def test_refitted_leaves_fit_better_and_those_without_rows_stay() -> None:
 
 
 def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
-    forest, _, _ = grown()
+    forest, _, _ = grow_forest()
     learned, throughput = population(30, seed=9)
     asked, _ = population(40, seed=10)
     rng = np.random.default_rng(0)
-    missing, weight = throughput + 0.05 * rng.standard_normal(30) - summed(forest, learned), rng.random(30) + 0.5
+    missing, weight = throughput + 0.05 * rng.standard_normal(30) - sum_scores(forest, learned), rng.random(30) + 0.5
     rows, program = np.concatenate(list(learned)), np.repeat(np.arange(30), 2)
-    after, noise = kriged(forest, rows, program, missing, weight)
+    after, noise = krige_leaves(forest, rows, program, missing, weight)
 
     shares = np.array([of[of != 0].var() for of in forest.leaves])
     shares /= shares.sum()
@@ -169,7 +169,7 @@ def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
 
     spread = np.diag(noise * weight.mean() / weight)
     posterior = kernel(asked, learned) @ np.linalg.solve(kernel(learned, learned) + spread, missing)
-    np.testing.assert_allclose(summed(after, asked) - summed(forest, asked), posterior, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(sum_scores(after, asked) - sum_scores(forest, asked), posterior, rtol=1e-6, atol=1e-9)
     untouched = np.ones(forest.leaves.shape, np.bool_)
     for tree, of in enumerate(find_leaves(forest, rows)):
         untouched[tree, of] = False
@@ -179,20 +179,20 @@ def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
 @pytest.mark.parametrize("noise", [0.03, 1.0])
 def test_the_likelihood_takes_much_noise_for_much(noise: float) -> None:
     """Little is learned from what a forest cannot explain."""
-    forest, features, _ = grown()
+    forest, features, _ = grow_forest()
     rows, program = np.concatenate(features), np.repeat(np.arange(150), 2)
     rng = np.random.default_rng(1)
     twin = replace(forest, leaves=np.where(forest.leaves != 0, rng.standard_normal(forest.leaves.shape), 0.0))
-    truth = summed(twin, np.stack(features))
+    truth = sum_scores(twin, np.stack(features))
     missing = truth / truth.std() + noise * rng.standard_normal(150)
-    _, found = kriged(forest, rows, program, missing, np.ones(150))
+    _, found = krige_leaves(forest, rows, program, missing, np.ones(150))
     assert (found <= 0.1) if noise < 0.1 else (found >= 0.3)
 
 
 def test_the_method_suits_the_source_s_model() -> None:
-    assert methods.chosen("auto", BASES["lightgbm"].model) == "kriging"
-    assert methods.chosen("auto", Base.learn(SOURCE, "roofline").model) == "residual"
-    assert methods.chosen("joint", BASES["lightgbm"].model) == "joint"
+    assert methods.resolve_method("auto", BASES["lightgbm"].model) == "kriging"
+    assert methods.resolve_method("auto", Base.learn(SOURCE, "roofline").model) == "residual"
+    assert methods.resolve_method("joint", BASES["lightgbm"].model) == "joint"
 
 
 def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
@@ -202,14 +202,14 @@ def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`half_life` must not be negative, but got half_life=-1"):
         methods.Residual(known, half_life=-1)
     with pytest.raises(ValueError, match="must be positive, but got penalty=0"):
-        methods.FineTuned(known, penalty=0)
+        methods.FineTuning(known, penalty=0)
     with pytest.raises(ValueError, match="must be positive, but got half_life=64"):
         methods.Joint(known, share=0)
     with pytest.raises(TransferError, match="`source` must hold programs for the method joint"):
         methods.Joint(PriorKnowledge(BASES["lightgbm"], NEW))
     roofline = Base.learn(SOURCE, "roofline")
     with pytest.raises(TransferError, match="must be made of boosted trees for the methods fine_tune"):
-        methods.FineTuned(PriorKnowledge(roofline, NEW))
+        methods.FineTuning(PriorKnowledge(roofline, NEW))
 
 
 @pytest.mark.parametrize("name", ["lightgbm", "lightgbm_pairwise", "roofline"])

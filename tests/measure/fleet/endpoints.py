@@ -18,7 +18,7 @@ from measure.supervisor import Answer
 
 @dataclass(frozen=True)
 class Note:
-    """A deed of an endpoint: start and end (monotonic seconds), trial, and how it `ended`."""
+    """A deed of an endpoint: start and end (monotonic seconds), trial, and how it `ending`."""
 
     name: str
     host: str
@@ -26,7 +26,7 @@ class Note:
     start: float
     end: float
     trial: Trial
-    ended: str
+    ending: str
 
 
 @dataclass(eq=False)
@@ -42,13 +42,13 @@ class FakeEndpoint:
     seconds: float = 0.0
     notes: list[Note] = field(default_factory=list)
     faults: Callable[[Trial], BaseException | None] = lambda trial: None
-    closed: int = 0
+    close_count: int = 0
     busy: int = 0
     most: int = 1
     turns: int = 0  # of the loop that a piece of work takes, besides the seconds
 
     async def work(self, deed: str, trial: Trial, seconds: float) -> Mapping[str, Any]:
-        assert not self.closed, f"{self.name} is closed"
+        assert not self.close_count, f"{self.name} is closed"
         assert trial.target.partition(":")[0] in self.targets
         start, ended = time.monotonic(), "ok"
         self.busy += 1
@@ -68,7 +68,7 @@ class FakeEndpoint:
         return {"span": [start, time.monotonic()]}
 
     async def close(self) -> None:
-        self.closed += 1
+        self.close_count += 1
 
 
 @dataclass(eq=False)
@@ -92,10 +92,10 @@ class FakeDevice(FakeEndpoint):
 
     exclusive: bool = True
     description: Mapping[str, Any] = field(default_factory=lambda: {"machine": "fake"})
-    asked: list[float | None] = field(default_factory=list)
+    best_times: list[float | None] = field(default_factory=list)
 
     async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
-        self.asked.append(best_seconds)
+        self.best_times.append(best_seconds)
         step = json.loads(module)
         assert step == dict(trial.trace[0])
         header = await self.work("run" if self.exclusive else "simulate", trial, self.seconds)
@@ -128,7 +128,7 @@ class Script:
         await self.script(fleet)
 
 
-def lost(name: str = "it") -> EndpointLost:
+def make_lost(name: str = "it") -> EndpointLost:
     """The endpoint is gone."""
     return EndpointLost(f"{name} does not answer any more")
 

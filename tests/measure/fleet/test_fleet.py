@@ -15,7 +15,7 @@ from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
 from measure.host import machine_name
 from measure.supervisor import Answer
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, Script, lost, overlaps, unfit
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, Script, make_lost, overlaps, unfit
 from tests.measure.helpers import trial
 
 QUICK = FleetSettings(start_timeout=0.2, close_timeout=5.0)
@@ -141,17 +141,17 @@ def test_a_machine_that_leaves_gives_its_trial_to_another_one():
     with FleetPool([Script(script)]) as pool:
         (result,) = pool.run(trials(1))
         assert result.ok and result.host["device"] == "gone"
-        assert gone.closed == 1 and [note.ended for note in gone.notes] == ["CancelledError"]
+        assert gone.close_count == 1 and [note.ending for note in gone.notes] == ["CancelledError"]
 
 
 @pytest.mark.parametrize("kind", [FakeBuilder, FakeDevice])
 def test_a_lost_machine_costs_no_trial(kind):
-    weak = kind("weak", host="weak", faults=once(lost()))
+    weak = kind("weak", host="weak", faults=once(make_lost()))
     others = [FakeBuilder("builder", seconds=0.001), FakeDevice("device", host="device", seconds=0.001)]
     with FleetPool([FixedProvider(weak, *others)]) as pool:
         results = pool.run(trials(20))
     assert all(result.ok for result in results) and len(results) == 20
-    assert [note.ended for note in weak.notes] == ["EndpointLost"] and weak.closed
+    assert [note.ending for note in weak.notes] == ["EndpointLost"] and weak.close_count
 
 
 def test_a_lost_trial_is_the_next_one_that_is_measured():
@@ -159,7 +159,7 @@ def test_a_lost_trial_is_the_next_one_that_is_measured():
 
     async def script(fleet: Fleet) -> None:
         fleet.join(FakeBuilder("builder", slots=8))
-        first = FakeDevice("first", host="board", faults=once(lost()), notes=order)
+        first = FakeDevice("first", host="board", faults=once(make_lost()), notes=order)
         fleet.join(first)
         await fleet.left(first)
         fleet.join(FakeDevice("second", host="board", notes=order))
@@ -167,7 +167,7 @@ def test_a_lost_trial_is_the_next_one_that_is_measured():
 
     with FleetPool([Script(script)]) as pool:
         pool.run(trials(5))
-    assert order[0].trial == order[1].trial and order[0].ended == "EndpointLost"
+    assert order[0].trial == order[1].trial and order[0].ending == "EndpointLost"
 
 
 class Fragile:
@@ -180,7 +180,7 @@ class Fragile:
         fleet.join(FakeBuilder("builder"))
         while True:
             self.count += 1
-            board = FakeDevice("board", host="board", faults=lambda t: lost("board") if t == self.fatal else None)
+            board = FakeDevice("board", host="board", faults=lambda t: make_lost("board") if t == self.fatal else None)
             fleet.join(board)
             await fleet.left(board)
 
@@ -204,7 +204,7 @@ def test_the_latency_to_beat_follows_what_was_measured():
     with FleetPool([FixedProvider(FakeBuilder("builder"), device)]) as pool:
         for one in (*steps, given, other):
             pool.run([one])
-    assert device.asked == [None, 3e-3, 1e-3, 5e-4, None]
+    assert device.best_times == [None, 3e-3, 1e-3, 5e-4, None]
 
 
 def test_results_say_where_they_were_made():
@@ -229,7 +229,7 @@ def test_cancel_while_busy_stops_the_machines_and_leaves_them_fit():
         device.seconds = 0.0
         (result,) = pool.run([trial(seconds=0.07)])
         assert result.seconds == 0.07 and result.index == 10
-        assert device.notes[0].ended == "CancelledError" and not device.closed
+        assert device.notes[0].ending == "CancelledError" and not device.close_count
 
 
 def test_finished_results_outlive_a_cancel():
@@ -254,7 +254,7 @@ def test_close_while_busy_ends_machines_and_whoever_waits():
     pool.close()
     waiting.join(5.0)
     assert not waiting.is_alive() and pool.outstanding == 0
-    assert builder.closed == device.closed == 1 and device.notes[0].ended == "CancelledError"
+    assert builder.close_count == device.close_count == 1 and device.notes[0].ending == "CancelledError"
     assert not [thread for thread in threading.enumerate() if thread.name == "fleet"]
 
 
@@ -307,7 +307,7 @@ def test_a_missing_machine_is_told_before_the_run_ends(monkeypatch, caplog):
 
 
 def test_a_machine_that_is_lost_for_good_is_named():
-    device = FakeDevice("d", faults=lambda _: lost("d"))
+    device = FakeDevice("d", faults=lambda _: make_lost("d"))
     with FleetPool([FixedProvider(FakeBuilder("b"), device)], QUICK) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match=r"but got builder b \(cpu\); device d \(cpu\) was lost: d does not answer"):
@@ -338,11 +338,11 @@ def test_a_machine_that_cannot_work_ends_the_run_if_it_is_the_last(kind):
     others = [FakeBuilder("builder"), FakeDevice("device", host="device")]
     with FleetPool([FixedProvider(weak, *others)]) as pool:
         assert all(result.ok for result in pool.run(trials(10)))
-        assert weak.closed
+        assert weak.close_count
     left = [other for other in others if not isinstance(other, kind)]
     with FleetPool([FixedProvider(kind("weak", faults=lambda _: unfit()), *left)]) as pool:
         for other in left:
-            other.closed = 0
+            other.close_count = 0
         pool.submit(trials(1))
         with pytest.raises(PoolError, match="a run process must start, but was not ready after 60 s"):
             pool.results()
@@ -442,7 +442,7 @@ def test_a_machine_that_joins_while_the_pool_closes_is_closed_too():
 
     with FleetPool([Script(script)]) as pool:
         pool.run(trials(1))
-    assert late.closed == 1
+    assert late.close_count == 1
 
 
 def test_capacity_follows_the_machines():
@@ -463,7 +463,7 @@ def test_capacity_follows_the_machines():
         while pool.capacity == 1:
             time.sleep(0.01)
         assert pool.capacity == 2 * 2 + 3
-        board.faults = lambda _: lost()
+        board.faults = lambda _: make_lost()
         pool.run(trials(8))
         assert pool.capacity == 1
 

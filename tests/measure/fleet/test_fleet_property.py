@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from measure.errors import ErrorClass
 from measure.fleet.members import Work
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
-from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, lost, overlaps, unfit
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, FixedProvider, make_lost, overlaps, unfit
 from tests.measure.helpers import trial
 
 HOSTS = ("north", "south")
@@ -94,7 +94,7 @@ def make(event: Join, number: int, notes: list) -> FakeBuilder | FakeDevice:
     def fault(_):
         seen["calls"] += 1
         if seen["calls"] - 1 in event.fatal:
-            return lost()
+            return make_lost()
         return unfit() if seen["calls"] - 1 == event.unfit else None
 
     kind = FakeBuilder if event.builds else FakeDevice
@@ -157,7 +157,7 @@ def test_every_trial_that_is_wanted_ends_in_exactly_one_result(script):
     assert failures == []
     assert sorted(result.index for result in results) == [work.index for work in submitted]
     by_index = {result.index: result for result in results}
-    losses = Counter(id(note.trial) for note in notes if note.ended not in ("ok",))
+    losses = Counter(id(note.trial) for note in notes if note.ending not in ("ok",))
     for work in submitted:
         result, step = by_index[work.index], work.trial.trace[0]
         assert result.trial is work.trial
@@ -168,4 +168,4 @@ def test_every_trial_that_is_wanted_ends_in_exactly_one_result(script):
         assert losses[id(work.trial)] <= LOSSES  # one that left before the trial had begun leaves no note
     for host in (*HOSTS, "haven"):
         assert overlaps(notes, host) == []
-    assert all(endpoint.closed == 1 and endpoint.busy == 0 for endpoint in endpoints)
+    assert all(endpoint.close_count == 1 and endpoint.busy == 0 for endpoint in endpoints)

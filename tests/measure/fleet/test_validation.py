@@ -13,7 +13,7 @@ from measure.errors import OutcomeError, PoolError
 from measure.fleet.members import Host, Work, make_member
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet
-from measure.fleet.validation import validated
+from measure.fleet.validation import judge_remote_answer
 from measure.provenance import Provenance
 from measure.record import Record
 from measure.supervisor import Answer
@@ -51,7 +51,9 @@ def test_any_answer_is_a_result_that_can_be_written_or_is_refused(header, role):
     endpoint = FakeBuilder("it") if role == "builder" else FakeDevice("it")
     work = Work(0, trial())
     try:
-        result = validated(make_member(endpoint, Host()), work, Answer(json.loads(json.dumps(header)), b"module"), 1.0)
+        result = judge_remote_answer(
+            make_member(endpoint, Host()), work, Answer(json.loads(json.dumps(header)), b"module"), 1.0
+        )
     except OutcomeError as error:
         assert str(error).isprintable() and "must" in str(error)
         return
@@ -64,7 +66,7 @@ def test_any_answer_is_a_result_that_can_be_written_or_is_refused(header, role):
     assert not result.ok or 0 < sum(result.latencies) < 2.0
 
 
-class Told(FakeDevice):
+class LyingDevice(FakeDevice):
     """Answers what it was told to say, once, and the truth from then on."""
 
     lie: dict
@@ -74,19 +76,19 @@ class Told(FakeDevice):
         return Answer(lie)
 
 
-def told(name, lie):
-    device = Told(name, host=name)
+def make_liar(name, lie):
+    device = LyingDevice(name, host=name)
     device.lie = {**TRUE, **lie}
     return device
 
 
 def test_a_trial_that_meets_many_liars_is_not_lost():
-    liars = [told(f"liar{number}", {"seconds": -1.0}) for number in range(6)]
+    liars = [make_liar(f"liar{number}", {"seconds": -1.0}) for number in range(6)]
     honest = FakeDevice("honest", host="honest", seconds=0.02)
     with FleetPool([FixedProvider(FakeBuilder("builder"), *liars, honest)]) as pool:
         results = pool.run([trial(place=place) for place in range(8)])
     assert all(result.ok and result.host["device"] == "honest" for result in results)
-    assert all(liar.closed for liar in liars)
+    assert all(liar.close_count for liar in liars)
 
 
 def test_a_refused_machine_that_comes_again_has_no_work():
@@ -97,10 +99,10 @@ def test_a_refused_machine_that_comes_again_has_no_work():
         fleet.join(FakeBuilder("builder"))
         fleet.join(FakeDevice("honest", host="honest", seconds=0.01))
         while True:
-            joined.append(told("liar", {"latencies": [float("nan")]}))
+            joined.append(make_liar("liar", {"latencies": [float("nan")]}))
             fleet.join(joined[-1])
             await fleet.left(joined[-1])
-            assert fleet.refused(joined[-1])
+            assert fleet.is_refused(joined[-1])
             await asyncio.sleep(0.001)
 
     with FleetPool([Script(script)]) as pool:

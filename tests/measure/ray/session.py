@@ -116,7 +116,7 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     return found
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Tells whether a process has ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

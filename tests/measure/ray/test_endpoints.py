@@ -23,11 +23,11 @@ class Actor:
     """Answers with a frame, or raises."""
 
     def __init__(self, answer):
-        self.answer, self.asked = answer, []
+        self.answer, self.frames = answer, []
         self.work = self.cancel = self
 
     async def remote(self, frame):
-        self.asked.append(frame)
+        self.frames.append(frame)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -35,7 +35,7 @@ class Actor:
 
 def test_providers_begin_when_the_pool_is_entered():
     class Provider:
-        begun = threading.Event()
+        begin_event = threading.Event()
 
         async def provide(self, fleet):
             self.begun.set()
@@ -43,7 +43,7 @@ def test_providers_begin_when_the_pool_is_entered():
     pool = RayPool()
     pool.providers = (Provider(),)
     with pool:
-        assert Provider.begun.wait(10)
+        assert Provider.begin_event.wait(10)
 
 
 def device(answer):
@@ -60,7 +60,7 @@ def test_answers_faults_and_losses_are_told_apart():
     asked = device(pack({"seconds": 1.0}, b"blob"))
     answer = asyncio.run(asked.run(trial(seconds=3), b"module", 0.5))
     assert (answer.header["seconds"], answer.blob) == (1.0, b"blob")
-    header, module = unpack(asked._actor.asked[0])
+    header, module = unpack(asked._actor.frames[0])
     assert (header["trial"], header["best_seconds"], module) == (trial(seconds=3).to_json(), 0.5, b"module")
     with pytest.raises(PoolError, match="board: no child"):
         asyncio.run(device(pack({"fault": "no child"})).run(trial(), b"", None))
@@ -72,14 +72,14 @@ def test_a_proxied_device_says_which_it_is():
     facts = {"name": "a", "host": "h", "targets": ["vta"], "exclusive": False, "description": {}}
     proxied = ProxiedDevice(7, facts, Actor(pack({})))
     asyncio.run(proxied.run(trial(), b"", None))
-    assert unpack(proxied._actor.asked[0])[0]["device"] == 7 and proxied.targets == {"vta"}
+    assert unpack(proxied._actor.frames[0])[0]["device"] == 7 and proxied.targets == {"vta"}
 
 
 def test_two_questions_never_share_a_number():
     actor = Actor(pack({}))
     for _ in range(2):
         asyncio.run(RayBuilder("b", "h", frozenset({"cpu"}), 1, actor).build(trial()))
-    assert len({unpack(frame)[0]["job"] for frame in actor.asked}) == 2
+    assert len({unpack(frame)[0]["job"] for frame in actor.frames}) == 2
 
 
 def test_a_node_has_what_its_resources_say():
@@ -90,9 +90,9 @@ def test_a_node_has_what_its_resources_say():
         "Resources": {"CPU": 3.0, "autotune_cpu": 1.0, "autotune_vta": 2.0, "memory": 1e9},
     }
 
-    def kinds(wanted, **changes):
+    def kinds(names, **changes):
         return sorted(
-            (post.kind, post.number, post.slots) for post in list_posts({**node, **changes}, frozenset(wanted))
+            (post.kind, post.number, post.slots) for post in list_posts({**node, **changes}, frozenset(names))
         )
 
     assert kinds({"vta"}) == [("builder", 0, 3), ("vta", 0, 1), ("vta", 1, 1)]

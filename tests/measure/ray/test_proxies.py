@@ -23,7 +23,7 @@ from tests.measure.rpc.processes import QUICK, TOKEN, worker
 pytestmark = pytest.mark.xdist_group("ray")
 
 
-def proxied(address, folder, **changes):
+def make_pool(address, folder, **changes):
     """A pool on the session's Ray whose devices are those of an RPC worker."""
     session.start()
     settings = {"token": TOKEN, "executor": EXECUTOR, **QUICK, **changes}
@@ -35,7 +35,7 @@ def proxied(address, folder, **changes):
 def test_a_worker_is_used_and_lost_and_used_again(tmp_path):
     with worker(tmp_path, "--key", "board") as first:
         place = first.address
-        with proxied(place, tmp_path) as pool:
+        with make_pool(place, tmp_path) as pool:
             good, bad, crash = pool.run([trial(seconds=2e-3), trial(build="compile"), trial(run="segfault")])
             assert good.ok and good.host["device"] == f"board at {place} by ray"
             assert (bad.error, crash.error) == (ErrorClass.compile, ErrorClass.crash)
@@ -52,7 +52,7 @@ def test_a_worker_is_used_and_lost_and_used_again(tmp_path):
 
 
 def test_a_wrong_token_is_one_sentence(tmp_path):
-    with worker(tmp_path, "--key", "board") as served, proxied(served.address, tmp_path, token="another") as pool:
+    with worker(tmp_path, "--key", "board") as served, make_pool(served.address, tmp_path, token="another") as pool:
         pool.submit([trial()])
         with pytest.raises(PoolError, match="token"):
             pool.results()

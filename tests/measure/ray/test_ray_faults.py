@@ -12,7 +12,7 @@ import pytest
 
 from measure.errors import ErrorClass, PoolError
 from tests.measure.helpers import trial
-from tests.measure.ray.session import Node, children, gone, ray_pool, until
+from tests.measure.ray.session import Node, children, has_ended, ray_pool, until
 
 VTA = {"target": "vta"}
 
@@ -52,7 +52,7 @@ def test_a_killed_actor_is_replaced_and_its_trial_measured_again(pool):
     os.kill(actor, signal.SIGKILL)
     results = pool.results() + pool.results()
     assert [result.ok for result in results] == [True, True]
-    assert children("run")[0][1] != actor and gone(child)
+    assert children("run")[0][1] != actor and has_ended(child)
 
 
 def test_a_killed_actor_takes_its_kernel_along(pool):
@@ -60,7 +60,7 @@ def test_a_killed_actor_takes_its_kernel_along(pool):
     child, actor = until(lambda: children("run"))[0]
     time.sleep(0.3)
     os.kill(actor, signal.SIGKILL)
-    until(lambda: gone(child), 3.0)  # else it would disturb the next timings
+    until(lambda: has_ended(child), 3.0)  # else it would disturb the next timings
     pool.cancel()
 
 
@@ -90,7 +90,7 @@ def test_what_is_cancelled_is_killed_at_once(pool):
     start = time.monotonic()
     pool.cancel()
     assert pool.run([trial()])[0].ok
-    assert time.monotonic() - start < 5.0 and gone(child)
+    assert time.monotonic() - start < 5.0 and has_ended(child)
 
 
 def test_nodes_come_and_go_during_a_run(pool):

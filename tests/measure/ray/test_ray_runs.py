@@ -61,7 +61,7 @@ def test_a_run_that_is_interrupted_leaves_no_process_of_its_ray(tmp_path):
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
         said, _ = process.communicate(timeout=30)
     assert process.returncode == 130 and "--resume" in said, said
-    session.until(lambda: all(session.gone(pid) for pid in family), 20)
+    session.until(lambda: all(session.has_ended(pid) for pid in family), 20)
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path):

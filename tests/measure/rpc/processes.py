@@ -30,9 +30,9 @@ def settings(**changes: Any) -> RpcSettings:
     return RpcSettings(**{"token": TOKEN, "executor": EXECUTOR, **QUICK, **changes})
 
 
-def module(tried: Trial) -> bytes:
+def module(trial: Trial) -> bytes:
     """Returns the module that the fake executor builds of a fake trial."""
-    return json.dumps(tried.trace[0]).encode()
+    return json.dumps(trial.trace[0]).encode()
 
 
 class Process:
@@ -107,7 +107,7 @@ class Wire:
 
     Attributes:
         address: `HOST:PORT` for the client.
-        sent: bytes from the client to the server.
+        sent_bytes: bytes from the client to the server.
     """
 
     def __init__(self, address: str) -> None:
@@ -115,7 +115,7 @@ class Wire:
         self._server = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.sent = 0
+        self.sent_bytes = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._refusing = self._silent = False
@@ -179,7 +179,7 @@ class Wire:
             while data := source.recv(1 << 16):
                 swallowing = swallowing or self._silent
                 if not swallowing:
-                    self.sent += len(data) if counts else 0
+                    self.sent_bytes += len(data) if counts else 0
                     sink.sendall(data)
         for end in (source, sink):
             with suppress(OSError):

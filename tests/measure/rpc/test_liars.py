@@ -60,7 +60,7 @@ def make_pool(address, *endpoints, check="device"):
     return FleetPool([FixedProvider(FakeBuilder("builder"), *endpoints), provider])
 
 
-def said(header):
+def make_lie(header):
     """The trial to which the liar answers so."""
     return trial(answer={"state": "done", "header": header})
 
@@ -75,7 +75,9 @@ def test_a_lie_ends_a_run_that_has_no_other_device_with_a_sentence_and_its_recor
     before = path.read_bytes()
     with make_pool(address) as pool, Database(path) as database:
         with pytest.raises(PoolError, match=f"what it says of a trial must be possible, but {sentence}") as caught:
-            database.extend([Record.of(result, Provenance(time=0.0)) for result in pool.run([said({**TRUE, **lie})])])
+            database.extend(
+                [Record.of(result, Provenance(time=0.0)) for result in pool.run([make_lie({**TRUE, **lie})])]
+            )
         assert address in str(caught.value) and "it is given nothing more in this run" in str(caught.value)
     assert path.read_bytes() == before
     with Database(path, readonly=True) as database:
@@ -84,7 +86,7 @@ def test_a_lie_ends_a_run_that_has_no_other_device_with_a_sentence_and_its_recor
 
 def test_the_truth_is_believed(address, tmp_path):
     with make_pool(address) as pool, Database(tmp_path / "r.jsonl") as database:
-        (result,) = pool.run([said(TRUE)])
+        (result,) = pool.run([make_lie(TRUE)])
         database.append(Record.of(result, Provenance(time=0.0)))
         assert result.seconds == 0.02 and result.latencies == (0.01, 0.02, 0.03) and result.host["cpu"] == "fast"
 
@@ -128,7 +130,7 @@ def test_what_is_no_answer_at_all_is_refused_as_well(address, answer, sentence):
 def test_an_output_that_does_not_come_is_refused_where_the_client_checks(address):
     sentence = "an output must come with the times, but: an array must be described"
     with make_pool(address, check="client") as pool, pytest.raises(PoolError, match=sentence):
-        pool.run([said(TRUE)])
+        pool.run([make_lie(TRUE)])
 
 
 @pytest.mark.parametrize(

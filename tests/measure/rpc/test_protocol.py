@@ -103,7 +103,7 @@ def test_bfloat16_and_layouts_come_back():
 
 
 @pytest.mark.parametrize(
-    ("described", "blob", "sentence"),
+    ("descriptions", "blob", "sentence"),
     [
         ([{"dtype": "object", "shape": [1]}], bytes(8), "`dtype` must be one of"),
         ([{"dtype": ["float32"], "shape": [1]}], bytes(8), "`dtype` must be one of"),
@@ -116,9 +116,9 @@ def test_bfloat16_and_layouts_come_back():
         ([{"dtype": "int8", "shape": [1], "more": 1}], b"x", "must be described by dtype and shape"),
     ],
 )
-def test_arrays_that_are_none(described, blob, sentence):
+def test_arrays_that_are_none(descriptions, blob, sentence):
     with pytest.raises(ValueError, match=sentence):
-        unpack_arrays(described, blob)
+        unpack_arrays(descriptions, blob)
 
 
 @given(st.integers(0, 5), st.sampled_from(["int8", "uint8", "int32", "bool"]))

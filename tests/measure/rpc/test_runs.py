@@ -215,7 +215,7 @@ def test_what_is_wrong_with_a_server_is_one_sentence(tmp_path, command, options,
     assert "Traceback" not in failed.output
 
 
-def test_a_token_that_others_can_read_is_warned_of(tmp_path):
+def test_a_token_that_others_can_read_gives_a_warning(tmp_path):
     (tmp_path / "token").write_text("token")
     for mode, warned in ((0o600, False), (0o644, True)):
         (tmp_path / "token").chmod(mode)

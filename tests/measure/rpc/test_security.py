@@ -28,7 +28,7 @@ from measure.rpc.protocol import MAX_HOST_SESSIONS, MAX_JOBS, MAX_MESSAGE, MAX_S
 from measure.rpc.server import RpcServer
 from measure.rpc.service import Full, Listen, Request
 from measure.rpc.tracker import Tracker
-from measure.rpc.transport import Busy, Connection, Forgotten, Rejected, Unreachable
+from measure.rpc.transport import Busy, Connection, RequestRejection, UnknownSubject, Unreachable
 from measure.wire import pack
 from tests.measure.helpers import trial
 from tests.measure.rpc.processes import TOKEN, Wire, module, settings, worker
@@ -90,7 +90,7 @@ def test_strangers_learn_nothing(board, method):
 def test_a_strangers_message_is_not_even_read(board):
     with Wire(board.address) as wire:
         assert raw(wire.address, "Upload", b"x" * (MAX_MESSAGE // 2), ()) is grpc.StatusCode.UNAUTHENTICATED
-        assert wire.sent < 8 << 20  # what fits the buffers on the way
+        assert wire.sent_bytes < 8 << 20  # what fits the buffers on the way
 
 
 def test_the_client_says_who_refuses_it_and_never_shows_the_token(board):
@@ -136,7 +136,7 @@ def test_what_is_too_large_is_refused(board):
 
 
 def test_the_client_refuses_to_send_what_is_too_large(connection, session):
-    with pytest.raises(Rejected, match="a message must have at most"):
+    with pytest.raises(RequestRejection, match="a message must have at most"):
         connection.ask("Upload", {"session": session, "digest": ""}, bytes(MAX_MESSAGE))
 
 
@@ -197,7 +197,7 @@ def test_requests_that_make_no_sense_are_told_why(connection, session, changes, 
         if name.startswith("trial."):
             plain[name.removeprefix("trial.")] = value
     request |= {"trial": plain, **{name: value for name, value in changes.items() if "." not in name}}
-    with pytest.raises((Rejected, Forgotten)) as caught:
+    with pytest.raises((RequestRejection, UnknownSubject)) as caught:
         connection.ask("Submit", request)
     assert sentence in str(caught.value)
 
@@ -215,7 +215,7 @@ def test_a_trial_that_the_worker_does_not_take_is_a_result(board):
 
 
 def test_a_module_must_have_its_digest(connection, session):
-    with pytest.raises(Rejected, match="`digest` must be the SHA-256 of the module"):
+    with pytest.raises(RequestRejection, match="`digest` must be the SHA-256 of the module"):
         connection.ask("Upload", {"session": session, "digest": "00"}, b"module")
 
 
@@ -243,7 +243,7 @@ def test_jobs_and_sessions_are_limited(board):
     for number in range(MAX_JOBS):
         assert poll(line, sessions[0], str(number))["state"] == "done"
     line.ask("Submit", {**request, "session": sessions[0], "job": "new"}, module(tried))
-    with pytest.raises(Forgotten, match="the job is not known here: '0'"):
+    with pytest.raises(UnknownSubject, match="the job is not known here: '0'"):
         poll(line, sessions[0], "0")
     assert poll(line, sessions[0], "1")["header"]["seconds"] == pytest.approx(0.01)
     with pytest.raises(Busy, match=f"a worker must have at most {MAX_HOST_SESSIONS} sessions of one host"):
@@ -282,8 +282,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 NO_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
-@pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, PREFACE + NO_SETTINGS], ids=len)
-def test_a_connection_that_says_nothing_more_is_ended(monkeypatch, said):
+@pytest.mark.parametrize("data", [b"", PREFACE[:10], PREFACE, PREFACE + NO_SETTINGS], ids=len)
+def test_a_connection_that_says_nothing_more_is_ended(monkeypatch, data):
     quick = {"grpc.server_handshake_timeout_ms": 1500, "grpc.max_connection_idle_ms": 300}
     assert quick.keys() <= dict(service._OPTIONS).keys()
     monkeypatch.setattr(service, "_OPTIONS", tuple({**dict(service._OPTIONS), **quick}.items()))
@@ -291,7 +291,7 @@ def test_a_connection_that_says_nothing_more_is_ended(monkeypatch, said):
     def wait(address):
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port)), timeout=20) as line:
-            line.sendall(said)
+            line.sendall(data)
             while line.recv(4096):
                 pass
 

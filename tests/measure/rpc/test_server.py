@@ -13,7 +13,7 @@ from measure.rpc import server as served
 from measure.rpc.client import RpcDevice
 from measure.rpc.server import RpcServer
 from measure.rpc.service import Listen
-from measure.rpc.transport import Busy, Connection, Forgotten
+from measure.rpc.transport import Busy, Connection, UnknownSubject
 from measure.settings import LocalSettings
 from tests.measure.helpers import EXECUTOR, trial
 from tests.measure.rpc.processes import TOKEN, module, settings
@@ -81,7 +81,7 @@ def test_a_session_ends_with_its_lease_and_lives_by_its_calls(tmp_path):
             await asyncio.sleep(0.2)
             await line.call("Renew", {"session": session})
         await asyncio.sleep(0.8)
-        with pytest.raises(Forgotten, match="the session is not known here"):
+        with pytest.raises(UnknownSubject, match="the session is not known here"):
             await line.call("Renew", {"session": session})
 
     with_server(tmp_path, scenario)

@@ -17,7 +17,7 @@ MATMUL = workloads.matmul(24, 40, 16)
 CONV = workloads.conv2d_blocked(height=7, width=7, in_channels=16, out_channels=16, kernel=3, padding=1, relu=True)
 
 
-def built(workload, target):
+def build_module(workload, target):
     machine = registry.get(target)
     sketch = generate(workload, machine.hardware).sketches[0]
     choices = draw(sketch, np.random.default_rng(0))
@@ -43,7 +43,7 @@ def session(board, folder):
 
 @pytest.fixture(scope="module")
 def matmul(session):
-    return session.upload(built(MATMUL, "cpu"))
+    return session.upload(build_module(MATMUL, "cpu"))
 
 
 def test_given_inputs(session, matmul):
@@ -90,7 +90,7 @@ def test_the_simulator_is_programmed_the_same_way_and_outlives_a_restart(folder)
     inputs = CONV.make_inputs(1)
     with worker(folder, target="vta", fake=False) as first:
         session = RpcSession(first.address, settings(patience=20.0))
-        kernel = session.upload(built(CONV, "vta"))
+        kernel = session.upload(build_module(CONV, "vta"))
         np.testing.assert_array_equal(kernel.run(*inputs), CONV.reference(*inputs))
     with worker(folder, "--listen", first.address, target="vta", fake=False):
         np.testing.assert_array_equal(kernel.run(*inputs), CONV.reference(*inputs))

@@ -12,7 +12,7 @@ import pytest
 from measure.rpc.serve import _register
 from measure.rpc.service import Listen
 from measure.rpc.tracker import Tracker
-from measure.rpc.transport import Connection, Rejected
+from measure.rpc.transport import Connection, RequestRejection
 from tests.measure.rpc.processes import TOKEN, Process, settings
 
 LEASE = 0.6
@@ -49,8 +49,8 @@ class Client:
         reply = await self._ask("Renew", client="x", leases=list(leases))
         return reply["recalled"], reply["lost"]
 
-    async def release(self, lease, broken=False):
-        await self._ask("Release", lease=lease, broken=broken)
+    async def release(self, lease, is_broken=False):
+        await self._ask("Release", lease=lease, broken=is_broken)
 
     async def _ask(self, method, **header):
         return (await self.line.call(method, header))[0]
@@ -202,7 +202,7 @@ def test_a_device_that_a_client_found_broken_is_given_out_again_when_it_says_tha
     async def scenario():
         async with tracker() as client:
             await client.register("1")
-            await client.release((await client.ask("a"))[0], broken=True)
+            await client.release((await client.ask("a"))[0], is_broken=True)
             assert await client.ask("b", request="b") == (None, None)
             await client.register("1")
             assert (await client.ask("b", request="b"))[1] == address(1)
@@ -253,7 +253,7 @@ def test_a_worker_behind_a_wildcard_is_found_by_where_it_calls_from_and_withdraw
 def test_requests_that_make_no_sense_are_told_why(method, header, sentence):
     async def scenario():
         async with tracker() as client:
-            with pytest.raises(Rejected, match=sentence):
+            with pytest.raises(RequestRejection, match=sentence):
                 await client.line.call(method, header)
 
     asyncio.run(scenario())
@@ -275,9 +275,9 @@ NOWHERE = ("../..", "a/b", "a b", "::1", "[::1", "[no]", "-a", "a..b", "a@b", "1
 def test_a_worker_that_is_nowhere_is_not_registered(host, port):
     async def scenario():
         async with tracker() as client:
-            with pytest.raises(Rejected, match="`host:port` must be HOST:PORT, but got|at most 200 characters"):
+            with pytest.raises(RequestRejection, match="`host:port` must be HOST:PORT, but got|at most 200 characters"):
                 await client._ask("Register", instance="x", key="board", host=host, port=port)
-            with pytest.raises(Rejected, match="`key` must be 1 to 200 letters, digits"):
+            with pytest.raises(RequestRejection, match="`key` must be 1 to 200 letters, digits"):
                 await client._ask("Register", instance="x", key="a/b", host="10.0.0.1", port=1)
             for number, right in enumerate(("board-1.lab.example", "[2001:db8::1]", "")):
                 await client._ask("Register", instance=f"r{number}", key="", host=right, port=80)

@@ -11,7 +11,7 @@ from search_space.operators.reduction import REDUCERS
 from search_space.workloads import Workload
 
 
-def gated() -> list[te.Tensor]:
+def make_gated_product() -> list[te.Tensor]:
     """A product whose result is read by two stages, which the output joins: a definition of no operator."""
     a, b = te.placeholder((5, 6), name="a"), te.placeholder((6, 9), name="b", constant=True)
     bias = te.placeholder((9,), name="bias", constant=True)
@@ -28,7 +28,7 @@ def roots() -> list[te.Tensor]:
     return [x, y, te.compute((4, 7), lambda i, j: te.log(x[i, j]) - te.sqrt(y[i]) / x[i, j], name="roots")]
 
 
-def ended(anchor: Workload, axes: Sequence[int] = (), normalised: bool = False) -> Workload:
+def append_ending(anchor: Workload, axes: Sequence[int] = (), normalised: bool = False) -> Workload:
     """An operator with a bias, a residual and a relu. With `axes` its input is transposed first; if it is `normalised`,
     an affine map of the channels and a relu come before it.
     """
@@ -49,13 +49,17 @@ def _affine(anchor: Workload) -> dict[str, Any]:
 
 
 SMALL: tuple[Workload, ...] = (
-    ended(workloads.conv2d(height=7, width=6, in_channels=3, out_channels=20, padding=1, stride=2), (0, 2, 3, 1)),
-    ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
-    ended(workloads.dense(3, 7, 9)),
-    ended(workloads.conv2d(height=5, width=6, in_channels=19, out_channels=20, kernel=1), normalised=True),
-    ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1), normalised=True),
-    ended(workloads.conv2d(height=5, width=6, in_channels=8, out_channels=20, kernel=1), (0, 2, 3, 1), normalised=True),
-    ended(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),
+    append_ending(
+        workloads.conv2d(height=7, width=6, in_channels=3, out_channels=20, padding=1, stride=2), (0, 2, 3, 1)
+    ),
+    append_ending(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
+    append_ending(workloads.dense(3, 7, 9)),
+    append_ending(workloads.conv2d(height=5, width=6, in_channels=19, out_channels=20, kernel=1), normalised=True),
+    append_ending(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1), normalised=True),
+    append_ending(
+        workloads.conv2d(height=5, width=6, in_channels=8, out_channels=20, kernel=1), (0, 2, 3, 1), normalised=True
+    ),
+    append_ending(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),
     workloads.conv2d(height=5, width=4, in_channels=6, out_channels=18, padding=1, constant_weight=False),
     workloads.depthwise_conv2d(height=5, width=5, channels=19, padding=1, constant_weight=False),
     workloads.conv2d(height=5, width=6, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
@@ -98,11 +102,11 @@ SMALL: tuple[Workload, ...] = (
     workloads.matmul_nbits(1, 18, 100, bits=8, group=64, zeros=True),
     workloads.matmul_nbits(17, 20, 40, group=16),
     workloads.matmul_nbits(16, 9, 30, bits=8, group=24, zeros=True),
-    ended(workloads.matmul_nbits(3, 20, 32, group=8, zeros=True)),
+    append_ending(workloads.matmul_nbits(3, 20, 32, group=8, zeros=True)),
     workloads.dynamic_matmul(3, 20, 40, group=16),
     workloads.dynamic_matmul(1, 35, 60, zeros=True),
     workloads.dynamic_matmul(5, 18, 30, bits=8, group=8),
-    ended(workloads.dynamic_matmul(17, 20, 72, bits=8, group=24, zeros=True)),
+    append_ending(workloads.dynamic_matmul(17, 20, 72, bits=8, group=24, zeros=True)),
     workloads.max_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (1, 0))),
     workloads.avg_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (1, 0))),
     workloads.avg_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (0, 0)), count_padding=True),
@@ -131,7 +135,7 @@ SMALL: tuple[Workload, ...] = (
     *(workloads.elementwise(name, (3, 7)) for name in (*UNARY, *BINARY)),
     workloads.elementwise("multiply", (50,), "int32"),
     workloads.elementwise("abs", (2, 3, 4), "int32"),
-    workloads.from_tensors(gated()),
+    workloads.from_tensors(make_gated_product()),
     workloads.from_tensors(roots()),
     workloads.own("matmul", m=3, n=7, k=9),
 )

@@ -18,7 +18,7 @@ WEIGHTS = {
 """Arguments of such products, over how many powers of ten data lie, and the seed."""
 
 
-def drawn(workload: Workload, spread: int, seed: int) -> tuple[Array, list[Array], float]:
+def draw_inputs(workload: Workload, spread: int, seed: int) -> tuple[Array, list[Array], float]:
     """The data, the weights, and the most that a sum of as many terms as large as the largest comes to."""
     data, *weights = workload.make_inputs(seed)
     rng = np.random.default_rng(seed)

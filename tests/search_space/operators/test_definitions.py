@@ -25,15 +25,15 @@ def default_program(workload: Workload, algorithm: str) -> LoopProgram:
     return cleanup(lower(initial_state(workload.tensors(algorithm)[-1:])))
 
 
-def check(workload: Workload, computed: Array, inputs: list[Array], algorithm: str = "direct") -> None:
+def check(workload: Workload, actual: Array, inputs: list[Array], algorithm: str = "direct") -> None:
     rtol, atol = workload.get_tolerance(algorithm)
     expected = workload.reference(*inputs)
-    assert computed.shape == expected.shape and computed.dtype == expected.dtype
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype
     wide = np.float64 if rtol else np.int64
-    np.testing.assert_allclose(computed.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(actual.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
 
 
-def interpreted(workload: Workload, algorithm: str, inputs: list[Array]) -> Array:
+def run_interpreter(workload: Workload, algorithm: str, inputs: list[Array]) -> Array:
     program = default_program(workload, algorithm)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     return interpret(program, named)[program.outputs[0]]
@@ -42,7 +42,7 @@ def interpreted(workload: Workload, algorithm: str, inputs: list[Array]) -> Arra
 @pytest.mark.parametrize(("workload", "algorithm"), EVERY, ids=str)
 def test_the_definition_interpreted_is_the_reference(workload: Workload, algorithm: str) -> None:
     inputs = workload.make_inputs(0)
-    check(workload, interpreted(workload, algorithm, inputs), inputs)
+    check(workload, run_interpreter(workload, algorithm, inputs), inputs)
 
 
 @pytest.mark.parametrize(("workload", "algorithm"), EVERY, ids=str)
@@ -67,7 +67,7 @@ def test_every_algorithm_has_the_same_inputs_and_output(workload: Workload, algo
     ]
     assert (tensors[-1].shape, tensors[-1].dtype) == (specs[-1].shape, specs[-1].dtype)
     state = initial_state(tensors[-1:])
-    assert [i.name for i in state.inputs if i.derived is None] == [s.name for s in workload.inputs]
+    assert [i.name for i in state.inputs if i.derivation is None] == [s.name for s in workload.inputs]
 
 
 small = st.integers(1, 3)
@@ -86,7 +86,7 @@ def test_convolutions_of_any_window(data: st.DataObject) -> None:
     )
     inputs = workload.make_inputs(0)
     for algorithm in workload.algorithms:
-        check(workload, interpreted(workload, algorithm, inputs), inputs)
+        check(workload, run_interpreter(workload, algorithm, inputs), inputs)
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,6 +120,6 @@ def test_layer_norm_keeps_its_digits_far_from_zero(columns: int) -> None:
     workload = workloads.layer_norm(2, columns)
     data, gamma, beta = workload.make_inputs(0)
     shifted = data + np.float32(1000)
-    found = interpreted(workload, "direct", [shifted, gamma, beta])
+    found = run_interpreter(workload, "direct", [shifted, gamma, beta])
     np.testing.assert_allclose(found, workload.reference(shifted, gamma, beta), atol=2e-2)
     assert np.abs(found - beta).max() > 0.5

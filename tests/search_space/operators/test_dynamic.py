@@ -12,10 +12,10 @@ from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from search_space import workloads
-from search_space.operators.dynamic import BY_BYTES, block_size, rounded
+from search_space.operators.dynamic import BY_BYTES, block_size, round_data
 from search_space.operators.evaluation import evaluate
 from targets import registry
-from tests.search_space.operators.few_bits import WEIGHTS, drawn
+from tests.search_space.operators.few_bits import WEIGHTS, draw_inputs
 
 
 def test_a_block_is_rounded_by_its_largest() -> None:
@@ -23,7 +23,7 @@ def test_a_block_is_rounded_by_its_largest() -> None:
     data[0, :3] = 127.0, 1.4, -1.6
     data[0, 16:] = 1.27, 0.014, -0.016, 0.0
     data[1] = 0.25
-    found = rounded({"group": 16}, data)
+    found = round_data({"group": 16}, data)
     np.testing.assert_allclose(found[0, :3], [127, 1, -2], rtol=1e-6)
     np.testing.assert_allclose(found[0, 16:], [1.27, 0.01, -0.02, 0], rtol=1e-5)
     np.testing.assert_allclose(found[1], 0.25, rtol=1e-6)
@@ -40,7 +40,7 @@ def test_both_algorithms_multiply_the_rounded_numbers(
     bits: int, group: int, zeros: bool, rows: int, k: int, spread: int, seed: int
 ) -> None:
     workload = workloads.dynamic_matmul(rows, 5, k, bits, group, zeros)
-    data, weights, largest = drawn(workload, spread, seed)
+    data, weights, largest = draw_inputs(workload, spread, seed)
     wanted = workload.reference(data, *weights)
     for algorithm in workload.algorithms:
         assert np.abs(evaluate(workload.tensors(algorithm), [data, *weights]) - wanted).max() <= largest * 2.0**-22

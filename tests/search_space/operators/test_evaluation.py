@@ -15,7 +15,7 @@ from search_space.workloads import Workload
 from tests.interpreter import interpret
 from tests.properties import programs
 from tests.properties.programs import PROGRAMS
-from tests.search_space.operators.cases import EVERY, SMALL, gated, roots
+from tests.search_space.operators.cases import EVERY, SMALL, make_gated_product, roots
 
 
 @pytest.mark.parametrize("tile", [TILE, 50, 1])
@@ -88,11 +88,11 @@ def test_memory_is_bounded_by_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     broadcast = np.broadcast_to
 
-    def watched(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    def note_size(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         sizes.append(int(np.prod(shape)))
         return broadcast(array, shape)
 
-    monkeypatch.setattr("search_space.operators.evaluation.np.broadcast_to", watched)
+    monkeypatch.setattr("search_space.operators.evaluation.np.broadcast_to", note_size)
     workload = workloads.softmax(50, 300)
     evaluate(workload.tensors(), workload.make_inputs(0), 1000)
     assert max(sizes) <= 1000 and len(sizes) > 3 * 15
@@ -102,7 +102,7 @@ FLOPS = [
     (workloads.matmul(3, 4, 5), 2 * 3 * 4 * 5),
     (workloads.softmax(3, 7), 3 * (7 + 2 * 7 + 7 + 1 + 7)),
     (workloads.reduce((3, 4), 1, "max"), 12),
-    (workloads.from_tensors(gated()), 2 * 5 * 9 * 6 + 5 * 9 * (1 + 2 + 1)),
+    (workloads.from_tensors(make_gated_product()), 2 * 5 * 9 * 6 + 5 * 9 * (1 + 2 + 1)),
 ]
 
 
@@ -135,7 +135,7 @@ def product(a: te.Tensor, b: te.Tensor, name: str) -> te.Tensor:
     return te.compute((a.shape[0], b.shape[1]), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name=name)
 
 
-def chained(*depths: int) -> list[te.Tensor]:
+def chain_products(*depths: int) -> list[te.Tensor]:
     """Products of matrices in a row."""
     tensors = [te.placeholder((4, depths[0]), name="x")]
     last = tensors[0]
@@ -146,8 +146,8 @@ def chained(*depths: int) -> list[te.Tensor]:
 
 
 def test_reductions_in_a_row_add_up() -> None:
-    assert estimates.longest_chain(chained(64, 32)) == 96
-    one, two = (Workload.of(chained(*depths)) for depths in ((64,), (64, 32)))
+    assert estimates.longest_chain(chain_products(64, 32)) == 96
+    one, two = (Workload.of(chain_products(*depths)) for depths in ((64,), (64, 32)))
     assert all(a < b for a, b in zip(one.tolerance, two.tolerance, strict=True))
     inputs = two.make_inputs(0)
     exact = inputs[0].astype(float) @ inputs[1] @ inputs[2]

@@ -24,19 +24,19 @@ def ending(shape: tuple[int, ...], residual: bool = True) -> dict[str, object]:
     return te_json.to_json([layer, bias, *([other] if residual else []), out])
 
 
-def fused() -> Workload:
+def make_fused() -> Workload:
     anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
     return Workload("fused", {"anchor": anchor.to_json(), "epilogue": ending((1, 6, 7, 16))})
 
 
 def test_it_takes_the_anchors_inputs_then_the_epilogues() -> None:
-    specs = fused().inputs
+    specs = make_fused().inputs
     assert [s.name for s in specs] == ["data", "weight", "y0", "y1"]
     assert [s.constant for s in specs] == [False, True, True, False]
 
 
 def test_the_reference_is_the_anchors_and_what_follows() -> None:
-    workload = fused()
+    workload = make_fused()
     data, weight, bias, other = workload.make_inputs(0)
     anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
     wanted = np.maximum(anchor.reference(data, weight) + bias + other, 0)
@@ -44,7 +44,7 @@ def test_the_reference_is_the_anchors_and_what_follows() -> None:
 
 
 def test_every_algorithm_of_the_anchor_is_one_of_the_whole() -> None:
-    workload = fused()
+    workload = make_fused()
     anchor = Workload.from_json(workload.args["anchor"])
     assert workload.algorithms == anchor.algorithms
     for algorithm in workload.algorithms:
@@ -52,7 +52,7 @@ def test_every_algorithm_of_the_anchor_is_one_of_the_whole() -> None:
 
 
 def test_the_key_tells_epilogues_apart_and_survives_json() -> None:
-    workload = fused()
+    workload = make_fused()
     plain = Workload("fused", {**workload.args, "epilogue": ending((1, 6, 7, 16), residual=False)})
     assert plain.key != workload.key
     assert workload.key.startswith("fused(conv2d(batch=1,height=6,")
@@ -65,10 +65,10 @@ AXES = (0, 2, 3, 1)
 
 
 def test_the_reference_reads_through_a_transposition() -> None:
-    workload = Workload("fused", {**fused().args, "axes": AXES})
+    workload = Workload("fused", {**make_fused().args, "axes": AXES})
     assert [s.shape for s in workload.inputs][:2] == [(1, 8, 6, 7), (3, 3, 8, 16)]
     data, *rest = workload.make_inputs(0)
-    wanted = fused().reference(np.ascontiguousarray(data.transpose(AXES)), *rest)
+    wanted = make_fused().reference(np.ascontiguousarray(data.transpose(AXES)), *rest)
     np.testing.assert_array_equal(workload.reference(data, *rest), wanted)
     for algorithm in workload.algorithms:
         assert workload.tensors(algorithm)[0].shape == (1, 8, 6, 7)
@@ -76,11 +76,11 @@ def test_the_reference_reads_through_a_transposition() -> None:
 
 
 def test_a_transposition_is_in_the_key_and_none_is_not() -> None:
-    workload = Workload("fused", {**fused().args, "axes": AXES})
-    assert workload.key == fused().key[:-1] + ",axes=0x2x3x1)"
+    workload = Workload("fused", {**make_fused().args, "axes": AXES})
+    assert workload.key == make_fused().key[:-1] + ",axes=0x2x3x1)"
     assert Workload.from_json(workload.to_json()) == workload
-    old = {name: value for name, value in fused().to_json()["args"].items() if name != "axes"}
-    assert Workload("fused", old).key == fused().key
+    old = {name: value for name, value in make_fused().to_json()["args"].items() if name != "axes"}
+    assert Workload("fused", old).key == make_fused().key
 
 
 def front(
@@ -93,36 +93,36 @@ def front(
 
 
 def test_what_stands_in_front_takes_the_place_of_the_first_input() -> None:
-    workload = Workload("fused", {**fused().args, "prologue": front()})
+    workload = Workload("fused", {**make_fused().args, "prologue": front()})
     assert [s.shape for s in workload.inputs] == [(1, 6, 7, 8), (8,), (3, 3, 8, 16), (16,), (1, 6, 7, 16)]
     data, gate, *rest = workload.make_inputs(0)
-    wanted = fused().reference(np.maximum(data * gate, np.float32(0)), *rest)
+    wanted = make_fused().reference(np.maximum(data * gate, np.float32(0)), *rest)
     np.testing.assert_allclose(workload.reference(data, gate, *rest), wanted, rtol=1e-5, atol=1e-5)
-    assert workload.algorithms == tuple(a for a in fused().algorithms if a != "library")
-    assert workload.flops == fused().flops + 2 * 6 * 7 * 8
+    assert workload.algorithms == tuple(a for a in make_fused().algorithms if a != "library")
+    assert workload.flops == make_fused().flops + 2 * 6 * 7 * 8
     assert Workload.from_json(workload.to_json()) == workload
 
 
 def test_what_stands_in_front_reads_through_a_transposition() -> None:
-    workload = Workload("fused", {**fused().args, "prologue": front(), "axes": AXES})
+    workload = Workload("fused", {**make_fused().args, "prologue": front(), "axes": AXES})
     data, *rest = workload.make_inputs(0)
     assert data.shape == (1, 8, 6, 7)
-    plain = Workload("fused", {**fused().args, "prologue": front()})
+    plain = Workload("fused", {**make_fused().args, "prologue": front()})
     wanted = plain.reference(np.ascontiguousarray(data.transpose(AXES)), *rest)
     np.testing.assert_array_equal(workload.reference(data, *rest), wanted)
 
 
 def test_the_key_tells_what_stands_in_front() -> None:
-    workload = Workload("fused", {**fused().args, "prologue": front()})
-    assert workload.key.startswith(fused().key[:-1] + ",front=gated,sha256=")
-    assert Workload("fused", {**fused().args, "prologue": front(least=1)}).key != workload.key
-    old = {name: value for name, value in fused().to_json()["args"].items() if name != "prologue"}
-    assert Workload("fused", old).key == fused().key
+    workload = Workload("fused", {**make_fused().args, "prologue": front()})
+    assert workload.key.startswith(make_fused().key[:-1] + ",front=gated,sha256=")
+    assert Workload("fused", {**make_fused().args, "prologue": front(least=1)}).key != workload.key
+    old = {name: value for name, value in make_fused().to_json()["args"].items() if name != "prologue"}
+    assert Workload("fused", old).key == make_fused().key
 
 
 def test_it_counts_the_work_of_both() -> None:
     anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
-    assert fused().flops > anchor.flops
+    assert make_fused().flops > anchor.flops
 
 
 @pytest.mark.parametrize(
@@ -143,4 +143,4 @@ def test_it_counts_the_work_of_both() -> None:
 )
 def test_bad_arguments_are_refused(change: dict[str, object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
-        Workload("fused", {**fused().args, **change})
+        Workload("fused", {**make_fused().args, **change})

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_space import te, te_json, workloads
-from search_space.generalised import Generalised, NotGeneral, common, generalised, known_at
+from search_space.generalised import NotGeneral, OpenDefinition, common, known_at, merge_definitions
 from search_space.ir.stmt import substitute_program
 from search_space.lower import cleanup, lower
 from search_space.schedule.state import initial_state
@@ -34,9 +34,9 @@ LAYERS: dict[str, MakeWorkload] = {
 }
 
 
-def opened(make: MakeWorkload, sizes: dict[str, tuple[int, int]]) -> Generalised:
+def generalise(make: MakeWorkload, sizes: dict[str, tuple[int, int]]) -> OpenDefinition:
     points = choose_points(sizes)
-    return generalised([te_json.to_json(make(*point).tensors()) for point in points], points)
+    return merge_definitions([te_json.to_json(make(*point).tensors()) for point in points], points)
 
 
 def run(tensors: list[te.Tensor], inputs: list[np.ndarray], sizes: dict[str, int]) -> np.ndarray:
@@ -47,7 +47,7 @@ def run(tensors: list[te.Tensor], inputs: list[np.ndarray], sizes: dict[str, int
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_an_open_definition_computes_what_each_size_does(name: str) -> None:
-    found = opened(LAYERS[name], {"n": (2, 12)})
+    found = generalise(LAYERS[name], {"n": (2, 12)})
     for n in (2, 5, 9):
         workload = LAYERS[name](n)
         data = found.plain((2,), (12,))
@@ -59,18 +59,18 @@ def test_an_open_definition_computes_what_each_size_does(name: str) -> None:
 
 
 def test_sizes_of_a_definition_are_extents_of_its_inputs() -> None:
-    found = opened(lambda b, n: workloads.softmax(4 * b * n, n), {"b": (2, 9), "n": (3, 30)})
+    found = generalise(lambda b, n: workloads.softmax(4 * b * n, n), {"b": (2, 9), "n": (3, 30)})
     assert found.sizes == (Term(1, (0, 1)), Term(4, (1, 1)))
     assert found.spans((2, 3), (9, 30)) == {"n0": (3, 30), "n1": (24, 1080)}
 
 
 def test_weights_stay_constants_and_what_has_a_size_does_not() -> None:
-    def sliced(n: int) -> Workload:
+    def make_slices(n: int) -> Workload:
         x, p = te.placeholder((n, 4), name="x"), te.placeholder((n, 4), name="p", constant=True)
         w = te.placeholder((4,), name="w", constant=True)
         return Workload.of([x, p, w, te.compute((n, 4), lambda i, j: x[i, j] + p[i, j] * w[j], name="y")])
 
-    inputs = opened(sliced, {"n": (2, 9)}).plain((2,), (9,))["inputs"]
+    inputs = generalise(make_slices, {"n": (2, 9)}).plain((2,), (9,))["inputs"]
     assert [item["constant"] for item in inputs] == [False, False, True]
 
 
@@ -100,7 +100,7 @@ def test_workloads_that_differ_otherwise_have_nothing_in_common() -> None:
 
 
 def test_a_mean_divides_by_the_size() -> None:
-    found = opened(mean, {"n": (2, 40)})
+    found = generalise(mean, {"n": (2, 40)})
     x = np.random.default_rng(0).standard_normal((3, 17)).astype(np.float32)
     tensors = te_json.from_json(found.plain((2,), (40,)), open_sizes=True)
     np.testing.assert_allclose(run(tensors, [x], {"n0": 17}), x.mean(1), rtol=1e-5, atol=1e-6)
@@ -118,7 +118,7 @@ def test_a_mean_divides_by_the_size() -> None:
 )
 def test_what_is_not_one_definition_is_refused(make: MakeWorkload, why: str) -> None:
     with pytest.raises(NotGeneral, match=why):
-        opened(make, {"n": (2, 64)})
+        generalise(make, {"n": (2, 64)})
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.tuples(st.integers(0, 2), st.integers(0, 1)), st.integers(-3, 9))
@@ -141,14 +141,14 @@ def test_numbers_that_are_no_term_are_shown() -> None:
 
 @pytest.mark.parametrize("bad", [["size", "n", 0, 4], ["size", "n", 2], ["size", 3, 1, 4], ["add", "i", 1], 0, True])
 def test_extents_that_are_none_are_refused(bad: Any) -> None:
-    data = opened(LAYERS["matmul"], {"n": (2, 9)}).plain((2,), (9,))
+    data = generalise(LAYERS["matmul"], {"n": (2, 9)}).plain((2,), (9,))
     data["inputs"][0]["shape"][0] = bad
     with pytest.raises(ValueError):
         te_json.from_json(data, open_sizes=True)
 
 
 def test_definitions_of_workloads_have_no_sizes() -> None:
-    data = opened(LAYERS["matmul"], {"n": (2, 9)}).plain((2,), (9,))
+    data = generalise(LAYERS["matmul"], {"n": (2, 9)}).plain((2,), (9,))
     with pytest.raises(ValueError, match="must have numbers for sizes"):
         te_json.from_json(data)
     with pytest.raises(ValueError, match="must have numbers for sizes"):

@@ -97,12 +97,14 @@ def test_algorithms_that_no_default_has_are_asked_for_by_name() -> None:
     workload = workloads.matmul(m=128, n=128, k=128)
     assert STRASSEN in BY_NAME and STRASSEN in workload.algorithms
     assert STRASSEN not in within(workload.algorithms) and STRASSEN not in within(workload.algorithms, 1.0)
-    assert STRASSEN in within(workload.algorithms, named=[STRASSEN])
-    assert STRASSEN not in Limits().allowed(workload) and STRASSEN not in Limits(max_error=1.0).allowed(workload)
-    assert STRASSEN in Limits(named=[STRASSEN]).allowed(workload)
-    assert STRASSEN not in Limits(named=[STRASSEN], max_error=0.0).allowed(workload)
-    assert Limits(algorithms=[STRASSEN]).allowed(workload) == [STRASSEN]
-    assert Limits(algorithms=["direct"], named=[STRASSEN]).allowed(workload) == ["direct", STRASSEN]
+    assert STRASSEN in within(workload.algorithms, explicit=[STRASSEN])
+    assert STRASSEN not in Limits().list_algorithms(workload) and STRASSEN not in Limits(max_error=1.0).list_algorithms(
+        workload
+    )
+    assert STRASSEN in Limits(named=[STRASSEN]).list_algorithms(workload)
+    assert STRASSEN not in Limits(named=[STRASSEN], max_error=0.0).list_algorithms(workload)
+    assert Limits(algorithms=[STRASSEN]).list_algorithms(workload) == [STRASSEN]
+    assert Limits(algorithms=["direct"], named=[STRASSEN]).list_algorithms(workload) == ["direct", STRASSEN]
     conv = Workload("conv2d", {"height": 8, "width": 8, "in_channels": 32, "out_channels": 32, "kernel": 3})
     assert within(conv.algorithms) == [name for name in conv.algorithms if name not in BY_NAME]
     (kinds,) = get_args(RunConfigNetwork.model_fields["algorithms"].annotation)

@@ -16,7 +16,7 @@ from tests.interpreter import interpret
 ROWS, CHANNELS = 3, 37
 
 
-def shifted() -> list[te.Tensor]:
+def make_shifts() -> list[te.Tensor]:
     x = te.placeholder((ROWS, CHANNELS), "int32", "x")
     amount = te.placeholder((CHANNELS,), "int32", "amount", constant=True)
     return [x, amount, te.compute(x.shape, lambda i, j: ((x[i, j] << 3) + (x[i, j] >> amount[j])) >> 1, name="out")]
@@ -31,19 +31,19 @@ def inputs() -> list[np.ndarray]:
 def by_hand(x: np.ndarray, amount: np.ndarray) -> np.ndarray:
     """Computes in Python's integers, which do not overflow."""
 
-    def wrapped(value: int) -> int:
+    def wrap(value: int) -> int:
         return (value + 2**31) % 2**32 - 2**31
 
     def one(value: int, by: int) -> int:
-        return wrapped(wrapped(value * 8) + (value // 2 ** (by % 32))) // 2
+        return wrap(wrap(value * 8) + (value // 2 ** (by % 32))) // 2
 
     return np.array([[one(int(v), int(b)) for v, b in zip(row, amount, strict=True)] for row in x], np.int32)
 
 
 def test_numpy_the_interpreter_and_the_machine_agree_with_long_integers() -> None:
-    arrays, workload = inputs(), Workload.of(shifted())
+    arrays, workload = inputs(), Workload.of(make_shifts())
     wanted = by_hand(*arrays)
-    np.testing.assert_array_equal(evaluation.evaluate(shifted(), arrays), wanted)
+    np.testing.assert_array_equal(evaluation.evaluate(make_shifts(), arrays), wanted)
     target = registry.get("cpu")
     for sketch in generate(workload, target.hardware).sketches:
         program = make_program(workload, "direct", sketch.trace([0] * len(sketch.groups)))
@@ -62,7 +62,7 @@ def test_constants_fold_and_are_shown() -> None:
 
 
 def test_definitions_with_shifts_are_plain_data() -> None:
-    data = te_json.to_json(shifted())
+    data = te_json.to_json(make_shifts())
     np.testing.assert_array_equal(evaluation.evaluate(te_json.from_json(data), inputs()), by_hand(*inputs()))
 
 

@@ -22,7 +22,7 @@ from targets import registry
 from tests.golden.cases import HARDWARE
 from tests.interpreter import interpret
 from tests.native import run_program
-from tests.search_space.operators.test_definitions import check, interpreted
+from tests.search_space.operators.test_definitions import check, run_interpreter
 from tests.search_space.operators.test_winograd import random_candidates
 
 
@@ -96,7 +96,7 @@ def test_seven_products_make_all_four_quarters() -> None:
 )
 def test_definitions_mean_the_reference(workload: Workload) -> None:
     inputs = workload.make_inputs(0)
-    check(workload, interpreted(workload, STRASSEN, inputs), inputs)
+    check(workload, run_interpreter(workload, STRASSEN, inputs), inputs)
 
 
 @st.composite
@@ -227,9 +227,9 @@ def test_what_it_costs_is_known() -> None:
 
 def test_networks_that_must_be_exact_go_without() -> None:
     workload = workloads.matmul(m=128, n=96, k=64)
-    assert STRASSEN in Limits(named=[STRASSEN]).allowed(workload)
-    assert Limits(named=[STRASSEN], max_error=0.0).allowed(workload) == ["direct"]
-    assert Limits(named=[STRASSEN]).for_open_sizes().allowed(workload) == ["direct"]
+    assert STRASSEN in Limits(named=[STRASSEN]).list_algorithms(workload)
+    assert Limits(named=[STRASSEN], max_error=0.0).list_algorithms(workload) == ["direct"]
+    assert Limits(named=[STRASSEN]).for_open_sizes().list_algorithms(workload) == ["direct"]
 
 
 def test_on_gpus_it_has_no_schedule() -> None:

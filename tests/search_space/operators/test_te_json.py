@@ -20,7 +20,7 @@ from search_space.operators.naming import over
 from search_space.schedule.state import initial_state, operations, rename_loads
 from search_space.workloads import Workload
 from tests.properties.programs import PROGRAMS
-from tests.search_space.operators.cases import EVERY, gated
+from tests.search_space.operators.cases import EVERY, make_gated_product
 
 Tensors = list[te.Tensor]
 
@@ -55,7 +55,7 @@ def test_programs_of_every_dtype_lower_to_the_same_loops(name: str, dtype: str) 
 SHAPE = (3, 4)
 ROW, COLUMN = ir.var("i"), ir.var("j")
 INPUTS = {dtype: te.placeholder(SHAPE, dtype, f"x_{dtype}") for dtype in DTYPES}
-PLACES = [(ROW, COLUMN), (2 - ROW, COLUMN), ((ROW + COLUMN) % 3, COLUMN), (ROW, (COLUMN * 2 + 1) // 3)]
+INDEX_PAIRS = [(ROW, COLUMN), (2 - ROW, COLUMN), ((ROW + COLUMN) % 3, COLUMN), (ROW, (COLUMN * 2 + 1) // 3)]
 
 
 def numbers(dtype: str) -> st.SearchStrategy[Any]:
@@ -103,7 +103,7 @@ def values(draw: st.DrawFn, dtype: str, depth: int) -> Expr:
     return ir.make(draw(st.sampled_from(operators)), draw(same), draw(same))
 
 
-def defined(body: Expr) -> Tensors:
+def define(body: Expr) -> Tensors:
     """The definition with that body."""
     output = te.compute(SHAPE, over(["i", "j"], lambda i, j: body), name="out")
     return [*output.op.inputs, output]
@@ -112,7 +112,7 @@ def defined(body: Expr) -> Tensors:
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: values(dtype, 4)))
 def test_any_expression_comes_back_as_it_was(body: Expr) -> None:
-    tensors = defined(body)
+    tensors = define(body)
     back = again(tensors)
     before, after = ((t[-1].op.body, {x: x.name for x in t[:-1]}) for t in (tensors, back))
     assert before[0] is not None and after[0] is not None
@@ -132,9 +132,9 @@ def test_what_is_shared_is_written_once() -> None:
 
 
 def test_equal_definitions_are_equal_text_whoever_wrote_them() -> None:
-    first, second = (te_json.text(te_json.to_json(gated())) for _ in range(2))
+    first, second = (te_json.text(te_json.to_json(make_gated_product())) for _ in range(2))
     assert first == second
-    data = te_json.to_json(gated())
+    data = te_json.to_json(make_gated_product())
     data["stages"][1], data["stages"][2] = data["stages"][2], data["stages"][1]
     assert te_json.text(te_json.to_json(te_json.from_json(data))) == first, "another order of the same stages"
     data["stages"][0]["tag"] = "pad"
@@ -173,9 +173,9 @@ def test_lists_that_are_no_definition(tensors: Any, message: str) -> None:
         te_json.from_json(te_json.to_json(tensors))
 
 
-def changed(*path: Any, value: Any) -> Any:
-    """The data of `gated` with one value replaced."""
-    data = copy.deepcopy(te_json.to_json(gated()))
+def change_value(*path: Any, value: Any) -> Any:
+    """The data of `make_gated_product` with one value replaced."""
+    data = copy.deepcopy(te_json.to_json(make_gated_product()))
     place = data
     for key in path[:-1]:
         place = place[key]
@@ -184,7 +184,7 @@ def changed(*path: Any, value: Any) -> Any:
 
 
 def body(value: Any) -> Any:
-    return changed("stages", 0, "body", value=value)
+    return change_value("stages", 0, "body", value=value)
 
 
 def nested(levels: int) -> Any:
@@ -195,28 +195,49 @@ def nested(levels: int) -> Any:
 
 
 LOAD = ["load", "a", "i", "r"]
-REFUSED: list[tuple[Callable[[], Any], str]] = [
+REFUSED_DATA: list[tuple[Callable[[], Any], str]] = [
     (lambda: 3, "a definition must have the keys inputs, stages, but got 3"),
     (lambda: {"inputs": []}, "a definition must have the keys inputs, stages, but got inputs"),
     (lambda: {"inputs": [], "stages": []}, "must end with the output"),
     (lambda: {"inputs": {}, "stages": []}, "`inputs` must be a list, but got inputs={}"),
-    (lambda: changed("inputs", 0, value={"name": "a"}), "an? input must have the keys name, shape, dtype, constant"),
-    (lambda: changed("inputs", 0, "name", value="b"), "`name` must be unique in a definition, but got name='b' twice"),
-    (lambda: changed("inputs", 0, "name", value='x"; ret'), "`name` must be a name of letters"),
-    (lambda: changed("inputs", 0, "shape", value=[5, 0]), "extents of a must be integers of at least 1, but got 0"),
-    (lambda: changed("inputs", 0, "dtype", value="float64"), "`dtype` must be one of .*, but got dtype='float64'"),
-    (lambda: changed("inputs", 0, "dtype", value=["float32"]), "`dtype` of a must be a name"),
-    (lambda: changed("inputs", 0, "constant", value=1), "`constant` of a must be true or false, but got constant=1"),
-    (lambda: changed("stages", 0, value=[]), r"a stage must have the keys name, tag, .*, but got \[\]"),
-    (lambda: changed("stages", 0, "tag", value=None), "`tag` of product must be text"),
-    (lambda: changed("stages", 0, "tag", value="padding"), "`tag` must be one of pad, .*, but got tag='padding'"),
-    (lambda: changed("stages", 0, "axes", value=[["i"]]), r"`axes` of product must be pairs of name and extent"),
-    (lambda: changed("stages", 0, "axes", value=[["r", 3]]), "axes of product must have distinct names, but got r"),
-    (lambda: changed("stages", 0, "axes", value=[["i", True]]), "extents of product must be integers"),
-    (lambda: changed("stages", 0, "reducer", value="mean"), "`reducer` of product must be one of sum, max, min, prod"),
-    (lambda: changed("stages", 0, "reducer", value=None), "`reducer` of product must be given with reduce axes"),
-    (lambda: changed("stages", 1, "body", value=LOAD), "name an axis among i, j, but got 'r'"),
-    (lambda: changed("stages", 3, "body", value=["load", "shifted", "i", "j"]), "must all be read .*, but got gate"),
+    (
+        lambda: change_value("inputs", 0, value={"name": "a"}),
+        "an? input must have the keys name, shape, dtype, constant",
+    ),
+    (
+        lambda: change_value("inputs", 0, "name", value="b"),
+        "`name` must be unique in a definition, but got name='b' twice",
+    ),
+    (lambda: change_value("inputs", 0, "name", value='x"; ret'), "`name` must be a name of letters"),
+    (
+        lambda: change_value("inputs", 0, "shape", value=[5, 0]),
+        "extents of a must be integers of at least 1, but got 0",
+    ),
+    (lambda: change_value("inputs", 0, "dtype", value="float64"), "`dtype` must be one of .*, but got dtype='float64'"),
+    (lambda: change_value("inputs", 0, "dtype", value=["float32"]), "`dtype` of a must be a name"),
+    (
+        lambda: change_value("inputs", 0, "constant", value=1),
+        "`constant` of a must be true or false, but got constant=1",
+    ),
+    (lambda: change_value("stages", 0, value=[]), r"a stage must have the keys name, tag, .*, but got \[\]"),
+    (lambda: change_value("stages", 0, "tag", value=None), "`tag` of product must be text"),
+    (lambda: change_value("stages", 0, "tag", value="padding"), "`tag` must be one of pad, .*, but got tag='padding'"),
+    (lambda: change_value("stages", 0, "axes", value=[["i"]]), r"`axes` of product must be pairs of name and extent"),
+    (
+        lambda: change_value("stages", 0, "axes", value=[["r", 3]]),
+        "axes of product must have distinct names, but got r",
+    ),
+    (lambda: change_value("stages", 0, "axes", value=[["i", True]]), "extents of product must be integers"),
+    (
+        lambda: change_value("stages", 0, "reducer", value="mean"),
+        "`reducer` of product must be one of sum, max, min, prod",
+    ),
+    (lambda: change_value("stages", 0, "reducer", value=None), "`reducer` of product must be given with reduce axes"),
+    (lambda: change_value("stages", 1, "body", value=LOAD), "name an axis among i, j, but got 'r'"),
+    (
+        lambda: change_value("stages", 3, "body", value=["load", "shifted", "i", "j"]),
+        "must all be read .*, but got gate",
+    ),
     (lambda: body("k"), "an expression of product must name an axis among i, j, r, but got 'k'"),
     (lambda: body(2.5), "be an integer, an axis or a list that starts with an operator, but got 2.5"),
     (lambda: body(True), "be an integer, an axis or a list that starts with an operator, but got True"),
@@ -245,7 +266,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSED, ids=[m for _, m in REFUSED])
+@pytest.mark.parametrize(("make", "message"), REFUSED_DATA, ids=[m for _, m in REFUSED_DATA])
 def test_bad_data_is_refused_with_rule_and_value(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         te_json.from_json(make())

@@ -14,23 +14,23 @@ from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.properties.programs import PROGRAMS
-from tests.search_space.operators.cases import gated, roots
+from tests.search_space.operators.cases import make_gated_product, roots
 
 
 def test_the_key_is_short_stable_and_of_the_definition() -> None:
     """Records are found by this text: a change orphans every record of a definition there is."""
-    workload = workloads.from_tensors(gated())
+    workload = workloads.from_tensors(make_gated_product())
     assert workload.key == "tensors(output=gated,shape=5x9,sha256=c1fbcebde55d889e)"
-    assert workload == Workload.of(gated()) and hash(workload) == hash(Workload.of(gated()))
-    assert Workload.of(gated()) is workload, "its figures are found once, however often a graph has it"
-    *inputs, output = gated()
+    assert workload == Workload.of(make_gated_product()) and hash(workload) == hash(Workload.of(make_gated_product()))
+    assert Workload.of(make_gated_product()) is workload, "its figures are found once, however often a graph has it"
+    *inputs, output = make_gated_product()
     other = te.compute((5, 9), lambda i, j: output[i, j] + 1.0, name="gated")
     assert Workload.of([*inputs, other]) != workload
     assert Workload.of([inputs[1], inputs[0], inputs[2], output]) != workload, "kernels take other arguments"
 
 
 def test_data_alone_make_the_workload_again() -> None:
-    workload = workloads.from_tensors(gated())
+    workload = workloads.from_tensors(make_gated_product())
     text = json.dumps(workload.to_json())
     for again in (
         Workload.from_json(json.loads(text)),
@@ -56,11 +56,11 @@ def test_inputs_are_within_the_domain() -> None:
     assert 0 < drawn.sum() < 40
 
 
-def within(workload: Workload, computed: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def within(workload: Workload, actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Tells which elements a worker would take for right."""
     rtol, atol = workload.tolerance
-    assert computed.dtype == expected.dtype and computed.shape == expected.shape
-    wide, right = computed.astype(float), expected.astype(float)
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape
+    wide, right = actual.astype(float), expected.astype(float)
     return np.abs(wide - right) <= atol + rtol * np.abs(right)
 
 
@@ -88,7 +88,7 @@ def test_products_of_many_are_not_all_but_zero() -> None:
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_kernels_take_their_inputs_in_the_order_given(index: int) -> None:
-    *inputs, output = gated()
+    *inputs, output = make_gated_product()
     inputs = inputs[index:] + inputs[:index]
     workload = workloads.from_tensors([*inputs, output])
     assert [spec.name for spec in workload.inputs] == [t.name for t in inputs]

@@ -17,7 +17,7 @@ from search_space.space import unscheduled_state
 from search_space.workloads import Workload
 from targets.cuda.kernels import device_program
 from targets.registry import get
-from tests.properties.running import compiled, interpreted
+from tests.properties.running import run_compiled, run_interpreter
 from tests.targets.cuda.emulator import emulate
 from tests.targets.cuda.programs import LIMITS
 
@@ -51,7 +51,7 @@ def test_what_is_rounded_stays_and_every_target_rounds_alike() -> None:
     source = te.placeholder(x.shape, name="x")
     rounded = te.compute(x.shape, lambda i: te.tfloat32(source[i]), name="y")
     program = lower(initial_state([rounded]))
-    found = [run(program, {"x": x})["y"] for run in (interpreted, lambda p, a: compiled(get("cpu"), p, a))]
+    found = [run(program, {"x": x})["y"] for run in (run_interpreter, lambda p, a: run_compiled(get("cpu"), p, a))]
     for out in (*found, emulate(device_program(program, LIMITS), {"x": x})["y"]):
         np.testing.assert_array_equal(out, wanted)
 
@@ -90,7 +90,7 @@ def test_a_cpu_computes_it_too() -> None:
     for workload in of_every_operator("tfloat32"):
         inputs = workload.make_inputs(1)
         named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
-        out = compiled(get("cpu"), lower(unscheduled_state(workload, "direct")), named)[workload.output.name]
+        out = run_compiled(get("cpu"), lower(unscheduled_state(workload, "direct")), named)[workload.output.name]
         rtol, atol = workload.tolerance
         np.testing.assert_allclose(out, workload.reference(*inputs), rtol=rtol, atol=atol)
 

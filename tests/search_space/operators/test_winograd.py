@@ -21,7 +21,7 @@ from targets import registry
 from tests.golden.cases import HARDWARE
 from tests.interpreter import interpret
 from tests.native import run_program
-from tests.search_space.operators.test_definitions import check, interpreted
+from tests.search_space.operators.test_definitions import check, run_interpreter
 
 WINOGRAD = ("winograd2", "winograd4")
 DOT = winograd.DOT
@@ -130,7 +130,7 @@ def test_by_default_an_error_of_a_hundredth_is_the_most() -> None:
     assert within(winograd.TILES, 0.04) == list(winograd.TILES)
 
 
-def rounded(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def round_narrow(array: NDArray[np.float64]) -> NDArray[np.float64]:
     return array.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
@@ -139,11 +139,11 @@ def in_numpy(algorithm: str, data: NDArray[np.float64], weight: NDArray[np.float
     m, size = winograd.TILES[algorithm], winograd.TILES[algorithm] + 2
     data_pass, weight_pass, output_pass = winograd.transforms(m, 3)
     b, g, a = (np.array(f(list(np.eye(n)))) for f, n in ((data_pass, size), (weight_pass, 3), (output_pass, size)))
-    u = rounded(np.einsum("ir,js,rsck->ijck", g, g, weight))
+    u = round_narrow(np.einsum("ir,js,rsck->ijck", g, g, weight))
     out = np.zeros((data.shape[0] - 2, data.shape[1] - 2, weight.shape[-1]))
     for y in range(0, out.shape[0], m):
         for x in range(0, out.shape[1], m):
-            v = rounded(np.einsum("ir,js,rsc->ijc", b, b, data[y : y + size, x : x + size]))
+            v = round_narrow(np.einsum("ir,js,rsc->ijc", b, b, data[y : y + size, x : x + size]))
             out[y : y + m, x : x + m] = np.einsum("pi,qj,ijk->pqk", a, a, np.einsum("ijc,ijck->ijk", v, u))
     return out
 
@@ -180,7 +180,7 @@ def test_definitions_mean_the_reference(algorithm: str, height: int, width: int,
     workload = conv(height, width, (2, 3), padding=padding, batch=2, bias=True, activation="relu", dtype=dtype)
     inputs = workload.make_inputs(0)
     rtol, atol = workload.get_tolerance(algorithm)
-    found = interpreted(workload, algorithm, inputs)
+    found = run_interpreter(workload, algorithm, inputs)
     np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
 
 
@@ -191,7 +191,7 @@ def test_definitions_along_one_axis_mean_the_reference(kernel: tuple[int, int], 
     inputs = workload.make_inputs(0)
     for algorithm in set(workload.algorithms) & set(WINOGRAD):
         rtol, atol = workload.get_tolerance(algorithm)
-        found = interpreted(workload, algorithm, inputs)
+        found = run_interpreter(workload, algorithm, inputs)
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
 
 

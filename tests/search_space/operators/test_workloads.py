@@ -108,7 +108,7 @@ def test_im2col_is_there_without_groups() -> None:
 
 
 CONV: dict[str, Any] = {"height": 4, "width": 4, "in_channels": 3, "out_channels": 4}
-REFUSED: list[tuple[Callable[[], Any], str]] = [
+REFUSED_WORKLOADS: list[tuple[Callable[[], Any], str]] = [
     (lambda: workloads.matmul(0, 3, 4), "`m` must be an integer of at least 1, but got m=0"),
     (lambda: workloads.matmul(2, 3.0, 4), "`n` must be an integer of at least 1, but got n=3.0"),  # type: ignore[arg-type]
     (lambda: workloads.matmul(2, True, 4), "`n` must be an integer of at least 1, but got n=True"),
@@ -179,7 +179,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSED, ids=[m for _, m in REFUSED])
+@pytest.mark.parametrize(("make", "message"), REFUSED_WORKLOADS, ids=[m for _, m in REFUSED_WORKLOADS])
 def test_the_impossible_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -12,7 +12,7 @@ import pytest
 from autotune.tuner import search
 from costmodel.features.knobs import KnobFeatures
 from search_space.parameters import ExpressionError, Parameter, ParameterSpace, Restriction, T1Error, read_t1, write_t1
-from search_space.parameters.listing import listed
+from search_space.parameters.listing import evaluate_list
 
 
 def space() -> ParameterSpace:
@@ -151,10 +151,10 @@ def test_bad_spaces_are_refused() -> None:
 def test_lists_are_worked_out_as_python_would(text: str, values: list[Any] | None) -> None:
     if values is None:
         with pytest.raises(ExpressionError, match="a list must be made of"):
-            listed(text)
+            evaluate_list(text)
         return
-    assert listed(text) == values == list(eval(text))  # the oracle, on text of this file
-    assert list(map(type, listed(text))) == list(map(type, values))
+    assert evaluate_list(text) == values == list(eval(text))  # the oracle, on text of this file
+    assert list(map(type, evaluate_list(text))) == list(map(type, values))
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_lists_are_worked_out_as_python_would(text: str, values: list[Any] | Non
 )
 def test_lists_that_are_too_much_or_none_are_refused(text: str, rule: str) -> None:
     with pytest.raises(ExpressionError, match=rule):
-        listed(text)
+        evaluate_list(text)

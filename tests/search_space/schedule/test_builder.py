@@ -19,8 +19,8 @@ def start() -> ScheduleBuilder:
     return ScheduleBuilder(initial_state([c]))
 
 
-def replayed(done: ScheduleBuilder, start: ScheduleBuilder) -> State:
-    return Trace.from_json(done.trace.to_json()).apply(start.state)
+def replay(end: ScheduleBuilder, start: ScheduleBuilder) -> State:
+    return Trace.from_json(end.trace.to_json()).apply(start.state)
 
 
 def test_loops_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
@@ -33,7 +33,7 @@ def test_loops_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
     done = done.parallel("c", block).in_registers("c", (i1, j1, lanes)).pragma("c", r, "prefetch_bytes", 64)
     assert done.stage("c").leaves == (block, i1, j1, lanes, r)
     assert dict(done.stage("c").kinds) == {block: "parallel", i1: "unroll", j1: "unroll", lanes: "vectorize"}
-    assert replayed(done, start) == done.state and start.trace == Trace()
+    assert replay(done, start) == done.state and start.trace == Trace()
 
 
 def test_loops_and_factors_are_given_one_by_one_or_in_a_list(start: ScheduleBuilder) -> None:
@@ -70,15 +70,15 @@ def test_stages_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
     assert done.stage(partial).spatial[-1] == part and done.stage(sums).reduced == (part,)
     done = done.compute_at(copy, partial, done.stage(partial).leaves[0]).set_scope(partial, "local")
     done = done.relayout(partial, (2, 0, 1), 1).pack("b", ((), (4,)), ((1, 0), (0, 0), (1, 1)))
-    assert replayed(done, start) == done.state
+    assert replay(done, start) == done.state
 
 
 def test_a_subclass_keeps_what_it_adds(start: ScheduleBuilder) -> None:
-    class Named(ScheduleBuilder):
+    class NamedBuilder(ScheduleBuilder):
         pass
 
-    done, _ = Named(start.state).split("c", "i", (3,))
-    assert isinstance(done, Named)
+    done, _ = NamedBuilder(start.state).split("c", "i", (3,))
+    assert isinstance(done, NamedBuilder)
 
 
 def test_what_is_illegal_changes_nothing(start: ScheduleBuilder) -> None:

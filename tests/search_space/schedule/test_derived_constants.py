@@ -29,7 +29,7 @@ ARRAYS = {"x": X, "w": W, "scale": SCALE, "shift": SHIFT}
 EXPECTED = np.maximum((X @ W) * SCALE + SHIFT * SCALE, 0)
 
 
-def folded() -> list[te.Tensor]:
+def make_folded_scales() -> list[te.Tensor]:
     """relu(x @ (w * scale) + shift * scale), of which the products of constants are two derived constants."""
     x = te.placeholder((3, 6), name="x")
     w = te.placeholder((6, 5), name="w", constant=True)
@@ -47,7 +47,7 @@ def folded() -> list[te.Tensor]:
     [None, Pack("weights", ((), (4,)), ((1, 0), (0, 0), (1, 1))), Pack("bias", ((2, 2),), ((0, 2), (0, 0), (0, 1)))],
 )
 def test_interpreter_and_kernel_compute_the_reference(pack: Pack | None) -> None:
-    *inputs, out = folded()
+    *inputs, out = make_folded_scales()
     state = initial_state([out], inputs=inputs)
     program = cleanup(lower(state if pack is None else pack.apply(state)))
     verify(program)
@@ -61,7 +61,7 @@ def test_interpreter_and_kernel_compute_the_reference(pack: Pack | None) -> None
 
 
 def test_what_is_computed_before_is_no_loop_of_the_kernel() -> None:
-    *inputs, out = folded()
+    *inputs, out = make_folded_scales()
     program = lower(initial_state([out], inputs=inputs))
     assert [s.name for s in initial_state([out], inputs=inputs).stages] == ["dense", "out"]
     text = print_program(program).split("kernel(")[1]
@@ -81,7 +81,7 @@ def test_a_source_that_the_kernel_reads_too_stays_a_parameter() -> None:
 
 
 def test_handwritten_kernels_take_sources_in_any_order() -> None:
-    x, w, scale, shift, out = folded()
+    x, w, scale, shift, out = make_folded_scales()
     schedule = te.create_schedule(out.op)
     kernel = autotune.build(schedule, [shift, w, x, scale, out])
     found = np.zeros((3, 5), np.float32)
@@ -92,7 +92,7 @@ def test_handwritten_kernels_take_sources_in_any_order() -> None:
 
 
 def test_the_header_has_a_function_that_takes_every_source(tmp_path: Path) -> None:
-    *inputs, out = folded()
+    *inputs, out = make_folded_scales()
     module = registry.get("cpu").build(cleanup(lower(initial_state([out], inputs=inputs))))
     text = header(module, "folded")
     assert "folded_pack_w_scale(const float *w, const float *scale, float *weights_packed)" in text
@@ -113,11 +113,11 @@ def test_what_is_not_of_constants_alone_is_refused() -> None:
         ("must read constants alone, but ones reads nothing", ones),
     ):
 
-        def doubled(i: te.IterVar, stage: te.Tensor = stage) -> Expr:
+        def double(i: te.IterVar, stage: te.Tensor = stage) -> Expr:
             return stage[i] * 2.0
 
         with pytest.raises(ScheduleError, match=message):
-            initial_state([te.compute((1,), lambda i: doubled(i), name="out")])
+            initial_state([te.compute((1,), lambda i: double(i), name="out")])
     with pytest.raises(ScheduleError, match="be an output, but got only"):
         initial_state([te.compute((4,), lambda i: w[i] * 2.0, name="only", tag=Tag.CONSTANT)])
 

@@ -27,7 +27,7 @@ kernel(A: float32[n, 8], B: float32[n, 8]) -> B
         B[B.i.1 + min(B.i.0 * 4, n - 4), B.j] = A[B.i.1 + min(B.i.0 * 4, n - 4), B.j] * 2.0"""
 
 
-def product(tail: str, rows: int, reduced: str, steps: int) -> LoopProgram:
+def product(tail: str, rows: int, sum_tail: str, steps: int) -> LoopProgram:
     """(n, k) x (k, 5) with its rows and its sum in tiles."""
     n, k = te.var("n", LOW, HIGH), te.var("k", LOW, HIGH)
     a, b = te.placeholder((n, k), name="A"), te.placeholder((k, 5), name="B")
@@ -35,7 +35,7 @@ def product(tail: str, rows: int, reduced: str, steps: int) -> LoopProgram:
     c = te.compute((n, 5), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
     s = te.create_schedule(c.op)
     s[c].split(c.op.axis[0], rows, tail=tail)
-    s[c].split(r, steps, tail=reduced)
+    s[c].split(r, steps, tail=sum_tail)
     return lower(s, [a, b, c])
 
 
@@ -48,8 +48,8 @@ def product(tail: str, rows: int, reduced: str, steps: int) -> LoopProgram:
     st.integers(LOW, HIGH),
     st.integers(LOW, HIGH),
 )
-def test_one_program_is_right_at_every_size(tail: str, rows: int, reduced: str, steps: int, n: int, k: int) -> None:
-    program = product(tail, rows, reduced, steps)
+def test_one_program_is_right_at_every_size(tail: str, rows: int, sum_tail: str, steps: int, n: int, k: int) -> None:
+    program = product(tail, rows, sum_tail, steps)
     verify(program, open_sizes=True)
     assert program.sizes == {"n": (LOW, HIGH), "k": (LOW, HIGH)}
     rng = np.random.default_rng(n * HIGH + k)
@@ -59,13 +59,13 @@ def test_one_program_is_right_at_every_size(tail: str, rows: int, reduced: str, 
     np.testing.assert_allclose(interpret(at, {"A": a, "B": b})["C"], a @ b, rtol=1e-4, atol=1e-5)
 
 
-def doubled() -> tuple[te.Tensor, te.Tensor]:
+def make_doubling() -> tuple[te.Tensor, te.Tensor]:
     a = te.placeholder((te.var("n", LOW, HIGH), 8), name="A")
     return a, te.compute(a.shape, lambda i, j: a[i, j] * 2.0, name="B")
 
 
 def test_the_text_of_a_program_names_its_sizes() -> None:
-    a, b = doubled()
+    a, b = make_doubling()
     s = te.create_schedule(b.op)
     s[b].split(b.op.axis[0], 4, tail="clamp")
     assert str(lower(s, [a, b])) == GOLDEN
@@ -79,7 +79,7 @@ def test_the_text_of_a_program_names_its_sizes() -> None:
     ],
 )
 def test_a_tail_that_some_size_breaks_is_refused(tail: str, factor: int, message: str) -> None:
-    a, b = doubled()
+    a, b = make_doubling()
     s = te.create_schedule(b.op)
     s[b].split(b.op.axis[0], factor, tail=tail)
     with pytest.raises(ScheduleError, match=message):
@@ -117,7 +117,7 @@ def test_what_divides_whatever_the_size_is_exact() -> None:
 
 
 def test_written_out_loops_need_numbers() -> None:
-    a, b = doubled()
+    a, b = make_doubling()
     s = te.create_schedule(b.op)
     s[b].unroll(b.op.axis[0])
     with pytest.raises(ScheduleError, match=r"a loop to unroll must run a number of times .*, but B.i runs n"):
@@ -148,6 +148,6 @@ def test_sizes_are_found_in_inputs_and_stay_out_of_constants() -> None:
 
 
 def test_other_targets_are_not_given_open_sizes() -> None:
-    a, b = doubled()
+    a, b = make_doubling()
     with pytest.raises(VerifyError, match="shapes of kernel must be numbers here, but got the size n"):
         verify(lower(te.create_schedule(b.op), [a, b]))

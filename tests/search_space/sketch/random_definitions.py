@@ -59,7 +59,7 @@ class Random:
         shape = tuple(self.pick(EXTENTS) for _ in range(rank))
         self.tensors.append(self.product(shape) if self.chance(0.5) and rank > 1 else self.placeholder(shape))
         for _ in range(self.pick((1, 2, 3, 4))):
-            self.tensors.append(self.pick((self.unary, self.binary, self.binary, self.reduced, self.window))())
+            self.tensors.append(self.pick((self.unary, self.binary, self.binary, self.reduction, self.window))())
         if self.tensors[-1] in self.inputs:
             self.tensors.append(self.unary())
         return [*self._read(self.tensors[-1]), self.tensors[-1]]
@@ -119,7 +119,7 @@ class Random:
         assert shape is not None
         return te.compute(shape, lambda *i: function(self.read(left, i), self.read(right, i)), name=self.name())
 
-    def reduced(self) -> te.Tensor:
+    def reduction(self) -> te.Tensor:
         """Reduces one axis, which stays as one of one element or goes."""
         source = self.tensors[-1]
         if not source.shape:

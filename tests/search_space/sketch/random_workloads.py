@@ -25,14 +25,14 @@ def make_random_workload(operator: str, seed: int) -> Workload:
     def pick(*options: Any) -> Any:
         return options[int(rng.integers(len(options)))]
 
-    return DRAWN[operator](pick)
+    return DRAWS[operator](pick)
 
 
 def _size(pick: Draw) -> int:
     return int(pick(1, 1, 2, 5, 20))
 
 
-def _windowed(pick: Draw, axes: int) -> dict[str, Any]:
+def _draw_window(pick: Draw, axes: int) -> dict[str, Any]:
     """Sizes and a window that fits."""
     kernel = pick(1, 3)
     padding = kernel // 2
@@ -49,21 +49,21 @@ def _layer(pick: Draw, dtypes: tuple[str, ...] = DTYPES) -> dict[str, Any]:
 
 
 def _convolution(make: Callable[..., Workload], axes: int) -> Callable[[Draw], Workload]:
-    def drawn(pick: Draw) -> Workload:
+    def draw(pick: Draw) -> Workload:
         channels = {"in_channels": pick(1, 4), "out_channels": _size(pick)}
-        return make(batch=pick(1, 2), **_windowed(pick, axes), **channels, **_layer(pick))
+        return make(batch=pick(1, 2), **_draw_window(pick, axes), **channels, **_layer(pick))
 
-    return drawn
+    return draw
 
 
 def _blocked_convolution(pick: Draw) -> Workload:
-    window = {k: v for k, v in _windowed(pick, 2).items() if k not in ("height", "width")}
+    window = {k: v for k, v in _draw_window(pick, 2).items() if k not in ("height", "width")}
     sizes = (pick(1, 3), pick(1, 4), 16 * pick(1, 2), 16 * pick(1, 2))
     return workloads.conv2d_blocked(*sizes, **window, bias=pick(True, False), relu=pick(True, False))
 
 
 def _pooling(make: Callable[..., Workload]) -> Callable[[Draw], Workload]:
-    return lambda pick: make(batch=1, **_windowed(pick, 2), channels=_size(pick))
+    return lambda pick: make(batch=1, **_draw_window(pick, 2), channels=_size(pick))
 
 
 def _reduce(pick: Draw) -> Workload:
@@ -80,12 +80,12 @@ def _own(pick: Draw) -> Workload:
     return workloads.own(OPERATORS["dense"], batch=_size(pick), in_features=_size(pick), out_features=_size(pick))
 
 
-def _fused(pick: Draw) -> Workload:
+def _draw_fused(pick: Draw) -> Workload:
     """An operator, perhaps of what is transposed or computed first; broadcasts read axes of one element at 0."""
-    names = [name for name in DRAWN if name not in ("fused", "tensors", "definitions")]
-    anchor = DRAWN[pick(*names)](pick)
+    names = [name for name in DRAWS if name not in ("fused", "tensors", "definitions")]
+    anchor = DRAWS[pick(*names)](pick)
 
-    def bounded(of: TensorSpec) -> dict[str, Any]:
+    def bound(of: TensorSpec) -> dict[str, Any]:
         """No less than a number for each place of the last axis."""
         layer = te.placeholder(of.shape, of.dtype, "layer")
         other = te.placeholder(of.shape[-1:], of.dtype, "y0", constant=True)
@@ -98,16 +98,16 @@ def _fused(pick: Draw) -> Workload:
 
     axes = list(range(len(anchor.inputs[0].shape)))
     axes = pick((), (), axes[::-1], [*axes[:1], *axes[2:], *axes[1:2]])  # the last one: channels first
-    front = pick(None, bounded(anchor.inputs[0]))
-    return workloads.fused(anchor.to_json(), bounded(anchor.output), axes, prologue=front)
+    front = pick(None, bound(anchor.inputs[0]))
+    return workloads.fused(anchor.to_json(), bound(anchor.output), axes, prologue=front)
 
 
-DRAWN: dict[str, Callable[[Draw], Workload]] = {
+DRAWS: dict[str, Callable[[Draw], Workload]] = {
     "conv1d": _convolution(workloads.conv1d, 1),
     "conv2d": _convolution(workloads.conv2d, 2),
     "conv3d": _convolution(workloads.conv3d, 3),
     "depthwise_conv2d": lambda pick: workloads.depthwise_conv2d(
-        **_windowed(pick, 2), channels=_size(pick), **_layer(pick)
+        **_draw_window(pick, 2), channels=_size(pick), **_layer(pick)
     ),
     "conv2d_transpose": _convolution(workloads.conv2d_transpose, 2),
     "matmul": lambda pick: workloads.matmul(_size(pick), _size(pick), _size(pick), pick(*DTYPES), pick(True, False)),
@@ -130,7 +130,7 @@ DRAWN: dict[str, Callable[[Draw], Workload]] = {
     "reduce": _reduce,
     "elementwise": lambda pick: workloads.elementwise(pick(*UNARY, *BINARY), (_size(pick), _size(pick))),
     "tensors": _definition,
-    "fused": _fused,
+    "fused": _draw_fused,
     "definitions": _own,
 }
 """Generators of workloads by name of the operator; each takes a function that picks an argument among several."""

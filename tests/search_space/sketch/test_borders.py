@@ -20,7 +20,7 @@ from search_space.ir.columns import Columns
 from search_space.ir.expr import const, variables
 from search_space.ir.stmt import For, Intrinsic, LoopProgram, Stmt, children
 from search_space.ir.tape import Tape
-from search_space.lower.borders import borders, present, trimmed
+from search_space.lower.borders import borders, present, trim_borders
 from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
@@ -46,21 +46,21 @@ def programs(workload: Workload, count: int, seed: int = 0, hardware: Hardware =
     return [program for program in found if borders(program)]
 
 
-def executed(program: LoopProgram) -> tuple[int, int]:
+def count_executions(program: LoopProgram) -> tuple[int, int]:
     """Instructions that run, and those of them that are seen to add nothing by the numbers of unrolled loops alone."""
     found, counts = borders(program), [0, 0]
 
-    def run(stmt: Stmt, env: dict[str, int], unrolled: frozenset[str]) -> None:
+    def run(stmt: Stmt, env: dict[str, int], unrolled_vars: frozenset[str]) -> None:
         if isinstance(stmt, For):
-            inner = unrolled | {stmt.var} if stmt.kind == "unroll" else unrolled
+            inner = unrolled_vars | {stmt.var} if stmt.kind == "unroll" else unrolled_vars
             for i in range(int(evaluate(stmt.extent, env, {}))):
                 run(stmt.body, {**env, stmt.var: i}, inner)
         elif isinstance(stmt, Intrinsic):
-            conditions = [c for c in present(found, stmt) if variables(c) <= unrolled]
+            conditions = [c for c in present(found, stmt) if variables(c) <= unrolled_vars]
             counts[0] += 1
             counts[1] += not all(evaluate(c, env, {}) for c in conditions)
         for child in () if isinstance(stmt, For) else children(stmt):
-            run(child, env, unrolled)
+            run(child, env, unrolled_vars)
 
     run(program.body, {}, frozenset())
     return counts[0], counts[1]
@@ -82,7 +82,7 @@ def test_sums_are_the_same(size: int, kernel: int, stride: int, dilation: int, p
     arrays = workload.make_inputs(0)
     named = dict(zip((s.name for s in workload.inputs), arrays, strict=True))
     for program in programs(workload, 1, seed)[:2]:
-        found = interpret(trimmed(program), named)[workload.output.name]
+        found = interpret(trim_borders(program), named)[workload.output.name]
         np.testing.assert_array_equal(found, workload.reference(*arrays))
 
 
@@ -105,8 +105,8 @@ def test_most_of_what_is_multiplied_by_zeros_is_left_out() -> None:
     whole = 4 * 4 * 9
     least = whole
     for program in programs(workload, 30):
-        ran, nothing = executed(trimmed(program))
-        calls = executed(program)[0]
+        ran, nothing = count_executions(trim_borders(program))
+        calls = count_executions(program)[0]
         if calls == whole:  # no tile computes elements twice
             least = min(least, ran - nothing)
     assert least == 10 * 10
@@ -117,8 +117,8 @@ def test_most_of_what_is_multiplied_by_zeros_is_left_out() -> None:
 def test_estimates_count_what_is_made(stride: int, kernel: int) -> None:
     shares = set()
     for program in programs(layer(5, kernel, stride, padding=1), 12):
-        calls, _ = executed(program)
-        ran, nothing = executed(trimmed(program))
+        calls, _ = count_executions(program)
+        ran, nothing = count_executions(trim_borders(program))
         for statement in statements(program):
             if not any(loop.kind == "tensor" for loop in statement.loops):
                 assert not statement.inside
@@ -146,7 +146,7 @@ def test_what_is_not_exact_stays() -> None:
     candidates = programs(workload, 2, hardware=with_pairs)
     assert any("bf16_dot" in str(program) for program in candidates)
     for program in candidates:
-        assert str(trimmed(program)) == str(program)
+        assert str(trim_borders(program)) == str(program)
         assert not any(statement.inside for statement in statements(program))
 
 

@@ -27,12 +27,12 @@ EXTENTS = st.integers(1, 70)
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def attention(*extents: int, added: tuple[int, ...] | None = None, dtype: str = "float32") -> Workload:
+def attention(*extents: int, bias_shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Workload:
     """Returns attention with extents (batch, rows, keys, depth, columns)."""
     b, m, n, k, d = extents
     inputs = [te.placeholder(s, dtype, f"x{i}") for i, s in enumerate([(b, m, k), (b, k, n), (b, n, d)])]
-    if added is not None:
-        inputs.append(te.placeholder(added, "float32", "y"))
+    if bias_shape is not None:
+        inputs.append(te.placeholder(bias_shape, "float32", "y"))
     return Workload.of([*inputs, find("attention").expression({"weights": dtype}, inputs)])
 
 
@@ -50,7 +50,7 @@ def find_chain(workload: Workload, target: str = "cpu") -> Sketch:
 def test_any_extents_have_a_chain_that_computes_the_reference(
     dtype: str, m: int, n: int, k: int, d: int, batch: int, added: bool, seed: int
 ) -> None:
-    workload = attention(batch, m, n, k, d, added=(m, n) if added else None, dtype=dtype)
+    workload = attention(batch, m, n, k, d, bias_shape=(m, n) if added else None, dtype=dtype)
     sketch = find_chain(workload)
     row = candidates.legal(sketch, 1, seed)[0]
     program = make_program(workload, sketch.algorithm, sketch.trace(row))
@@ -92,7 +92,7 @@ def test_rows_of_scores_that_crowd_lie_apart() -> None:
     assert spread(1500) == set()
 
 
-def scaled(dtype: str, constant: bool, reads_rows: bool) -> Workload:
+def make_scaled_chain(dtype: str, constant: bool, reads_rows: bool) -> Workload:
     """exp of a product times another one."""
     a, b = te.placeholder((8, 16), dtype, "a"), te.placeholder((16, 32), dtype, "b")
     c = te.placeholder((32, 16), "float32", "c", constant=constant)
@@ -106,9 +106,9 @@ def scaled(dtype: str, constant: bool, reads_rows: bool) -> Workload:
 @pytest.mark.parametrize(
     ("workload", "chained"),
     [
-        (lambda: scaled("float32", False, True), True),
-        (lambda: scaled("float32", True, True), False),
-        (lambda: scaled("float32", False, False), False),
+        (lambda: make_scaled_chain("float32", False, True), True),
+        (lambda: make_scaled_chain("float32", True, True), False),
+        (lambda: make_scaled_chain("float32", False, False), False),
     ],
     ids=["rows", "constant", "other rows"],
 )

@@ -30,7 +30,7 @@ from tests.native import run_program
 from tests.properties.running import examples
 from tests.search_space.operators.test_definitions import check
 from tests.search_space.sketch.random_definitions import PRODUCTS, Random
-from tests.search_space.sketch.random_workloads import DRAWN, make_random_workload
+from tests.search_space.sketch.random_workloads import DRAWS, make_random_workload
 
 TARGETS = ("cpu:haswell", "cpu:znver4", "cpu:sapphirerapids", "cuda:sm_80", "cuda:sm_90a")
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -63,7 +63,7 @@ def compute(workload: Workload, target: str, seed: int) -> None:
 
 
 # ---------------------------------------------------------------------- what used to have none
-def ended(anchor: Workload, dtype: str | None = None) -> Workload:
+def append_ending(anchor: Workload, dtype: str | None = None) -> Workload:
     """Appends a sigmoid or a maximum that reads axes of one element at 0, as a broadcast does."""
     shape = anchor.output.shape
     layer = te.placeholder(shape, anchor.output.dtype, "layer")
@@ -75,7 +75,7 @@ def ended(anchor: Workload, dtype: str | None = None) -> Workload:
     return workloads.fused(anchor.to_json(), te_json.to_json([layer, te.compute(shape, end, name="end")]))
 
 
-def normalised(elements: int) -> Workload:
+def make_normalisation(elements: int) -> Workload:
     """exp(a[i]) / s[0], and the same in a[i]'s place."""
     a, r = te.placeholder((elements,), name="a"), te.reduce_axis((0, elements), "r")
     e = te.compute((elements,), lambda i: te.exp(a[i]), name="e")
@@ -99,17 +99,17 @@ def other_rows(elements: int) -> Workload:
 
 
 HARD = (
-    ended(workloads.matmul(5, 1, 9)),
-    ended(workloads.matmul(1, 1, 8, dtype="bfloat16")),
-    ended(workloads.dense(3, 8, 1, bias=True)),
-    ended(workloads.batch_matmul(2, 4, 1, 3)),
-    ended(workloads.conv2d(height=4, width=3, in_channels=2, out_channels=1, padding=1)),
-    ended(workloads.conv2d(height=1, width=1, in_channels=8, out_channels=1, kernel=1, dtype="int8"), "uint8"),
-    ended(workloads.conv2d(height=1, width=1, in_channels=8, out_channels=4, kernel=1, dtype="int8"), "uint8"),
-    ended(workloads.reduce((4, 6, 1), 1)),
-    ended(workloads.max_pool2d(height=4, width=4, channels=1, kernel=2)),
-    normalised(1),
-    normalised(6),
+    append_ending(workloads.matmul(5, 1, 9)),
+    append_ending(workloads.matmul(1, 1, 8, dtype="bfloat16")),
+    append_ending(workloads.dense(3, 8, 1, bias=True)),
+    append_ending(workloads.batch_matmul(2, 4, 1, 3)),
+    append_ending(workloads.conv2d(height=4, width=3, in_channels=2, out_channels=1, padding=1)),
+    append_ending(workloads.conv2d(height=1, width=1, in_channels=8, out_channels=1, kernel=1, dtype="int8"), "uint8"),
+    append_ending(workloads.conv2d(height=1, width=1, in_channels=8, out_channels=4, kernel=1, dtype="int8"), "uint8"),
+    append_ending(workloads.reduce((4, 6, 1), 1)),
+    append_ending(workloads.max_pool2d(height=4, width=4, channels=1, kernel=2)),
+    make_normalisation(1),
+    make_normalisation(6),
     square(True),
     square(False),
     other_rows(1),
@@ -165,15 +165,15 @@ def test_padding_with_an_axis_of_one_element_between_others(depth: int) -> None:
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
 def test_an_operator_of_what_is_transposed_first(target: str) -> None:
     anchor = workloads.elementwise("erf", (32, 48))
-    compute(workloads.fused(anchor.to_json(), ended(anchor).args["epilogue"], (1, 0)), target, 0)
+    compute(workloads.fused(anchor.to_json(), append_ending(anchor).args["epilogue"], (1, 0)), target, 0)
 
 
 # ---------------------------------------------------------------------- properties
 def test_every_operator_is_drawn() -> None:
-    assert DRAWN.keys() == OPERATORS.keys()
+    assert DRAWS.keys() == OPERATORS.keys()
 
 
-@pytest.mark.parametrize("operator", DRAWN)
+@pytest.mark.parametrize("operator", DRAWS)
 @settings(max_examples=examples(4), **OPTIONS)
 @given(seed=SEEDS)
 def test_every_workload_of_an_operator_has_schedules(operator: str, seed: int) -> None:
@@ -189,14 +189,14 @@ def test_every_definition_has_schedules(target: str, seed: int) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
 @settings(max_examples=examples(10), **OPTIONS)
-@given(seed=SEEDS, operator=st.sampled_from(sorted(DRAWN)))
+@given(seed=SEEDS, operator=st.sampled_from(sorted(DRAWS)))
 @example(seed=298, operator="conv2d")  # an algorithm that rounds what it multiplies
 def test_schedules_of_random_workloads_compute_the_reference(target: str, seed: int, operator: str) -> None:
     compute(make_random_workload(operator, seed), target, seed)
 
 
 # ---------------------------------------------------------------------- where there is none
-class Broken(SketchRule):
+class BrokenRule(SketchRule):
     """A rule that fails at once, or makes a schedule that has no program beside those of the fallback."""
 
     name = "broken"
@@ -215,15 +215,15 @@ class Broken(SketchRule):
 
 
 @pytest.fixture
-def broken(request: pytest.FixtureRequest) -> Any:
+def broken_rule(request: pytest.FixtureRequest) -> Any:
     before = list(get_rules("cpu"))
-    register_rule(Broken(request.param))
+    register_rule(BrokenRule(request.param))
     yield request.param
     get_rules("cpu")[:] = before
 
 
-@pytest.mark.parametrize("broken", [False], indirect=True)
-def test_a_sketch_that_has_no_program_is_left_out_and_says_why(broken: bool) -> None:
+@pytest.mark.parametrize("broken_rule", [False], indirect=True)
+def test_a_sketch_that_has_no_program_is_left_out_and_says_why(broken_rule: bool) -> None:
     space = generate(workloads.elementwise("relu", (4, 60)), registry.get("cpu:znver4").hardware)
     assert [s.name for s in space.sketches] == ["direct:flat", "direct:rows"]
     assert space.refused.keys() == {"direct:wrong"} and "must run over extents" in space.refused["direct:wrong"]

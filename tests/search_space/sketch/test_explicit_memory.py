@@ -49,7 +49,7 @@ CASES: tuple[tuple[Workload, Hardware], ...] = (
 )
 
 
-def drawn(sketch: Sketch, count: int, seed: int = 0) -> np.ndarray:
+def draw_rows(sketch: Sketch, count: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if not sketch.groups:
         return np.zeros((1, 0), np.int32)
@@ -94,7 +94,7 @@ def test_candidates_mean_the_reference_and_are_lowered_either_way(workload: Work
     long = sum(extent > 1 for extent in workload.output.shape[:-2])
     assert len(found) == min(4, 1 << long)  # orders of the outer loops, each with constants that stay or not
     for sketch in found:
-        rows = drawn(sketch, 300)
+        rows = draw_rows(sketch, 300)
         row = rows[sketch.legal(rows)][0]
         program = make_program(workload, sketch.algorithm, sketch.trace(row))
         assert str(program) == str(replace(concrete(sketch, sketch.values(row)), constraints=()))
@@ -107,7 +107,7 @@ def test_limits_are_what_programs_take() -> None:
     workload, hardware = CASES[0]
     broken: set[str] = set()
     for sketch in generate(workload, hardware).sketches:
-        rows = drawn(sketch, 20)
+        rows = draw_rows(sketch, 20)
         for row, legal in zip(rows, sketch.legal(rows), strict=True):
             program = make_program(workload, sketch.algorithm, sketch.trace(row))
             taken = memory_bytes(program)
@@ -145,7 +145,7 @@ def test_few_numbers_stay_for_all_tiles() -> None:
     """The bias is copied in the outermost loop, outside of virtual threads."""
     workload, hardware = CASES[0]
     sketch = generate(workload, hardware).sketches[0]
-    rows = drawn(sketch, 300)
+    rows = draw_rows(sketch, 300)
     lines = str(make_program(workload, "direct", sketch.trace(rows[sketch.legal(rows)][0]))).splitlines()
     bias = next(i for i, line in enumerate(lines) if "alloc bias.accumulator" in line)
     threads = [i for i, line in enumerate(lines) if line.strip().startswith("vthread")]

@@ -9,7 +9,7 @@ from search_space.ir.stmt import For, Store, walk_stmt
 from search_space.space import generate
 from search_space.workloads import Workload
 from targets import registry
-from tests.search_space.operators.cases import ended
+from tests.search_space.operators.cases import append_ending
 
 ANCHORS = {
     "conv2d": workloads.conv2d(height=8, width=8, in_channels=16, out_channels=32, padding=1),
@@ -21,7 +21,7 @@ ANCHORS = {
 
 @pytest.mark.parametrize("name", ANCHORS)
 def test_the_direct_algorithm_has_one_parallel_pass(name: str) -> None:
-    workload: Workload = ended(ANCHORS[name])
+    workload: Workload = append_ending(ANCHORS[name])
     space = generate(workload, registry.get("cpu").hardware, ["direct"])
     plain = [s for s in space.sketches if "pad_root" not in s.name]
     assert plain

@@ -29,7 +29,9 @@ ZEN = registry.get("cpu:znver4").hardware
 CPU = registry.get("cpu")
 
 
-def grouped(groups: int, depth: int, out_channels: int, dtype: str = "bfloat16", **more: Any) -> Workload:
+def make_grouped_convolution(
+    groups: int, depth: int, out_channels: int, dtype: str = "bfloat16", **more: Any
+) -> Workload:
     """A small convolution in groups that make `out_channels` channels of `depth` each."""
     channels = {"in_channels": groups * depth, "out_channels": groups * out_channels, "groups": groups}
     window = {"height": 4, "width": 5, "kernel": 3, "padding": 1, "bias": True}
@@ -54,11 +56,11 @@ def test_any_groups_compute_the_reference(
     dtype: str, vectors: int, depth: int, out_channels: int, stride: int, padding: int, seed: int
 ) -> None:
     groups = 16 * vectors // math.gcd(16, out_channels)  # whole vectors of channels
-    workload = grouped(groups, depth, out_channels, dtype, stride=stride, padding=padding)
+    workload = make_grouped_convolution(groups, depth, out_channels, dtype, stride=stride, padding=padding)
     space, inputs = generate(workload, ZEN, ["direct"]), workload.make_inputs(seed)
     assert not space.refused
     # A tile of padding may have no whole vectors in any candidate of its sketch.
-    sketches = [sketch for sketch in space.sketches if sketch.legal(candidates.drawn(sketch, 4000, seed)).any()]
+    sketches = [sketch for sketch in space.sketches if sketch.legal(candidates.draw_rows(sketch, 4000, seed)).any()]
     assert sketches
     sketch = sketches[seed % len(sketches)]
     for row in candidates.legal(sketch, 1, seed):
@@ -73,7 +75,9 @@ def test_any_groups_compute_the_reference(
     ids=str,
 )
 def test_a_candidate_is_the_same_lowered_either_way(groups: int, depth: int, out_channels: int, dtype: str) -> None:
-    workload = grouped(groups, depth, out_channels, dtype, height=2, width=3, kernel=(1, 3), padding=(0, 1))
+    workload = make_grouped_convolution(
+        groups, depth, out_channels, dtype, height=2, width=3, kernel=(1, 3), padding=(0, 1)
+    )
     inputs = workload.make_inputs(1)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     space = generate(workload, ZEN, ["direct"])
@@ -108,7 +112,7 @@ def test_a_candidate_is_the_same_lowered_either_way(groups: int, depth: int, out
 def test_what_is_computed_by_dot_products(
     groups: int, depth: int, out_channels: int, dtype: str, name: str | None
 ) -> None:
-    workload = grouped(groups, depth, out_channels, dtype)
+    workload = make_grouped_convolution(groups, depth, out_channels, dtype)
     found = [dots(sketch.program) for sketch in generate(workload, ZEN, ["direct"]).sketches]
     assert found and all(names == ({name} if name else set()) for names in found)
     without = generate(workload, registry.get("cpu:haswell").hardware, ["direct"]).sketches
@@ -117,7 +121,7 @@ def test_what_is_computed_by_dot_products(
 
 @pytest.mark.parametrize(("groups", "depth", "out_channels"), [(32, 4, 4), (4, 24, 24), (16, 2, 1)], ids=str)
 def test_nothing_is_gathered(groups: int, depth: int, out_channels: int) -> None:
-    workload = grouped(groups, depth, out_channels)
+    workload = make_grouped_convolution(groups, depth, out_channels)
     for sketch in generate(workload, ZEN, ["direct"]).sketches[::5]:
         program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
         text = registry.get("cpu:znver4").build(program).llvm_ir

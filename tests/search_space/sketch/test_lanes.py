@@ -28,12 +28,12 @@ def part(rows: int, columns: int, begin: int, dtype: str) -> Workload:
     return Workload.of([x, te.compute((rows, columns), lambda i, j: x[i, begin + j], name="part")])
 
 
-def clipped(rows: int, columns: int, dtype: str) -> Workload:
+def clip_rows(rows: int, columns: int, dtype: str) -> Workload:
     x = te.placeholder((rows, columns), dtype, "x")
     return Workload.of([x, te.compute((rows, columns), lambda i, j: te.maximum(x[i, j], 0.0), name="clipped")])
 
 
-def joined(rows: int, columns: int, more: int, dtype: str) -> Workload:
+def join_matrices(rows: int, columns: int, more: int, dtype: str) -> Workload:
     """Two matrices side by side."""
     x, y = te.placeholder((rows, columns), dtype, "x"), te.placeholder((rows, more), dtype, "y")
 
@@ -60,8 +60,8 @@ def programs(workload: Workload, hardware: Any = ZEN, seed: int = 0) -> list[Loo
         (part(5, 64, 3, "float32"), {16}),
         (part(5, 64, 3, "int8"), {16}),
         (part(5, 24, 3, "bfloat16"), {16}),  # 32 would be a third more
-        (joined(5, 40, 24, "bfloat16"), {32}),
-        (clipped(5, 64, "bfloat16"), {16}),
+        (join_matrices(5, 40, 24, "bfloat16"), {32}),
+        (clip_rows(5, 64, "bfloat16"), {16}),
     ],
     ids=str,
 )
@@ -73,13 +73,13 @@ def test_as_many_elements_as_fill_a_vector(workload: Workload, lanes: set[int]) 
 @given(st.integers(1, 9), st.integers(1, 150), st.integers(0, 40), st.booleans(), st.integers(0, 99))
 @settings(max_examples=examples(15), **OPTIONS)
 def test_copies_of_any_extents(dtype: str, rows: int, columns: int, other: int, join: bool, seed: int) -> None:
-    workload = joined(rows, columns, other + 1, dtype) if join else part(rows, columns, other, dtype)
+    workload = join_matrices(rows, columns, other + 1, dtype) if join else part(rows, columns, other, dtype)
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
     for program in programs(workload, on.hardware, seed):
         check(workload, run_program(on, program, inputs, fenced=True)[0], inputs)
 
 
-def grouped(channels: int, dtype: str) -> Workload:
+def make_grouped_convolution(channels: int, dtype: str) -> Workload:
     """A convolution whose input is padded."""
     window = {"height": 3, "width": 4, "kernel": 3, "padding": 1, "groups": channels // 4, "dtype": dtype}
     return workloads.conv2d(in_channels=channels, out_channels=channels, **window)
@@ -92,7 +92,7 @@ def grouped(channels: int, dtype: str) -> Workload:
 def test_padding_moves_whole_registers_the_last_of_which_may_begin_earlier(
     channels: int, dtype: str, lanes: int
 ) -> None:
-    workload, on = grouped(channels, dtype), registry.get("cpu")
+    workload, on = make_grouped_convolution(channels, dtype), registry.get("cpu")
     sketches = [s for s in generate(workload, ZEN, ["direct"]).sketches if s.name.endswith("pad_root")]
     inputs = workload.make_inputs(channels)
     for sketch in sketches:

@@ -31,7 +31,7 @@ def compute(workload: Workload, sketch: Sketch, seed: int = 0) -> None:
     check(workload, run_program(target, program, inputs)[0], inputs)
 
 
-def vectorised(program: LoopProgram) -> bool:
+def has_vectors(program: LoopProgram) -> bool:
     return any(isinstance(stmt, For) and stmt.kind == "vectorize" for stmt in walk_stmt(program.body))
 
 
@@ -55,7 +55,7 @@ def test_any_axes_of_any_shape(shape: list[int], data: st.DataObject) -> None:
 def test_every_sketch_has_vectors(shape: tuple[int, ...], axes: int | tuple[int, ...]) -> None:
     space = generate(workloads.reduce(shape, axes), HARDWARE)
     assert space.sketches and not space.refused
-    assert all(vectorised(sketch.program) for sketch in space.sketches)
+    assert all(has_vectors(sketch.program) for sketch in space.sketches)
 
 
 def parts(workload: Workload, hardware: Hardware = HARDWARE) -> list[Sketch]:

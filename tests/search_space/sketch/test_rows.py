@@ -14,7 +14,7 @@ from benchmarks.row_kinds import EPSILON, KINDS
 from search_space import te, workloads
 from search_space.hardware import Hardware
 from search_space.ir.stmt import For, Store, walk_stmt
-from search_space.lower.peeling import peeled
+from search_space.lower.peeling import peel_last_iterations
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
@@ -65,7 +65,7 @@ def sketches(kind: str, rows: int, length: int, hardware: Hardware | None = None
     return workload, list(space.sketches)
 
 
-def computed(workload: Workload, sketch: Sketch, arrays: list[Array], seed: int) -> Array:
+def compute_output(workload: Workload, sketch: Sketch, arrays: list[Array], seed: int) -> Array:
     """The output of a random candidate on this host, by two threads."""
     target = registry.get("cpu")
     program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
@@ -81,7 +81,7 @@ def test_any_number_of_rows_of_any_length(kind: str, rows: int, length: int, see
     arrays = [(4 * rng.standard_normal(spec.shape)).astype(np.float32) for spec in workload.inputs]
     wanted = EXACT[kind](*(array.astype(np.float64) for array in arrays))
     for sketch in found:
-        output = computed(workload, sketch, arrays, seed)
+        output = compute_output(workload, sketch, arrays, seed)
         np.testing.assert_allclose(output, wanted, rtol=2e-5, atol=2e-5 * length**0.5, err_msg=sketch.name)
 
 
@@ -98,7 +98,7 @@ def test_rows_of_infinities_and_of_what_is_no_number_stay_by_themselves(kind: st
         wanted = EXACT[kind](x.astype(np.float64))
     assert not np.isnan(wanted[[3, 4, 8, 9]]).any() and np.isnan(wanted[[5, 7, 66]]).all()
     for sketch in found:
-        output = computed(workload, sketch, [x], 1)
+        output = compute_output(workload, sketch, [x], 1)
         others = np.arange(67) != 6
         np.testing.assert_allclose(output[others], wanted[others], rtol=2e-5, atol=2e-5, err_msg=sketch.name)
         assert np.isnan(output[6, 7]), sketch.name  # of a maximum, what is not a number may lose against what is
@@ -119,7 +119,7 @@ def test_rows_along_several_axes(shape: tuple[int, ...]) -> None:
     wanted = log_softmax(data.reshape(-1, shape[-1]).astype(np.float64)).reshape(shape)
     for sketch in generate(workload, registry.get("cpu").hardware).sketches:
         for seed in range(3):
-            np.testing.assert_allclose(computed(workload, sketch, [data], seed), wanted, rtol=2e-5, atol=2e-5)
+            np.testing.assert_allclose(compute_output(workload, sketch, [data], seed), wanted, rtol=2e-5, atol=2e-5)
 
 
 def variants(kind: str, rows: int, length: int) -> list[str]:
@@ -147,7 +147,9 @@ def test_what_there_is_one_of_in_each_row_is_computed_in_vectors_of_rows() -> No
 def test_lines_of_the_output_are_asked_for_while_exponents_are_computed(variant: str, length: int) -> None:
     workload, found = sketches("softmax", 1024, length, registry.get("cpu:znver4").hardware)
     (sketch,) = (sketch for sketch in found if sketch.name.endswith(f":{variant}"))
-    program = peeled(make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+    program = peel_last_iterations(
+        make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+    )
     ((buffer, ahead),) = outputs_ahead(program).items()
     assert (buffer, ahead.output) == ("exponent", "softmax")
 
@@ -162,7 +164,9 @@ def test_nothing_is_asked_for_of_what_is_read_twice() -> None:
 def test_lines_of_an_output_that_caches_do_not_hold_are_asked_for_beside_the_last_sum(kind: str, length: int) -> None:
     workload, found = sketches(kind, 64, length)
     for sketch in found:
-        program = peeled(make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+        program = peel_last_iterations(
+            make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+        )
         assert not outputs_beside(program, 4 * 64 * length)
         beside = outputs_beside(program, 4 * 64 * length - 1)
         sums = [s for s in walk_stmt(program.body) if isinstance(s, Store) and id(s) in beside]
@@ -174,4 +178,4 @@ def test_sums_that_no_output_is_made_beside_ask_for_nothing() -> None:
     for kind in ("softmax", "sum"):
         workload, (sketch, *_) = sketches(kind, 64, 40)
         program = make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
-        assert not outputs_beside(peeled(program), 0)
+        assert not outputs_beside(peel_last_iterations(program), 0)

@@ -10,7 +10,7 @@ import pytest
 from costmodel.features import FeatureExtractor
 from search_space import workloads
 from search_space.hardware import Hardware
-from search_space.schedule.opened import exchanged
+from search_space.schedule.opened import exchange_axes
 from search_space.schedule.trace import Trace
 from search_space.space import Sketch, concrete, generate, make_program
 from search_space.workloads import Workload
@@ -73,7 +73,7 @@ def test_the_estimate_knows_what_each_order_reads_again(tile: int, faster: str) 
     (sketch,) = by_columns(workload := workloads.dense(1000, 64, 1024), hardware)
     sizes = {"blocks": 1, "tile": tile, "vectors": 1, "unroll": 2}
     by_column = sketch.steps.substitute({name: sizes[name.rpartition(".")[2]] for name in sketch.columns})
-    by_row = exchanged(by_column)
+    by_row = exchange_axes(by_column)
     assert by_row is not None
     programs = [make_program(workload, sketch.algorithm, trace) for trace in (by_row, by_column)]
     first, second = (float(FeatureExtractor(p, (), hardware, True).roofline(np.empty((0, 1)))[0]) for p in programs)

@@ -58,7 +58,7 @@ def draw(sketch, rng, count):
     return choices[sketch.legal(choices)][:count]
 
 
-def computed(space, sketch, choice, inputs):
+def compute_output(space, sketch, choice, inputs):
     """Interprets a candidate and returns its output."""
     program = make_program(space.workload, sketch.algorithm, sketch.trace(choice))
     names = [spec.name for spec in space.workload.inputs]
@@ -67,7 +67,7 @@ def computed(space, sketch, choice, inputs):
 
 def test_numbers_are_groups_and_choices_are_sketches():
     space = matmul(12, 10, 6).space(CPU)
-    assert space.dropped == 0 and len(space.sketches) == 8
+    assert space.dropped_count == 0 and len(space.sketches) == 8
     assert [dict(c) for c in space.choices][:3] == [
         {"order": "01", "vector": "none", "parallel": "False"},
         {"order": "01", "vector": "none", "parallel": "True"},
@@ -91,7 +91,9 @@ def test_every_candidate_computes_the_product(m, n, k, index, seed):
     rng = np.random.default_rng(seed)
     inputs = [rng.standard_normal(spec.shape, np.float32) for spec in space.workload.inputs]
     (choice,) = draw(sketch, rng, 1)
-    np.testing.assert_allclose(computed(space, sketch, choice, inputs), inputs[0] @ inputs[1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        compute_output(space, sketch, choice, inputs), inputs[0] @ inputs[1], rtol=1e-5, atol=1e-5
+    )
     replaced = concrete(sketch, sketch.values(choice))
     found = interpret(replaced, dict(zip(("A", "B"), inputs, strict=True)))["C"]
     np.testing.assert_allclose(found, inputs[0] @ inputs[1], rtol=1e-5, atol=1e-5)
@@ -152,7 +154,7 @@ def test_the_library_agrees_with_the_interpreter(target):
     inputs = workload.make_inputs(1)
     rtol, atol = workload.tolerance
     (choice,) = draw(space.sketches[-1], np.random.default_rng(1), 1)
-    found = computed(space, space.sketches[-1], choice, inputs)
+    found = compute_output(space, space.sketches[-1], choice, inputs)
     np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
 
 
@@ -210,7 +212,7 @@ def test_too_many_combinations_are_thinned_out_evenly_or_refused():
         return te.create_schedule(b.op), [a, b]
 
     space = many(8).space(CPU)
-    assert len(space.sketches) == 64 and space.dropped == 192
+    assert len(space.sketches) == 64 and space.dropped_count == 192
     assert {c["k0"] for c in space.choices} == {"0", "1"} == {c["k5"] for c in space.choices}
     with pytest.raises(ValueError, match="must have at most 1024 combinations of choices, but got more"):
         many(11).space(CPU)
@@ -341,7 +343,7 @@ def test_the_page_on_templates_holds():
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(spec.shape, np.float32) for spec in space.workload.inputs]
     (choice,) = draw(space.sketches[3], rng, 1)
-    found = computed(space, space.sketches[3], choice, inputs)
+    found = compute_output(space, space.sketches[3], choice, inputs)
     np.testing.assert_allclose(found, inputs[0] @ inputs[1], rtol=1e-5, atol=1e-5)
     calls = re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)
     assert calls and all(hasattr(Config, call) for call in calls)

@@ -37,8 +37,8 @@ from tests.golden.cases import HARDWARE as VNNI
 from tests.golden.cases import find_sketch, program
 from tests.gpu import candidates
 from tests.native import run_module
-from tests.properties.running import MOST_STORES, compiled, examples, same, stores
-from tests.properties.test_random_traces import CASES, Drawn, start
+from tests.properties.running import MOST_STORES, examples, run_compiled, same, stores
+from tests.properties.test_random_traces import CASES, HypothesisDraw, start
 from tests.properties.traces import random_trace
 from tests.search_space.operators.cases import SMALL
 from tests.search_space.operators.test_definitions import check
@@ -55,7 +55,7 @@ def target() -> CTarget:
 @given(data=st.data())
 def test_random_programs_are_what_the_interpreter_says(name: str, dtype: str, data: st.DataObject) -> None:
     state, arrays, wanted = start(name, dtype)
-    trace, scheduled = random_trace(Drawn(data), state)
+    trace, scheduled = random_trace(HypothesisDraw(data), state)
     note(str(trace))
     try:
         program = cleanup(lower(scheduled))
@@ -63,12 +63,12 @@ def test_random_programs_are_what_the_interpreter_says(name: str, dtype: str, da
         assume(False)
     assume(stores(program.body) <= MOST_STORES)
     note(make_source(program, "kernel").text)
-    for output, found in compiled(target(), program, arrays).items():
+    for output, found in run_compiled(target(), program, arrays).items():
         same(found, wanted[output], program.buffers[output].dtype, "kernel")
 
 
 # ------------------------------------------------------------------ what compilers make of it
-MISPLACED = [
+MISPLACED_TRACE = [
     {"step": "cache_write", "stage": "B", "scope": "local"},
     {"step": "compute_inline", "stage": "B.local"},
     {"step": "fuse", "stage": "B.local", "axes": ["i", "j"]},
@@ -80,14 +80,14 @@ MISPLACED = [
 """Steps of a program whose array of 48 bytes GCC 12 places at 8 modulo 16, and copies by moves that want 16."""
 
 
-def _misplaced() -> tuple[LoopProgram, dict[str, Any], dict[str, Any]]:
+def _make_misplaced() -> tuple[LoopProgram, dict[str, Any], dict[str, Any]]:
     state, arrays, wanted = start("scale", "int64")
-    return cleanup(lower(Trace.from_json(MISPLACED).apply(state))), arrays, wanted
+    return cleanup(lower(Trace.from_json(MISPLACED_TRACE).apply(state))), arrays, wanted
 
 
 def test_automatic_arrays_are_aligned_in_what_is_built_and_what_is_exported(tmp_path: Path) -> None:
     """The stack is realigned for them, as an alignment of its own does."""
-    module = target().build(_misplaced()[0])
+    module = target().build(_make_misplaced()[0])
     target().export(module, tmp_path, "layer")
     for text in (Source.of(module).library, (tmp_path / "layer.c").read_text()):
         assert re.search(r"^ +AUTOTUNE_LOCAL int64_t B_local\[6\];", text, re.MULTILINE)
@@ -97,8 +97,8 @@ def test_automatic_arrays_are_aligned_in_what_is_built_and_what_is_exported(tmp_
 
 @pytest.mark.parametrize("variant", variants(), ids=" ".join)
 def test_no_compiler_misplaces_an_automatic_array(variant: tuple[str, ...]) -> None:
-    program, arrays, wanted = _misplaced()
-    for output, found in compiled(variant_target(variant), program, arrays).items():
+    program, arrays, wanted = _make_misplaced()
+    for output, found in run_compiled(variant_target(variant), program, arrays).items():
         np.testing.assert_array_equal(found, wanted[output])
 
 
@@ -110,7 +110,9 @@ def test_an_array_that_nobody_reads_costs_no_warning() -> None:
     schedule[y].set_scope("local")
     program = lower(schedule.state)
     assert "(void)y;" in make_source(program, "kernel").text
-    np.testing.assert_array_equal(compiled(target(), program, {"x": np.arange(6, dtype=np.int32)})["z"], np.arange(6))
+    np.testing.assert_array_equal(
+        run_compiled(target(), program, {"x": np.arange(6, dtype=np.int32)})["z"], np.arange(6)
+    )
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=str)
@@ -128,11 +130,11 @@ def test_every_operator_means_its_reference(workload: Workload) -> None:
 EDGES = np.array([0.0, 0.5, 1.0, 65504.0, 65519.0, 65520.0, 1e30, 6e-8, 2.98e-8, 2.99e-8, 6.1e-5, 3.4e38], np.float32)
 
 
-def _converted(source: str, dtype: str, values: Any) -> Any:
+def _convert(source: str, dtype: str, values: Any) -> Any:
     x = te.placeholder(values.shape, source, "x")
     out = te.compute(values.shape, lambda i: x[i].astype(dtype), "out")
     loops = lower(initial_state([out]))
-    return compiled(target(), loops, {"x": values})["out"]
+    return run_compiled(target(), loops, {"x": values})["out"]
 
 
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
@@ -141,7 +143,7 @@ def test_halves_are_those_of_numpy(kind: Any) -> None:
     dtype = np.dtype(kind).name
     halves = np.arange(1 << 16, dtype=np.uint16).view(kind)
     wide = halves.astype(np.float32)
-    found = _converted(dtype, "float32", halves)
+    found = _convert(dtype, "float32", halves)
     np.testing.assert_array_equal(found.view(np.uint32)[~np.isnan(wide)], wide.view(np.uint32)[~np.isnan(wide)])
     assert np.isnan(found[np.isnan(wide)]).all()
     rng = np.random.default_rng(0)
@@ -150,7 +152,7 @@ def test_halves_are_those_of_numpy(kind: Any) -> None:
     floats = np.concatenate([bits.view(np.float32), EDGES, -EDGES, np.array([np.inf, -np.inf, np.nan], np.float32)])
     with np.errstate(all="ignore"):
         wanted = floats.astype(kind)
-    narrow = _converted("float32", dtype, floats)
+    narrow = _convert("float32", dtype, floats)
     number = ~np.isnan(floats)
     np.testing.assert_array_equal(narrow.view(np.uint16)[number], wanted.view(np.uint16)[number])
     assert np.isnan(narrow[~number].astype(np.float32)).all()
@@ -187,7 +189,7 @@ def test_integers_wrap_around_and_round_down(name: str) -> None:
     out = te.compute(a.shape, lambda i: INTEGERS[name](x[i], y[i]), "out")
     with np.errstate(all="ignore"):
         wanted = INTEGERS[name](a, b)
-    found = compiled(target(), lower(initial_state([out])), {"x": a, "y": b})["out"]
+    found = run_compiled(target(), lower(initial_state([out])), {"x": a, "y": b})["out"]
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -198,7 +200,7 @@ def test_functions_keep_their_digits(name: str) -> None:
     out = te.compute(x.shape, lambda i: te.const(0.0, "float32") + getattr(te, name)(given[i]), "out")
     with np.errstate(all="ignore"):
         wanted = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
-    found = compiled(target(), lower(initial_state([out])), {"x": x})["out"]
+    found = run_compiled(target(), lower(initial_state([out])), {"x": x})["out"]
     np.testing.assert_allclose(found, wanted, rtol=3e-7)
 
 
@@ -210,7 +212,7 @@ def test_remainders_of_floats_are_those_of_numpy(name: str) -> None:
     out = te.compute(a.shape, lambda i: getattr(te, name)(x[i], z[i]), "out")
     with np.errstate(all="ignore"):
         wanted = {"floor_mod": np.mod}.get(name, getattr(np, name, None))(a, b)
-    np.testing.assert_array_equal(compiled(target(), lower(initial_state([out])), {"x": a, "z": b})["out"], wanted)
+    np.testing.assert_array_equal(run_compiled(target(), lower(initial_state([out])), {"x": a, "z": b})["out"], wanted)
 
 
 # ------------------------------------------------------------------ the text

@@ -53,14 +53,14 @@ int main(int count, char **arguments) {{
 
 
 @cache
-def chosen(workload: Workload) -> Schedule:
+def choose_schedule(workload: Workload) -> Schedule:
     found = select_by_roofline(Task(workload.operator, workload), Settings(get_target("c")))
     return Schedule(found.algorithm, found.trace)
 
 
-def written(graph: Graph, folder: Path) -> tuple[dict[str, Any], Any]:
+def write_network(graph: Graph, folder: Path) -> tuple[dict[str, Any], Any]:
     """The inputs of a network that was compiled into a folder, and what the loaded one makes of them."""
-    loaded = compile_graph(graph, chosen, folder, "c")
+    loaded = compile_graph(graph, choose_schedule, folder, "c")
     given = feeds(graph, 1)
     wanted = [evaluate(graph, given)[name] for name in graph.outputs]
     made = autotune.load(folder)(*given.values())
@@ -71,12 +71,12 @@ def written(graph: Graph, folder: Path) -> tuple[dict[str, Any], Any]:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledNetwork:
     """A network with its weights in the source: its folder, an input, and the output that is wanted."""
 
     folder: Path
     weights: Any
-    wanted: Any
+    expected: Any
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,19 +88,21 @@ def texts_are_compiled_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def compiled_network(tmp_path_factory: pytest.TempPathFactory) -> CompiledNetwork:
     folder = tmp_path_factory.mktemp("residual")
-    given, wanted = written(residual(), folder)
-    return Compiled(folder, given["x"], wanted)
+    given, wanted = write_network(residual(), folder)
+    return CompiledNetwork(folder, given["x"], wanted)
 
 
 @pytest.fixture
-def its_own(compiled: Compiled, tmp_path: Path) -> Compiled:
+def its_own(compiled_network: CompiledNetwork, tmp_path: Path) -> CompiledNetwork:
     """A copy for one test, whose program is compiled beside it."""
-    return replace(compiled, folder=Path(shutil.copytree(compiled.folder, tmp_path / "network")))
+    return replace(compiled_network, folder=Path(shutil.copytree(compiled_network.folder, tmp_path / "network")))
 
 
-def called(folder: Path, name: str, weights: Any, count: int, compile: list[str], run: list[str], by: bool) -> Any:
+def call_program(
+    folder: Path, name: str, weights: Any, count: int, compile: list[str], run: list[str], by: bool
+) -> Any:
     """Compiles a program of nothing but the source and the header; returns what it prints, as float32."""
     passed = "weights, " if by else ""
     size = (folder / f"{name}.weights").stat().st_size
@@ -115,41 +117,41 @@ def called(folder: Path, name: str, weights: Any, count: int, compile: list[str]
     return np.frombuffer(printed, np.float32)
 
 
-def test_a_network_is_a_source_and_a_header(its_own: Compiled) -> None:
-    folder, given, wanted = its_own.folder, its_own.weights, its_own.wanted
+def test_a_network_is_a_source_and_a_header(its_own: CompiledNetwork) -> None:
+    folder, given, wanted = its_own.folder, its_own.weights, its_own.expected
     text = (folder / "residual.c").read_text()
     assert "alloc" not in text and "fopen" not in text and "_pack" not in text.replace("_packed", "")
-    found = called(folder, "residual", given, wanted.size, ["cc"], [], False)
+    found = call_program(folder, "residual", given, wanted.size, ["cc"], [], False)
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["case", "expf", "memset", "3d"])
 def test_a_network_may_be_called_what_c_has_a_meaning_for(name: str, tmp_path: Path) -> None:
     graph = residual()
-    written(Graph(name, graph.inputs, graph.constants, graph.nodes, graph.outputs, graph.output_names), tmp_path)
+    write_network(Graph(name, graph.inputs, graph.constants, graph.nodes, graph.outputs, graph.output_names), tmp_path)
     assert (tmp_path / f"n{name}.h").is_file()
 
 
 def test_many_weights_are_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "MOST_WEIGHTS", 1000)
-    given, wanted = written(residual(), tmp_path)
+    given, wanted = write_network(residual(), tmp_path)
     header = (tmp_path / "residual.h").read_text()
     assert "residual_run(const void *weights, const float *x, float *softmax);" in header
-    found = called(tmp_path, "residual", given["x"], wanted.size, ["cc"], [], True)
+    found = call_program(tmp_path, "residual", given["x"], wanted.size, ["cc"], [], True)
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
 
 
 def test_branches_and_concatenations(tmp_path: Path) -> None:
     graph = branches()
-    written(graph, tmp_path)
+    write_network(graph, tmp_path)
     command = ["cc", "-std=c99", "-O1", *WARNINGS, "-c", f"{graph.name}.c"]
     subprocess.run(command, cwd=tmp_path, check=True)
 
 
-def test_a_network_runs_on_an_emulated_processor(its_own: Compiled) -> None:
+def test_a_network_runs_on_an_emulated_processor(its_own: CompiledNetwork) -> None:
     compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), rootfs.emulator()
     if compiler is None or emulator is None:
         pytest.skip("the cross compiler for ARM64 and qemu-user-static must be installed")
-    folder, given, wanted = its_own.folder, its_own.weights, its_own.wanted
-    found = called(folder, "residual", given, wanted.size, [compiler, "-static"], [emulator], False)
+    folder, given, wanted = its_own.folder, its_own.weights, its_own.expected
+    found = call_program(folder, "residual", given, wanted.size, [compiler, "-static"], [emulator], False)
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)

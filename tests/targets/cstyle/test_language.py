@@ -18,7 +18,7 @@ from targets.c.compiler import Compiler
 from targets.cstyle.spelling import Identifiers
 from targets.cstyle.statements import Text
 from targets.cstyle.values import Values
-from targets.network_library import opened
+from targets.network_library import open_library
 from tests.properties.running import MOST_STORES, same, stores
 from tests.properties.test_random_traces import start
 from tests.properties.traces import Dice, random_trace
@@ -36,7 +36,7 @@ static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t floordiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static int64_t mod(int64_t a, int64_t b) { return a - floordiv(a, b) * b; }
 """
-SHOWN = '__attribute__((visibility("default")))'
+VISIBILITY = '__attribute__((visibility("default")))'
 _EXTREMES = {"min": "min_float", "max": "max_float"}
 
 
@@ -58,7 +58,7 @@ class Plain(Values):
 class Names(Identifiers):
     """Identifiers apart from the functions of `PRELUDE`."""
 
-    RESERVED = Identifiers.RESERVED | {"add", "sub", "mul", "min", "max", "floordiv", "mod"}
+    RESERVED_NAMES = Identifiers.RESERVED_NAMES | {"add", "sub", "mul", "min", "max", "floordiv", "mod"}
 
 
 def function(program: LoopProgram) -> str:
@@ -66,7 +66,7 @@ def function(program: LoopProgram) -> str:
     text = Text(Names("kernel"), program.buffers, Plain, wide=False)
     arrays = ", ".join(text.parameter(b, b.name in program.outputs) for b in program.params)
     text.stmt(program.body)
-    return "\n".join([f"{PRELUDE}\n{SHOWN} void kernel({arrays}) {{", *text.lines, "}\n"])
+    return "\n".join([f"{PRELUDE}\n{VISIBILITY} void kernel({arrays}) {{", *text.lines, "}\n"])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_it_writes_computes_what_the_interpreter_says(name: str, dtype: str
             continue
         out = {n: np.zeros(array.shape, array.dtype) for n, array in wanted.items()}
         given = [{**arrays, **out}[b.name] for b in program.params]
-        opened(Compiler().library(function(program))).kernel(*(ctypes.c_void_p(a.ctypes.data) for a in given))
+        open_library(Compiler().library(function(program))).kernel(*(ctypes.c_void_p(a.ctypes.data) for a in given))
         for output, found in out.items():
             same(found, wanted[output], program.buffers[output].dtype, f"{program}\n{function(program)}")
         ran += 1

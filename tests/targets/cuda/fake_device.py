@@ -23,7 +23,7 @@ from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorM
 from targets.cuda.target import CudaTarget
 from tests.targets.cuda.emulator.emulator import launch
 
-COMPUTED = 2
+COMPUTED_RUNS = 2
 """Runs of a launch on the same arrays that are computed until something is uploaded; those after them are timed."""
 Kernels = Mapping[str, DeviceKernel]
 """Kernels by name."""
@@ -38,12 +38,12 @@ class RecordingTarget(CudaTarget):
     """A target that keeps what it builds.
 
     Attributes:
-        built: digest of the machine code → its kernels.
+        kernels_by_digest: digest of the machine code → its kernels.
     """
 
     def __init__(self, arch: str = DEFAULT_ARCH, name: str = "cuda") -> None:
         super().__init__(arch, name)
-        self.built: dict[str, Kernels] = {}
+        self.kernels_by_digest: dict[str, Kernels] = {}
 
     def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
         self._last_program = super().device_program(program, name)
@@ -51,11 +51,11 @@ class RecordingTarget(CudaTarget):
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         module = super().build(program, name)
-        self.built[hashlib.sha256(module.object_code).hexdigest()] = collect_kernels(self._last_program)
+        self.kernels_by_digest[hashlib.sha256(module.object_code).hexdigest()] = collect_kernels(self._last_program)
         return module
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -69,7 +69,7 @@ class FakeDevice:
     Attributes:
         queue: names of what was queued, in order.
         live: bytes allocated.
-        broken: whether the next `sync` finds that a kernel failed.
+        fails: whether the next `sync` finds that a kernel failed.
         kernel_seconds: seconds that every kernel takes by its clock.
     """
 
@@ -82,7 +82,7 @@ class FakeDevice:
         self._recording: list[Callable[[], None]] | None = None
         self.queue: list[str] = []
         self.live = 0
-        self.broken = False
+        self.fails = False
         self._clock = 0.0
         self._runs: Counter[tuple[int, ...]] = Counter()
 
@@ -136,7 +136,7 @@ class FakeDevice:
         assert facts["box"][-1] * 2 <= facts["swizzle"] == 128
         return memory.ctypes.data, facts
 
-    def prepared(self, *launch: Any) -> Callable[[], None]:
+    def prepare_launch(self, *launch: Any) -> Callable[[], None]:
         return partial(self.launch, *launch)
 
     def launch(
@@ -154,7 +154,7 @@ class FakeDevice:
         places = {b.name: memory.ctypes.data for b, memory in zip(kernel.params, arguments, strict=False)}
         for wanted, (address, facts) in zip(kernel.maps, made, strict=True):
             assert address == places[wanted.buffer]
-            assert TensorMap(wanted.buffer, *(_frozen(facts[f.name]) for f in fields(TensorMap)[1:])) == wanted
+            assert TensorMap(wanted.buffer, *(_freeze(facts[f.name]) for f in fields(TensorMap)[1:])) == wanted
         for buffer, memory in zip(kernel.params, arguments[: len(kernel.params)], strict=True):
             assert memory.ctypes.data % ALIGNMENT == 0, buffer.name  # accesses in vectors would fault
             dtype = numpy_dtype(buffer.dtype)
@@ -165,7 +165,7 @@ class FakeDevice:
 
         def run() -> None:
             self._runs[key] += 1
-            if self._runs[key] <= COMPUTED:
+            if self._runs[key] <= COMPUTED_RUNS:
                 with np.errstate(all="ignore"):
                     launch(kernel, arrays, np.random.default_rng(0))
             self.queue.append(kernel.name)
@@ -199,7 +199,7 @@ class FakeDevice:
 
     def sync(self) -> None:
         assert self._recording is None
-        if self.broken:
+        if self.fails:
             raise DeviceLost("a kernel must run to its end, but the driver says: illegal address")
 
     def telemetry(self) -> dict[str, float]:

@@ -305,7 +305,7 @@ class HostPrograms:
 
     def __init__(self, programs: Sequence[DeviceProgram], folder: Path) -> None:
         kernels = [k for p in programs for each in (*p.prologues, p) for k in each.kernels]
-        self._library = compiled([(KernelText(k).function(), k.name) for k in kernels], folder)
+        self._library = compile_texts([(KernelText(k).function(), k.name) for k in kernels], folder)
 
     def run(self, program: DeviceProgram, arrays: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
         """Runs a program on arrays by name, those of its outputs included, which it writes."""
@@ -325,7 +325,7 @@ class HostPrograms:
             run(self._library, kernel.name, kernel.grid, kernel.block, places)
 
 
-def compiled(texts: Sequence[tuple[str, str]], folder: Path) -> ctypes.CDLL:
+def compile_texts(texts: Sequence[tuple[str, str]], folder: Path) -> ctypes.CDLL:
     """Kernels, each a text and its name, compiled together in a folder."""
     compiler = shutil.which("g++")
     if compiler is None:
@@ -337,9 +337,9 @@ def compiled(texts: Sequence[tuple[str, str]], folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def run(library: ctypes.CDLL, name: str, grid: Sequence[int], block: Sequence[int], places: Sequence[int]) -> None:
-    """Runs a kernel, whose arguments lie at `places`."""
-    pointers = (ctypes.c_void_p * len(places))(*places)
+def run(library: ctypes.CDLL, name: str, grid: Sequence[int], block: Sequence[int], addresses: Sequence[int]) -> None:
+    """Runs a kernel, whose arguments lie at `addresses`."""
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     dims = [(ctypes.c_uint * 3)(*dim) for dim in (grid, block)]
     function = ctypes.cast(getattr(library, f"{name}_entry"), ctypes.c_void_p)
     status = library.run(function, pointers, *dims)
@@ -364,14 +364,14 @@ def _tiles() -> str:
     return "".join(own)
 
 
-def host_map(described: TensorMap, array: NDArray[np.generic]) -> NDArray[np.int64]:
+def host_map(tensor_map: TensorMap, array: NDArray[np.generic]) -> NDArray[np.int64]:
     """The prelude's own tensor map: address, dimensions, and of each its extent, stride and box, in elements."""
-    strides = (*(s // 2 for s in described.strides), 1)
-    sides = [[*side, *[0] * (5 - len(side))] for side in (described.shape, strides, described.box)]
+    strides = (*(s // 2 for s in tensor_map.strides), 1)
+    sides = [[*side, *[0] * (5 - len(side))] for side in (tensor_map.shape, strides, tensor_map.box)]
     return np.array([array.ctypes.data, len(strides), *sides[0], *sides[1], *sides[2]], np.int64)
 
 
-def _called(match: re.Match[str]) -> str:
+def _format_call(match: re.Match[str]) -> str:
     """An instruction for tensor cores as a call."""
     left, right, *operands = match.groups()
     arguments = ", ".join(re.sub(r'"\+?\w"', "", each) for each in operands)
@@ -380,7 +380,7 @@ def _called(match: re.Match[str]) -> str:
 
 def entry(text: str, name: str) -> str:
     """A kernel's text, and a function that calls it with pointers from a table."""
-    text = re.sub(r"extern __shared__ .*;", "", _MMA.sub(_called, text))
+    text = re.sub(r"extern __shared__ .*;", "", _MMA.sub(_format_call, text))
     header = text[: text.index("{")]
     params = header[header.index(f"{name}(") + len(name) + 1 : header.rindex(")")].split(", ")
     casts = [

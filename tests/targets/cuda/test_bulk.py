@@ -31,11 +31,11 @@ from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
 from tests.targets.cuda.emulator import CopyError, DivergenceError, RaceError, bulk, emulate
-from tests.targets.cuda.emulator.races import exchanged
+from tests.targets.cuda.emulator.races import exchange
 from tests.targets.cuda.fake_device import FakeDevice
 from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import with_body
-from tests.targets.cuda.test_warpgroups import HOPPER, LIMITS, MATMUL, NOTHING, mutants, named, right, without
+from tests.targets.cuda.test_warpgroups import HOPPER, LIMITS, MATMUL, NOTHING, mutants, name_inputs, right, without
 
 ODD = workloads.matmul(m=33, n=136, k=304, dtype="bfloat16", constant_b=False)
 BATCH = workloads.batch_matmul(batch=2, m=70, n=40, k=200, dtype="float16")
@@ -44,11 +44,11 @@ DENSE = workloads.dense(batch=50, in_features=136, out_features=72, dtype="float
 POINTWISE = workloads.conv2d(2, 6, 8, 256, 88, 1, 1, 0, dtype="float16", bias=True)
 
 
-def offered(workload: Workload) -> list[Sketch]:
+def list_sketches(workload: Workload) -> list[Sketch]:
     return [s for s in generate(workload, HOPPER).sketches if BULK in s.name]
 
 
-def lowered(workload: Workload, sketch: Sketch, name: str = "kernel", seed: int = 0) -> DeviceProgram:
+def lower_candidate(workload: Workload, sketch: Sketch, name: str = "kernel", seed: int = 0) -> DeviceProgram:
     (row,) = legal(sketch, 1, seed=seed)
     assert LIMITS is not None
     return device_program(make_program(workload, sketch.algorithm, sketch.trace(row)), LIMITS, name)
@@ -56,7 +56,7 @@ def lowered(workload: Workload, sketch: Sketch, name: str = "kernel", seed: int 
 
 def of_matmul(stages: int) -> LoopProgram:
     """Two warpgroups, and a reduction of more steps than there are tiles."""
-    (sketch,) = (s for s in offered(MATMUL) if s.name == f"direct:wgmma128/{BULK}{stages}")
+    (sketch,) = (s for s in list_sketches(MATMUL) if s.name == f"direct:wgmma128/{BULK}{stages}")
     rows = legal(sketch, 30)
     columns = list(sketch.columns)
     values = sketch.expand(rows)
@@ -75,36 +75,39 @@ def product(stages: int) -> DeviceProgram:
 def test_sketches_copy_boxes_and_compute_the_reference(workload: Workload, tmp_path: Path) -> None:
     """Shapes that no tile divides among them; the text itself on the host, with mbarriers and a unit of its own."""
     programs = []
-    for i, sketch in enumerate(offered(workload)):
-        program = lowered(workload, sketch, f"k{i}", i)
+    for i, sketch in enumerate(list_sketches(workload)):
+        program = lower_candidate(workload, sketch, f"k{i}", i)
         (kernel, *_) = program.kernels
         assert [m.buffer for m in kernel.maps] == [spec.name for spec in workload.inputs[:2]], (
             sketch.name,
             str(program),
         )
         if i % 3 == 0:
-            assert right(workload, emulate(program, named(workload))[workload.output.name]), (sketch.name, str(program))
+            assert right(workload, emulate(program, name_inputs(workload))[workload.output.name]), (
+                sketch.name,
+                str(program),
+            )
             programs.append(program)
     if workload is ODD:
         host = HostPrograms(programs[-1:], tmp_path)
-        arrays = {**named(workload), workload.output.name: np.zeros(workload.output.shape, np.float32)}
+        arrays = {**name_inputs(workload), workload.output.name: np.zeros(workload.output.shape, np.float32)}
         host.run(programs[-1], arrays)
         assert right(workload, arrays[workload.output.name])
 
 
 def test_a_loop_of_one_tile() -> None:
     """The mbarrier changes its phase at every step, and barriers are where they are for other copies."""
-    trace = next(s for s in offered(MATMUL) if s.name.endswith("2"))
+    trace = next(s for s in list_sketches(MATMUL) if s.name.endswith("2"))
     (row,) = legal(trace, 1)
     steps = (s for s in trace.trace(row).steps if not (isinstance(s, Pragma) and s.key == PIPELINE))
     assert LIMITS is not None
     program = device_program(make_program(MATMUL, "direct", Trace(tuple(steps))), LIMITS)
     assert len(program.kernels[0].maps) == 2 and program.kernels[0].barriers == 1
-    assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
+    assert right(MATMUL, emulate(program, name_inputs(MATMUL))["matmul"])
     for name in (ARRIVE, COPY):
         for mutant in mutants(program, without(name)):
             with pytest.raises((CopyError, RaceError)):
-                emulate(mutant, named(MATMUL))
+                emulate(mutant, name_inputs(MATMUL))
 
 
 # ---------------------------------------------------------------------- which copies are boxes
@@ -116,7 +119,7 @@ def test_arrays_that_the_unit_cannot_address_are_copied_by_threads() -> None:
         (kernel,) = program.kernels
         assert len(kernel.maps) == maps and (maps == 1 or kernel.maps[0].strides == (2 * pitch,))
         assert any(isinstance(n, Barrier) and n.proxy for n in walk_stmt(kernel.body)) == (maps == 1)
-        assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
+        assert right(MATMUL, emulate(program, name_inputs(MATMUL))["matmul"])
 
 
 def test_a_condition_that_is_no_bound_of_the_array_makes_no_box() -> None:
@@ -126,7 +129,7 @@ def test_a_condition_that_is_no_bound_of_the_array_makes_no_box() -> None:
     assert LIMITS is not None
     made = device_program(replace(program, params=longer), LIMITS)
     assert [m.buffer for m in made.kernels[0].maps] == ["b"]
-    given = named(MATMUL)
+    given = name_inputs(MATMUL)
     given["a"] = np.concatenate([given["a"], np.full((8, 320), np.inf, np.float16)])
     assert right(MATMUL, emulate(made, given)["matmul"])
 
@@ -138,7 +141,7 @@ def test_they_are_offered_where_boxes_can_be() -> None:
         workloads.conv2d(1, 9, 9, 24, 40, 3, 1, 1, dtype="float16"),
         workloads.conv2d(1, 15, 15, 192, 40, 1, 2, 0, dtype="float16"),  # every other pixel
     ):
-        assert offered(workload) == [] and any("wgmma" in s.name for s in generate(workload, HOPPER).sketches)
+        assert list_sketches(workload) == [] and any("wgmma" in s.name for s in generate(workload, HOPPER).sketches)
     assert not any(BULK in s.name for s in generate(MATMUL, GPUS["sm_90"], ["direct"]).sketches)
 
 
@@ -178,7 +181,7 @@ def _late(stmt: Stmt) -> Stmt | None:
     return replace(stmt, output=replace(stmt.output, indices=(slot, (parity + 1) % 2)))
 
 
-def _uncounted(by: int) -> Callable[[Stmt], Stmt | None]:
+def _change_count(by: int) -> Callable[[Stmt], Stmt | None]:
     def change(stmt: Stmt) -> Stmt | None:
         name, _, count = stmt.name.partition(":") if isinstance(stmt, Intrinsic) else ("", "", "")
         return replace(stmt, name=f"{name}:{int(count) + by}") if name == EXPECT else None  # type: ignore[type-var]
@@ -197,41 +200,41 @@ def _no_barrier(stmt: Stmt) -> Stmt | None:
 
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (without(BEGIN), "must be begun before"),
         (without(EXPECT), "bytes must be awaited before they are asked for"),
         (without(COPY), "awaits 32768 of"),
         (without(ARRIVE), "still copies|must be waited for before"),
         (_late, "still copies|must be waited for before"),
-        (_uncounted(-128), "awaits 32640 of 32768 bytes"),
-        (_uncounted(128), "awaits 32896 of 32768 bytes"),
+        (_change_count(-128), "awaits 32640 of 32768 bytes"),
+        (_change_count(128), "awaits 32896 of 32768 bytes"),
         (_endless, "bytes must be awaited|leaves|awaits"),
         (_no_barrier, "no barrier in between|still multiplies|behind a barrier|be behind all threads"),
         (without("wgmma_wait"), "still multiplies|must not be read before|no barrier in between"),
     ],
     ids=["begin", "expect", "copy", "arrive", "phase", "fewer", "more", "endless", "barrier", "wait"],
 )
-def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], said: str, stages: int) -> None:
-    program, given = product(stages), named(MATMUL)
+def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], message: str, stages: int) -> None:
+    program, given = product(stages), name_inputs(MATMUL)
     for mutant in mutants(program, change):
-        with pytest.raises((CopyError, RaceError), match=said):
+        with pytest.raises((CopyError, RaceError), match=message):
             emulate(mutant, given)
 
 
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         (FENCES[0], "must be fenced before bytes are awaited, but .* has no bulk_fence_begin"),
         (FENCES[1], "must be fenced before bytes are awaited, but .* has no bulk_fence_proxy"),
         (CONVERGE, "threads of a warp must run wgmma_fence together, but may have come apart"),
     ],
 )
-def test_fences_and_meeting_points_that_are_left_out_are_found(name: str, said: str, stages: int) -> None:
+def test_fences_and_meeting_points_that_are_left_out_are_found(name: str, message: str, stages: int) -> None:
     for mutant in mutants(product(stages), without(name)):
-        with pytest.raises((CopyError, DivergenceError), match=said):
-            emulate(mutant, named(MATMUL))
+        with pytest.raises((CopyError, DivergenceError), match=message):
+            emulate(mutant, name_inputs(MATMUL))
 
 
 def test_a_phase_that_begins_while_others_may_still_wait_is_found() -> None:
@@ -264,22 +267,22 @@ def test_a_phase_that_begins_while_others_may_still_wait_is_found() -> None:
             out = replace(node, body=out)
         return out
 
-    emulate(with_body(program, kernel, body(Barrier())), named(MATMUL))
+    emulate(with_body(program, kernel, body(Barrier())), name_inputs(MATMUL))
     with pytest.raises(CopyError, match="a phase must be behind all threads when the next one begins"):
-        emulate(with_body(program, kernel, body()), named(MATMUL))
+        emulate(with_body(program, kernel, body()), name_inputs(MATMUL))
 
 
 def test_a_wait_in_a_branch_is_found() -> None:
-    def narrowed(stmt: Stmt) -> Stmt | None:
+    def narrow(stmt: Stmt) -> Stmt | None:
         return For("some", const(64), "threadIdx.x", stmt) if is_bulk(stmt) else None
 
-    for mutant in mutants(product(2), narrowed):
+    for mutant in mutants(product(2), narrow):
         with pytest.raises(DivergenceError, match="reached by all threads of a block"):
-            emulate(mutant, named(MATMUL))
+            emulate(mutant, name_inputs(MATMUL))
 
 
 def test_a_wrong_map_gives_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, given = product(3), named(MATMUL)
+    program, given = product(3), name_inputs(MATMUL)
     (kernel,) = program.kernels
     for change in ({"strides": (624,)}, {"shape": (120, 256)}, {"shape": (64, 320)}):
         a, b = kernel.maps
@@ -287,7 +290,7 @@ def test_a_wrong_map_gives_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> Non
         assert not right(MATMUL, emulate(replace(program, kernels=(wrong,)), given)["matmul"])
     with pytest.raises(CopyError, match="must hand over one map"):
         emulate(replace(program, kernels=(replace(kernel, maps=kernel.maps[1:]),)), given)
-    monkeypatch.setattr(bulk, "swizzled", lambda rows, line: np.arange(rows * line).reshape(rows, line))
+    monkeypatch.setattr(bulk, "swizzle", lambda rows, line: np.arange(rows * line).reshape(rows, line))
     assert not right(MATMUL, emulate(program, given)["matmul"])
 
 
@@ -296,19 +299,19 @@ def test_boxes_of_an_array() -> None:
     array = np.arange(2 * 5 * 24, dtype=np.float16).reshape(2, 5, 24) + 1
     described = TensorMap("x", "float16", (2, 5, 20), (240, 48), (1, 8, 64))
     begin = [np.array([1, 0]), np.array([2, -1]), np.array([16, 0])]
-    first, second = bulk.boxed(described, array.reshape(-1), begin)
+    first, second = bulk.make_boxes(described, array.reshape(-1), begin)
     wanted = np.zeros((8, 64), np.float16)
     wanted[:3, :4] = array[1, 2:, 16:20]
     np.testing.assert_array_equal(first, wanted)
     np.testing.assert_array_equal(second[1:6, :20], array[0, :, :20])
     assert not second[0].any() and not second[6:].any() and not second[:, 20:].any()
-    np.testing.assert_array_equal(bulk.swizzled(32, 64), exchanged(np.arange(32 * 64)).reshape(32, 64))
+    np.testing.assert_array_equal(bulk.swizzle(32, 64), exchange(np.arange(32 * 64)).reshape(32, 64))
 
 
 # ---------------------------------------------------------------------- text, launches
 def test_text_compiles() -> None:
     assert emit_program(product(3)).count("copy_box2(") == 1 + 2 * 3  # the function; a, and both halves of b
-    program = lowered(BATCH, offered(BATCH)[0])
+    program = lower_candidate(BATCH, list_sketches(BATCH)[0])
     ptx = compile_ptx(emit_program(program), "sm_90a")
     for part in (
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
@@ -325,12 +328,12 @@ TARGET = CudaTarget("sm_90a")
 
 
 @cache
-def built() -> Module:
+def build_product() -> Module:
     return Module.from_bytes(TARGET.build(of_matmul(3)).to_bytes())
 
 
 def test_launches_hand_over_maps() -> None:
-    (launch,) = built().metadata["launches"]["kernels"]
+    (launch,) = build_product().metadata["launches"]["kernels"]
     assert launch["tensor_maps"][0] == {
         "argument": launch["arguments"].index("a"),
         "dtype": "float16",
@@ -339,13 +342,13 @@ def test_launches_hand_over_maps() -> None:
         "box": [128, 64],
         "swizzle": 128,
     }
-    out = CudaKernel(built(), FakeDevice(product(3))).bind(MATMUL.make_inputs(0)).run()
+    out = CudaKernel(build_product(), FakeDevice(product(3))).bind(MATMUL.make_inputs(0)).run()
     assert right(MATMUL, out)
 
 
 def test_a_network_with_such_a_kernel(tmp_path: Path) -> None:
     """Maps are made of the addresses that its arrays have when it is loaded."""
-    module = built()
+    module = build_product()
     a, b = MATMUL.make_inputs(0)
     places = {"a": BufferRef("input", 0), "b": BufferRef("weights", 256), "matmul": BufferRef("output", 0)}
     by_name = {p.name: p for p in module.parameters}

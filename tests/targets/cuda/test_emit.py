@@ -207,25 +207,27 @@ def test_an_instruction_of_another_machine_is_refused() -> None:
 
 
 def test_launches_that_no_device_takes_are_refused() -> None:
-    def refused(body: For, match: str, limits: GpuLimits = LIMITS) -> None:
+    def expect_refusal(body: For, match: str, limits: GpuLimits = LIMITS) -> None:
         with pytest.raises(BuildError, match=match):
             make_device_program(body, buffer("x", 64), buffer("y", 64), limits=limits)
 
     one = Store("y", (const(0),), const(0.0, "float32"))
-    refused(loop("t", 2048, "threadIdx.x", one), "threads along threadIdx.x must be at most 1024, but got 2048")
-    refused(loop("t", 128, "threadIdx.z", one), "threads along threadIdx.z must be at most 64, but got 128")
-    refused(
+    expect_refusal(loop("t", 2048, "threadIdx.x", one), "threads along threadIdx.x must be at most 1024, but got 2048")
+    expect_refusal(loop("t", 128, "threadIdx.z", one), "threads along threadIdx.z must be at most 64, but got 128")
+    expect_refusal(
         loop("t", 64, "threadIdx.x", loop("u", 32, "threadIdx.y", one)),
         "threads of a block must be at most 1024, but got 2048",
     )
-    refused(loop("b", 70000, "blockIdx.y", one), "blocks along blockIdx.y must be at most 65535, but got 70000")
+    expect_refusal(loop("b", 70000, "blockIdx.y", one), "blocks along blockIdx.y must be at most 65535, but got 70000")
     tile = Allocate(buffer("tile", 60000, scope="shared"), seq(Store("tile", (T,), at("x", T)), one))
-    refused(loop("t", 64, "threadIdx.x", tile), "shared memory of a block must be at most 232448 bytes, but got 240000")
+    expect_refusal(
+        loop("t", 64, "threadIdx.x", tile), "shared memory of a block must be at most 232448 bytes, but got 240000"
+    )
     mine = Allocate(
         buffer("mine", 64, scope="local"),
         seq(loop("u", 64, "threadIdx.x", Store("mine", (var("u"),), at("x", var("u")))), one),
     )
-    refused(loop("b", 1, "blockIdx.x", mine), "filled by threads of threadIdx.x")
+    expect_refusal(loop("b", 1, "blockIdx.x", mine), "filled by threads of threadIdx.x")
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "float", "3x3", "a.b", "max"])

@@ -164,7 +164,7 @@ def test_memory_of_a_thread_is_its_own_and_undefined_at_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"block": (2048, 1, 1)}, "threads along x must be 1 to 1024"),
         ({"block": (1, 1, 128)}, "threads along z must be 1 to 64"),
@@ -174,9 +174,9 @@ def test_memory_of_a_thread_is_its_own_and_undefined_at_first() -> None:
     ],
     ids=["x", "z", "block", "grid", "shared"],
 )
-def test_launches_that_every_device_refuses_are_found(change: dict[str, Any], said: str) -> None:
+def test_launches_that_every_device_refuses_are_found(change: dict[str, Any], message: str) -> None:
     program = matmul_program(4, 4, 4)
     made_of = device_program(program, LIMITS)
     (kernel,) = made_of.kernels
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=message):
         emulate(replace(made_of, kernels=(replace(kernel, **change),)), inputs(program))

@@ -14,7 +14,7 @@ from tests.targets.cuda.fake_driver import build, environment
 
 pytest.importorskip("cuda.core", reason="no cuda-core: the extra `gpu` is not installed")
 
-USED = """
+DRIVER_PROGRAM = """
 import json
 import sys
 from pathlib import Path
@@ -70,15 +70,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(driver: Path, behaviour: str) -> dict[str, object]:
-    command = [sys.executable, "-c", USED, *(str(driver / written.name) for written in (AXPY, BULK_COPY))]
+def run_program(driver: Path, behaviour: str) -> dict[str, object]:
+    command = [sys.executable, "-c", DRIVER_PROGRAM, *(str(driver / written.name) for written in (AXPY, BULK_COPY))]
     done = subprocess.run(command, env=environment(driver, behaviour), capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 def test_a_device_is_used_as_its_driver_wants(driver: Path) -> None:
-    assert said(driver, "") == {
+    assert run_program(driver, "") == {
         "about": ["a fake GPU", "sm_90", 60 << 20],
         "copied": True,
         "maps": [5, 0],
@@ -90,10 +90,10 @@ def test_a_device_is_used_as_its_driver_wants(driver: Path) -> None:
 
 
 def test_a_refused_launch_is_no_lost_device(driver: Path) -> None:
-    found = said(driver, "refuse=axpy")
+    found = run_program(driver, "refuse=axpy")
     assert found["refused"] == "a call of the driver must succeed, but it says CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
     assert "lost" not in found
 
 
 def test_a_kernel_that_fails_loses_the_device(driver: Path) -> None:
-    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(said(driver, "fault=axpy")["lost"])
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(run_program(driver, "fault=axpy")["lost"])

@@ -33,11 +33,11 @@ class FailingDriver:
     """Stands for a device of `cuda.core`, its stream, a buffer and a module, of which each call fails.
 
     Args:
-        lost: whether waiting fails, too, as it does when a kernel failed before.
+        is_lost: whether waiting fails, too, as it does when a kernel failed before.
     """
 
     def __init__(self, lost: bool) -> None:
-        self.lost = lost
+        self.is_lost = lost
 
     def fail(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("CUDA_ERROR: said the driver")
@@ -45,7 +45,7 @@ class FailingDriver:
     allocate = fill = record = get_kernel = fail
 
     def sync(self) -> None:
-        if self.lost:
+        if self.is_lost:
             self.fail()
 
 
@@ -106,11 +106,11 @@ def test_what_is_filled_is_there_once_however_many_are_timed() -> None:
 
 
 def test_a_device_that_is_lost_in_a_call_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lost:
+    class LostTarget:
         def load(self, module: Module) -> Any:
             raise DeviceLost("a kernel must run to its end")
 
-    monkeypatch.setattr(registry, "get", lambda spec: Lost())
+    monkeypatch.setattr(registry, "get", lambda spec: LostTarget())
     monkeypatch.setattr(Module, "from_bytes", lambda data: None)
     call = {"target": "cuda", "module_bytes": 0, "iterations": 1, "threads": 1, "arrays": []}
     with pytest.raises(DeviceLost):

@@ -26,7 +26,7 @@ from tests.targets.cuda.programs import at, buffer, inputs, loop, matmul_program
 TARGET = CudaTarget()
 
 
-def loaded(program: LoopProgram) -> tuple[CudaKernel, FakeDevice]:
+def load_kernel(program: LoopProgram) -> tuple[CudaKernel, FakeDevice]:
     """A kernel on a device that has just been timed."""
     device = FakeDevice(TARGET.device_program(program))
     Stopwatch(device, lambda: None, 0, cold=True).time(1)
@@ -39,7 +39,7 @@ def loaded(program: LoopProgram) -> tuple[CudaKernel, FakeDevice]:
 def test_a_product() -> None:
     program = matmul_program(16, 17, 9)
     arrays = inputs(program)
-    kernel, _ = loaded(program)
+    kernel, _ = load_kernel(program)
     out = np.zeros((16, 17), np.float32)
     kernel(arrays["a"], arrays["b"], out)
     np.testing.assert_allclose(out, np.maximum(arrays["a"] @ arrays["b"], 0), rtol=1e-5, atol=1e-5)
@@ -52,7 +52,7 @@ def test_constants_are_packed_on_the_device_by_the_prologue() -> None:
     (row,) = legal(sketch, 1)
     program = make_program(workload, sketch.algorithm, sketch.trace(row))
     assert program.prologues
-    kernel, device = loaded(program)
+    kernel, device = load_kernel(program)
     given = workload.make_inputs(0)
     out = np.zeros((8, 24), np.float32)
     kernel(*given, out)
@@ -65,7 +65,7 @@ def test_kernels_share_memory_that_no_caller_sees() -> None:
     first = loop("t", 64, "threadIdx.x", Store("z", (t,), at("x", t) + at("x", t)))
     second = loop("u", 64, "threadIdx.x", Store("y", (u,), at("z", 63 - u)))
     body = Allocate(buffer("z", 64), seq(first, second))
-    kernel, device = loaded(LoopProgram("twice", (buffer("x", 64), buffer("y", 64)), body, ("y",)))
+    kernel, device = load_kernel(LoopProgram("twice", (buffer("x", 64), buffer("y", 64)), body, ("y",)))
     x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     kernel(x, y)
     np.testing.assert_array_equal(y, 2 * x[::-1])
@@ -75,7 +75,7 @@ def test_kernels_share_memory_that_no_caller_sees() -> None:
 def test_an_element_that_no_kernel_writes_keeps_what_the_host_has_there() -> None:
     t = var("t")
     body = loop("t", 32, "threadIdx.x", Store("y", (t,), at("x", t)))
-    kernel, _ = loaded(LoopProgram("half", (buffer("x", 64), buffer("y", 64)), body, ("y",)))
+    kernel, _ = load_kernel(LoopProgram("half", (buffer("x", 64), buffer("y", 64)), body, ("y",)))
     bound = kernel.bind([np.ones(64, np.float32)])
     output = bound.run()
     output[...] = 7
@@ -85,7 +85,7 @@ def test_an_element_that_no_kernel_writes_keeps_what_the_host_has_there() -> Non
 
 def test_warm_runs_follow_each_other_and_short_ones_are_grouped() -> None:
     program = matmul_program(4, 4, 4)
-    kernel, device = loaded(program)
+    kernel, device = load_kernel(program)
     bound = kernel.bind(list(inputs(program).values()))
     np.testing.assert_allclose(bound.time(3), 1e-6)
     alone, grouped = ["mark", "kernel_0", "mark"] * 3, ["mark", *["kernel_0"] * MOST_RUNS, "mark"] * 3
@@ -132,7 +132,7 @@ def test_a_device_that_was_idle_is_kept_busy_first(monkeypatch: pytest.MonkeyPat
 
 def test_long_runs_are_timed_once() -> None:
     program = matmul_program(4, 4, 4)
-    kernel, device = loaded(program)
+    kernel, device = load_kernel(program)
     device.kernel_seconds = 1e-3
     bound = kernel.bind(list(inputs(program).values()))
     np.testing.assert_allclose(bound.time(2), 1e-3)
@@ -141,7 +141,7 @@ def test_long_runs_are_timed_once() -> None:
 
 def test_cold_runs_find_the_cache_filled_with_something_else() -> None:
     program = matmul_program(4, 4, 4)
-    kernel, device = loaded(program)
+    kernel, device = load_kernel(program)
     bound = kernel.bind(list(inputs(program).values()), copies=2)
     np.testing.assert_allclose(bound.time(3), 1e-6)
     assert device.queue == ["fill", "mark", "kernel_0", "mark"] * 3
@@ -149,7 +149,7 @@ def test_cold_runs_find_the_cache_filled_with_something_else() -> None:
 
 
 def test_metrics_are_those_of_the_largest_kernel_and_of_the_device() -> None:
-    kernel, _ = loaded(matmul_program(4, 4, 4))
+    kernel, _ = load_kernel(matmul_program(4, 4, 4))
     metrics = kernel.bind(list(inputs(matmul_program(4, 4, 4)).values())).metrics()
     assert metrics["registers"] > 8 and metrics["spill_bytes"] == 0 and metrics["kernels"] == 1
     assert metrics["shared_bytes"] > 0 and metrics["sm_mhz"] == 1980
@@ -157,16 +157,16 @@ def test_metrics_are_those_of_the_largest_kernel_and_of_the_device() -> None:
 
 def test_a_kernel_that_fails_ends_what_the_process_can_do() -> None:
     program = matmul_program(4, 4, 4)
-    kernel, device = loaded(program)
+    kernel, device = load_kernel(program)
     bound = kernel.bind(list(inputs(program).values()))
-    device.broken = True
+    device.fails = True
     with pytest.raises(DeviceLost, match="illegal address") as caught:
         bound.run()
     assert caught.value.fatal
 
 
 def test_wrong_arguments_are_refused() -> None:
-    kernel, _ = loaded(matmul_program(4, 5, 4))
+    kernel, _ = load_kernel(matmul_program(4, 5, 4))
     a, b, out = (np.zeros(shape, np.float32) for shape in ((4, 4), (4, 5), (4, 5)))
     with pytest.raises(RunError, match="must be given its inputs and outputs"):
         kernel(a, b)
@@ -198,7 +198,7 @@ class Lying(FakeDevice):
             arguments[-1][64 * 4] = 7
 
 
-def examined(program: LoopProgram, device: FakeDevice) -> str:
+def examine(program: LoopProgram, device: FakeDevice) -> str:
     """Returns the error of a kernel that is to compute twice its input; "" if it is right."""
     module = Module.from_bytes(TARGET.build(program).to_bytes())
     x, others = np.random.default_rng(0).random((2, 64), np.float32)
@@ -221,7 +221,7 @@ def test_kernels_that_seem_right_are_found_out() -> None:
     leaving = loop("u", 64, "threadIdx.x", Store("z", (u,), at("x", u)))
     body = Allocate(buffer("z", 64), seq(loop("t", 64, "threadIdx.x", relying), leaving))
     zero = LoopProgram("zero", (buffer("x", 64), buffer("y", 64)), body, ("y",))
-    assert examined(honest, Lying(honest)) == ""
-    assert "after timing, `output` must match" in examined(honest, Lying(honest, idle_from=3))
-    assert "it changed 1 bytes behind `y`" in examined(honest, Lying(honest, behind=True))
-    assert "`output` must match the reference" in examined(zero, Lying(zero))
+    assert examine(honest, Lying(honest)) == ""
+    assert "after timing, `output` must match" in examine(honest, Lying(honest, idle_from=3))
+    assert "it changed 1 bytes behind `y`" in examine(honest, Lying(honest, behind=True))
+    assert "`output` must match the reference" in examine(zero, Lying(zero))

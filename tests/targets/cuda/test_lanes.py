@@ -22,7 +22,7 @@ def tile(x: int, y: int, scope: str = "shared") -> Stmt:
     return loop("y", y, "threadIdx.y", loop("x", x, "threadIdx.x", inner))
 
 
-def places(stmt: Stmt, x: int, y: int) -> NDArray[np.int64]:
+def list_elements(stmt: Stmt, x: int, y: int) -> NDArray[np.int64]:
     """The element (along y, along x) of every thread in the order of lanes, (x * y, 2)."""
     (store,) = (n for n in walk_stmt(stmt) if isinstance(n, Store))
     threads = [{"y": j, "x": i} for j in range(y) for i in range(x)]
@@ -32,7 +32,7 @@ def places(stmt: Stmt, x: int, y: int) -> NDArray[np.int64]:
 @pytest.mark.parametrize("y", [2, 4, 8, 14, 32])
 @pytest.mark.parametrize("x", [4, 8, 12, 16, 32])
 def test_neighbouring_lanes_share_a_row_or_a_column(x: int, y: int) -> None:
-    found = places(in_squares(tile(x, y), (x, y, 1)), x, y)
+    found = list_elements(in_squares(tile(x, y), (x, y, 1)), x, y)
     assert len(np.unique(found, axis=0)) == x * y
     assert found.min() == 0 and tuple(found.max(0)) == (y - 1, x - 1)
     lanes = np.arange(x * y)

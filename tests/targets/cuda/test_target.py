@@ -190,11 +190,13 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch, version: int = 13000) -> Iterator[No
             function.cache_clear()
 
 
-@pytest.mark.parametrize(("version", "said"), [(12080, "this machine's is of CUDA 12.8"), (13000, ""), (14010, "")])
-def test_a_driver_must_load_what_the_compiler_makes(version: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("version", "message"), [(12080, "this machine's is of CUDA 12.8"), (13000, ""), (14010, "")])
+def test_a_driver_must_load_what_the_compiler_makes(
+    version: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with _a_gpu(monkeypatch, version):
         found = CudaTarget().unavailable()
-    assert found.endswith(said) and bool(found) == bool(said)
+    assert found.endswith(message) and bool(found) == bool(message)
 
 
 def test_a_gpu_of_another_architecture_is_refused_before_any_trial(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ class FakeLibrary:
 
     def __init__(self, present: bool = True) -> None:
         self.present = present
-        self.asked = -1
+        self.index = -1
 
     def nvmlDeviceGetHandleByIndex_v2(self, number: int, handle: Any) -> int:
-        self.asked = number
+        self.index = number
         return 0 if self.present else 6
 
     def nvmlDeviceGetHandleByPciBusId_v2(self, bus: bytes, handle: Any) -> int:
@@ -66,7 +66,7 @@ def test_the_gpu_is_the_first_that_cuda_may_see(monkeypatch: pytest.MonkeyPatch)
     library = FakeLibrary()
     monkeypatch.setattr(module, "_library", lambda: library)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert gpu_name() == "NVIDIA H200" and library.asked == 3
+    assert gpu_name() == "NVIDIA H200" and library.index == 3
     for visible, name in (("GPU-1", "NVIDIA H200"), ("GPU-2", ""), ("", ""), ("-1", "")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpu_name() == name, visible

@@ -42,7 +42,7 @@ def make_programs(workload: Workload, number: int) -> list[DeviceProgram]:
     return out
 
 
-def checked(workload: Workload, program: DeviceProgram, host: HostPrograms) -> None:
+def check_on_host(workload: Workload, program: DeviceProgram, host: HostPrograms) -> None:
     given = workload.make_inputs(0)
     arrays = {spec.name: np.ascontiguousarray(a) for spec, a in zip(workload.inputs, given, strict=True)}
     output = workload.output
@@ -61,7 +61,7 @@ def test_text_computes_the_reference(part: int, tmp_path: Path) -> None:
     programs = [(w, p) for i, w in enumerate(some) for p in make_programs(w, i)]
     host = HostPrograms([p for _, p in programs], tmp_path)
     for workload, program in programs:
-        checked(workload, program, host)
+        check_on_host(workload, program, host)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "tfloat32"])
@@ -72,7 +72,7 @@ def test_tensor_cores_hold_fragments_as_the_instructions_say(dtype: str, tmp_pat
     assert programs
     host = HostPrograms(programs, tmp_path)
     for program in programs:
-        checked(workload, program, host)
+        check_on_host(workload, program, host)
 
 
 @pytest.mark.parametrize(("dtype", "load"), [("float16", "load_transposed4("), ("int8", "load_matrices4(b_")])
@@ -87,7 +87,7 @@ def test_neighbouring_fragments_are_loaded_together(dtype: str, load: str, tmp_p
     assert len(programs) == 2 and all(load in emit_program(p).partition("_0(")[2] for p in programs)
     host = HostPrograms(programs, tmp_path)
     for program in programs:
-        checked(workload, program, host)
+        check_on_host(workload, program, host)
 
 
 def test_text_of_prologues_packs_constants(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_text_of_prologues_packs_constants(tmp_path: Path) -> None:
     (row,) = legal(sketch, 1)
     program = device_program(make_program(workload, sketch.algorithm, sketch.trace(row)), LIMITS)
     assert program.prologues
-    checked(workload, program, HostPrograms([program], tmp_path))
+    check_on_host(workload, program, HostPrograms([program], tmp_path))
 
 
 def test_vectors_that_begin_elsewhere_than_at_their_size_are_found(

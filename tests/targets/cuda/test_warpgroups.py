@@ -36,7 +36,7 @@ from targets.cuda.warpgroups import COMMIT, FENCE, WAIT, encode, lower_warpgroup
 from tests.gpu.candidates import legal
 from tests.gpu.test_warpgroup import HOPPER, SMALL, sketches
 from tests.targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
-from tests.targets.cuda.emulator.races import exchanged
+from tests.targets.cuda.emulator.races import exchange
 from tests.targets.cuda.emulator.warpgroups import decode
 from tests.targets.cuda.fake_device import FakeDevice
 from tests.targets.cuda.on_host import HostPrograms
@@ -53,7 +53,7 @@ def make_device_program(workload: Workload, sketch: Sketch, seed: int = 0, name:
     return device_program(make_program(workload, sketch.algorithm, sketch.trace(row)), LIMITS, name)
 
 
-def named(workload: Workload) -> dict[str, np.ndarray]:
+def name_inputs(workload: Workload) -> dict[str, np.ndarray]:
     return dict(zip((s.name for s in workload.inputs), workload.make_inputs(0), strict=True))
 
 
@@ -85,7 +85,10 @@ def of_every_width(workload: Workload) -> list[Sketch]:
 def test_sketches_compute_the_reference(workload: Workload, algorithm: str) -> None:
     for i, sketch in enumerate(sketches(workload, algorithm)[:2]):
         program = make_device_program(workload, sketch, i)
-        assert right(workload, emulate(program, named(workload))[workload.output.name]), (sketch.name, str(program))
+        assert right(workload, emulate(program, name_inputs(workload))[workload.output.name]), (
+            sketch.name,
+            str(program),
+        )
 
 
 def test_every_number_of_tiles_and_every_width(tmp_path: Path) -> None:
@@ -93,12 +96,12 @@ def test_every_number_of_tiles_and_every_width(tmp_path: Path) -> None:
     programs = []
     for i, sketch in enumerate(of_every_width(MATMUL)):
         program = make_device_program(MATMUL, sketch, i, f"k{i}")
-        assert right(MATMUL, emulate(program, named(MATMUL))[MATMUL.output.name]), (sketch.name, str(program))
+        assert right(MATMUL, emulate(program, name_inputs(MATMUL))[MATMUL.output.name]), (sketch.name, str(program))
         programs.append(program)
     some = [programs[0], programs[-1]]
     host = HostPrograms(some, tmp_path)
     for program in some:
-        arrays = {**named(MATMUL), "matmul": np.zeros(MATMUL.output.shape, numpy_dtype("float32"))}
+        arrays = {**name_inputs(MATMUL), "matmul": np.zeros(MATMUL.output.shape, numpy_dtype("float32"))}
         host.run(program, arrays)
         assert right(MATMUL, arrays["matmul"]), str(program)
 
@@ -116,7 +119,7 @@ def test_descriptors_find_elements_where_stores_put_them(across: bool) -> None:
         x, k = np.indices(found.shape)
         i, j = (row + k, column + x) if across else (row + x, column + k)
         place = (j // 64 * rows + i) * 64 + j % 64
-        np.testing.assert_array_equal((found - begin) // 2, exchanged(place))
+        np.testing.assert_array_equal((found - begin) // 2, exchange(place))
 
 
 def _canonical(x: int, k: int, across: bool, leading: int, stride: int) -> int:
@@ -164,8 +167,8 @@ def test_the_texts_descriptors_are_those_bits(tmp_path: Path) -> None:
 
 def test_exchanging_parts_is_its_own_reverse_and_spreads_columns_over_banks() -> None:
     place = np.arange(4096)
-    np.testing.assert_array_equal(exchanged(exchanged(place)), place)
-    column = exchanged(np.arange(8) * 64 + 8)  # the same part of eight rows
+    np.testing.assert_array_equal(exchange(exchange(place)), place)
+    column = exchange(np.arange(8) * 64 + 8)  # the same part of eight rows
     assert len(set(column % 64 // 8)) == 8
 
 
@@ -181,28 +184,28 @@ def test_a_wrong_descriptor_gives_wrong_numbers(wrong: Callable[..., int], monke
     program = product(2)
     monkeypatch.setattr(warpgroups, "encode", wrong)
     with suppress(IndexError, RaceError):  # where it reads past the tile, or what nobody has written yet
-        assert not right(MATMUL, emulate(program, named(MATMUL))["matmul"])
+        assert not right(MATMUL, emulate(program, name_inputs(MATMUL))["matmul"])
 
 
 def test_a_wrong_place_of_what_is_stored_gives_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "exchanged", lambda place: place)
-    assert not right(MATMUL, emulate(product(2), named(MATMUL))["matmul"])
+    monkeypatch.setattr(memory, "exchange", lambda place: place)
+    assert not right(MATMUL, emulate(product(2), name_inputs(MATMUL))["matmul"])
 
 
 def test_tiles_are_whole_blocks() -> None:
     """Rows of 64 elements, eight at a time."""
     body = product(2).program.body
 
-    def narrowed(stmt: Stmt) -> Stmt:
+    def narrow(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Allocate) and stmt.buffer.name == "a.shared":
             stmt = replace(stmt, buffer=replace(stmt.buffer, pitches=(72, 1)))
-        return replace(stmt, body=narrowed(stmt.body)) if isinstance(stmt, (For, Allocate)) else rest(stmt)
+        return replace(stmt, body=narrow(stmt.body)) if isinstance(stmt, (For, Allocate)) else rest(stmt)
 
     def rest(stmt: Stmt) -> Stmt:
-        return Seq(tuple(narrowed(s) for s in stmt.body)) if isinstance(stmt, Seq) else stmt
+        return Seq(tuple(narrow(s) for s in stmt.body)) if isinstance(stmt, Seq) else stmt
 
     with pytest.raises(BuildError, match="a tile of a warpgroup must be whole blocks of 8 rows of 64 in shared memory"):
-        lower_warpgroups(narrowed(body))
+        lower_warpgroups(narrow(body))
 
 
 # ---------------------------------------------------------------------- what is forgotten
@@ -214,18 +217,18 @@ def mutants(program: DeviceProgram, change: Callable[[Stmt], Stmt | None]) -> It
     for chosen in range(count):
         left = [chosen]
 
-        def changed(stmt: Stmt, left: list[int] = left) -> Stmt:
+        def change_one(stmt: Stmt, left: list[int] = left) -> Stmt:
             if isinstance(stmt, Seq):
-                return Seq(tuple(changed(s) for s in stmt.body))
+                return Seq(tuple(change_one(s) for s in stmt.body))
             if isinstance(stmt, (For, Allocate)):
-                return replace(stmt, body=changed(stmt.body))
+                return replace(stmt, body=change_one(stmt.body))
             other = change(stmt)
             if other is None:
                 return stmt
             left[0] -= 1
             return other if left[0] == -1 else stmt
 
-        yield with_body(program, kernel, changed(kernel.body))
+        yield with_body(program, kernel, change_one(kernel.body))
 
 
 NOTHING = Seq(())
@@ -260,7 +263,7 @@ def _impatient(stmt: Stmt) -> Stmt | None:
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_no_barrier, "with no barrier in between|must be fenced|still multiplies"),
         (_no_proxy, "what tensor cores read must be fenced after it was written"),
@@ -272,10 +275,10 @@ def _impatient(stmt: Stmt) -> Stmt | None:
     ],
     ids=["barrier", "proxy", "copies", "fence", "commit", "wait", "late"],
 )
-def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], said: str, stages: int) -> None:
-    program, given = product(stages), named(MATMUL)
+def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], message: str, stages: int) -> None:
+    program, given = product(stages), name_inputs(MATMUL)
     for mutant in mutants(program, change):
-        with pytest.raises(RaceError, match=said):
+        with pytest.raises(RaceError, match=message):
             emulate(mutant, given)
 
 
@@ -287,23 +290,23 @@ def test_loops_that_are_not_pipelined_get_their_barriers_derived() -> None:
     assert LIMITS is not None
     program = device_program(make_program(MATMUL, "direct", trace), LIMITS)
     assert program.kernels[0].barriers == 2
-    assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
+    assert right(MATMUL, emulate(program, name_inputs(MATMUL))["matmul"])
     for change in (_no_barrier, without(WAIT)):
         for mutant in mutants(program, change):
             with pytest.raises(RaceError):
-                emulate(mutant, named(MATMUL))
+                emulate(mutant, name_inputs(MATMUL))
 
 
 def test_an_instruction_needs_the_whole_warpgroup() -> None:
-    program, given = product(2), named(MATMUL)
+    program, given = product(2), name_inputs(MATMUL)
 
-    def narrowed(stmt: Stmt) -> Stmt | None:
+    def narrow(stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, Intrinsic) and stmt.name.startswith("wgmma_m64"):
             return For("some", const(64), "threadIdx.x", stmt)
         return None
 
     with pytest.raises(DivergenceError, match="reached by all threads of a warpgroup"):
-        emulate(next(mutants(program, narrowed)), given)
+        emulate(next(mutants(program, narrow)), given)
 
 
 # ---------------------------------------------------------------------- text

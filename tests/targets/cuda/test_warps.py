@@ -102,14 +102,14 @@ def test_an_instruction_needs_the_whole_warp() -> None:
     program = device_program(make_program(workload, "direct", sketch.trace(row)), LIMITS)
     (kernel,) = program.kernels
 
-    def narrowed(stmt: Stmt) -> Stmt:
+    def narrow(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Intrinsic) and stmt.name.startswith("mma_"):
             return For("some", const(16), "threadIdx.x", stmt)
         if isinstance(stmt, Seq):
-            return Seq(tuple(narrowed(s) for s in stmt.body))
-        return replace(stmt, body=narrowed(stmt.body)) if isinstance(stmt, (For, Allocate)) else stmt
+            return Seq(tuple(narrow(s) for s in stmt.body))
+        return replace(stmt, body=narrow(stmt.body)) if isinstance(stmt, (For, Allocate)) else stmt
 
-    object.__setattr__(kernel, "body", narrowed(kernel.body))
+    object.__setattr__(kernel, "body", narrow(kernel.body))
     inputs = dict(zip((s.name for s in workload.inputs), workload.make_inputs(0), strict=True))
     with pytest.raises(DivergenceError, match="reached by all threads of a warp"):
         emulate(program, inputs)

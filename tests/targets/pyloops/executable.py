@@ -15,13 +15,13 @@ from search_space.dtypes import numpy_dtype
 from targets.base import Module
 from targets.calling import Array
 from targets.executable import Executable
-from targets.manifest import HASHED, SIZE, TEXT, Format, contents
+from targets.manifest import HASHED_FILE, SIZE, TEXT, Format, contents
 
 _CALL = {"module": SIZE, "function": TEXT}
 FORMAT = Format(
     "pyloops",
     {
-        "modules": [HASHED],
+        "modules": [HASHED_FILE],
         "packings": [_CALL],
         "calls": [_CALL],
         "memory": {"arena_bytes": SIZE, "packed_bytes": SIZE},

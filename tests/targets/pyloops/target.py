@@ -23,7 +23,7 @@ from tests.targets.pyloops.executable import FORMAT, load_functions
 Arrays = dict[str, NDArray[Any]]
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
 _INFIX |= {"eq": "==", "ne": "!=", "and": "and", "or": "or", "shl": "<<", "shr": ">>", "bitand": "&"}
-_REDUCED = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max({0}, {1})", "min": "min({0}, {1})"}
+_REDUCTIONS = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max({0}, {1})", "min": "min({0}, {1})"}
 _CALLS = {name: name for name in ("exp", "log", "tanh", "sqrt", "abs", "floor", "rint")}
 
 
@@ -54,7 +54,7 @@ def expression_text(e: Expr) -> str:
 def _store(stmt: Store, indent: str) -> list[str]:
     place = f"{python_name(stmt.buffer)}[{', '.join(map(expression_text, stmt.indices)) or '()'}]"
     value = expression_text(stmt.value)
-    value = value if stmt.reducer is None else _REDUCED[stmt.reducer].format(place, value)
+    value = value if stmt.reducer is None else _REDUCTIONS[stmt.reducer].format(place, value)
     if stmt.predicate is None:
         return [f"{indent}{place} = {value}"]
     return [f"{indent}if {expression_text(stmt.predicate)}:", f"{indent} {place} = {value}"]
@@ -92,7 +92,7 @@ def function_text(program: LoopProgram) -> str:
     return "\n".join([f"def {program.name}({arguments}):", *(emit_lines(program.body) or [" pass"])])
 
 
-def described(buffer: Buffer) -> dict[str, Any]:
+def describe(buffer: Buffer) -> dict[str, Any]:
     """An array of which some elements may lie apart, as plain data."""
     shape, strides = ([int(e.value) for e in each] for each in (buffer.shape, buffer.strides))
     return {"shape": shape, "dtype": buffer.dtype, "strides": strides}
@@ -118,7 +118,7 @@ class PyTarget(Target):
         verify(program)
         texts = [function_text(p) for p in (*program.prologues, program)]
         names = [[p.name, [b.name for b in p.params]] for p in (*program.prologues, program)]
-        code, arrays = "\n".join(texts).encode(), {b.name: described(b) for b in (*program.inputs, *program.params)}
+        code, arrays = "\n".join(texts).encode(), {b.name: describe(b) for b in (*program.inputs, *program.params)}
         facts = {"functions": names, "arrays": arrays}
         return Module.of(program, name, self.name, code, facts)
 

@@ -37,7 +37,7 @@ def transfer_indices(row: Indices, hardware: VtaHardware) -> tuple[Indices, Indi
     return places[inside], dram.reshape(-1), places[~inside]
 
 
-def reached(start: Indices, loops: Sequence[tuple[int, int]], depth: int) -> Indices:
+def list_reached(start: Indices, loops: Sequence[tuple[int, int]], depth: int) -> Indices:
     """The elements, in order and once each, that indices lead to in loops; as much work for few turns as for many.
 
     Args:
@@ -72,7 +72,7 @@ class UopBuffer:
             to, source, zeros = transfer_indices(row, self.hardware)
             self._buffer[to], self._buffer[zeros] = self._words[source], 0
 
-    def chosen(self, row: Indices) -> NDArray[np.int64]:
+    def select(self, row: Indices) -> NDArray[np.int64]:
         """Returns the micro-operations of a GEMM or ALU instruction, (micro-operations, 3)."""
         return decode_uops(self._buffer[row[COLUMN["uop_begin"]] : row[COLUMN["uop_end"]]], self.hardware)
 
@@ -105,17 +105,17 @@ def accesses(row: Indices, hardware: VtaHardware, uops: UopBuffer) -> list[Acces
     get = {name: int(row[number]) for name, number in COLUMN.items()}
     if row[0] not in (GEMM, ALU) or not iterations(row[None])[0]:
         return []
-    chosen = uops.chosen(row)
+    chosen = uops.select(row)
 
-    def touched(number: int, name: str, space: str) -> Access:
+    def make_access(number: int, name: str, space: str) -> Access:
         loops = [(get[f"iter_{loop}"], get[f"{name}_{loop}"]) for loop in ("out", "in")]
         depth: int = getattr(hardware, f"{space}_depth")
-        return Access(space, reached(chosen[:, number], loops, depth), name == "dst")
+        return Access(space, list_reached(chosen[:, number], loops, depth), name == "dst")
 
-    found = [Access("uop", np.arange(get["uop_begin"], get["uop_end"]), False), touched(0, "dst", "acc")]
+    found = [Access("uop", np.arange(get["uop_begin"], get["uop_end"]), False), make_access(0, "dst", "acc")]
     if row[0] == ALU:
-        return found if get["use_imm"] else [*found, touched(1, "src", "acc")]
-    return found if get["reset"] else [*found, touched(1, "src", "inp"), touched(2, "wgt", "wgt")]
+        return found if get["use_imm"] else [*found, make_access(1, "src", "acc")]
+    return found if get["reset"] else [*found, make_access(1, "src", "inp"), make_access(2, "wgt", "wgt")]
 
 
 def decode_uops(words: NDArray[np.uint32], hardware: VtaHardware) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ def draw(sketch: Sketch, rng: np.random.Generator) -> np.ndarray:
     raise AssertionError(f"no legal candidate of {sketch.name}: {sketch.violations(rows)}")
 
 
-def built(workload: Workload, sketch: Sketch, choices: np.ndarray, target: VtaTarget) -> Module:
+def build_candidate(workload: Workload, sketch: Sketch, choices: np.ndarray, target: VtaTarget) -> Module:
     return target.build(make_program(workload, sketch.algorithm, sketch.trace(choices)))
 
 

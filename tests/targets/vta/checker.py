@@ -50,7 +50,7 @@ def _indices(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> It
     for index, row in enumerate(table):
         buffer.run(row)
         if executed[index] and row[0] in (GEMM, ALU):
-            most = buffer.chosen(row).max(axis=0).tolist()
+            most = buffer.select(row).max(axis=0).tolist()
             for number, name in enumerate(("dst", "src", "wgt")):
                 for loop in ("out", "in"):
                     most[number] += int((row[COLUMN[f"iter_{loop}"]] - 1) * row[COLUMN[f"{name}_{loop}"]])

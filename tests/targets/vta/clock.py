@@ -49,7 +49,7 @@ class Clock:
         self.stream, self.h = stream, h
         self.modules = [Module() for _ in range(3)]
         self.tokens = {(0, 1): 0, (1, 0): 0, (1, 2): 0, (2, 1): 0}
-        self.port, self.fetched, self.fetch_time = 0, 0, h.fetch_latency
+        self.port, self.fetch_count, self.fetch_time = 0, 0, h.fetch_latency
         self.start, self.end = [-1] * len(stream), [-1] * len(stream)
 
     def run(self, most: int = 100_000) -> None:
@@ -62,13 +62,13 @@ class Clock:
 
     def fetch(self, now: int) -> bool:
         """The next instruction enters its queue."""
-        if self.fetched == len(self.stream) or now < self.fetch_time:
+        if self.fetch_count == len(self.stream) or now < self.fetch_time:
             return False
-        queue = self.modules[instruction_module(self.stream[self.fetched])].queue
+        queue = self.modules[instruction_module(self.stream[self.fetch_count])].queue
         if len(queue) >= self.h.queue_depth:
             return False
-        queue.append(self.fetched)
-        self.fetched, self.fetch_time = self.fetched + 1, now + self.h.fetch_interval
+        queue.append(self.fetch_count)
+        self.fetch_count, self.fetch_time = self.fetch_count + 1, now + self.h.fetch_interval
         return True
 
     def act(self, m: int, now: int) -> bool:

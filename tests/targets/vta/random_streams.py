@@ -15,7 +15,7 @@ SMALL = replace(PYNQ, log_uop_buffer=7, log_inp_buffer=9, log_wgt_buffer=12, log
 """The default blocks in buffers of a few elements, which random accesses hit often."""
 
 
-def shrunk(batch: int, block_in: int, block_out: int, log_depth: int = 5) -> VtaHardware:
+def make_small(batch: int, block_in: int, block_out: int, log_depth: int = 5) -> VtaHardware:
     """Any blocks in buffers of 32 elements."""
     logs = [(size).bit_length() - 1 for size in (batch, block_in, block_out)]
     inp, wgt, acc = logs[0] + logs[1], logs[1] + logs[2], logs[0] + logs[2] + 2
@@ -61,10 +61,10 @@ def random_stream(
     start = -(-4 * uop_count // h.acc_bytes)  # data must not overwrite the micro-operations
     for _ in range(count):
         stream.append(_random_instruction(draw, h, uops, start, dram_bytes))
-    return ended(stream), dram
+    return append_finish(stream), dram
 
 
-def ended(stream: list[Instruction]) -> list[Instruction]:
+def append_finish(stream: list[Instruction]) -> list[Instruction]:
     """The stream with a FINISH that waits for the other modules, and orders nothing else."""
     return [
         *stream,
@@ -114,7 +114,8 @@ def _random_instruction(
 
 
 def with_tokens(draw: np.random.Generator, stream: list[Instruction]) -> list[Instruction]:
-    """An `ended` stream with a token from each change of module to the next, so that it runs in the order given.
+    """An `append_finish` stream with a token from each change of module to the next, so that it runs in the order
+    given.
 
     Neighbours only share tokens: from load to store and back, and before FINISH, no-operations of compute pass them on.
     """

@@ -65,7 +65,7 @@ def _repeats_and_stores(table: Table, hardware: VtaHardware, dram: NDArray[np.ui
         row = table[index]
         uops.run(row)
         if row[0] in (GEMM, ALU) and executed[index]:
-            if found := _again(row, uops.chosen(row)):
+            if found := _again(row, uops.select(row)):
                 yield Problem(
                     index,
                     f"dst must differ from those of the {DISTANCE} micro-operations before, but got dst={found[0]} "
@@ -86,7 +86,7 @@ def _repeats_and_stores(table: Table, hardware: VtaHardware, dram: NDArray[np.ui
                     )
 
 
-def _again(row: NDArray[np.int64], chosen: NDArray[np.int64]) -> tuple[int, int] | None:
+def _again(row: NDArray[np.int64], uops: NDArray[np.int64]) -> tuple[int, int] | None:
     """The first dst that comes again within `DISTANCE` micro-operations, and after how many it does.
 
     How far neighbours are apart is the same in every turn. So three turns of the inner loop tell of all, and so do the
@@ -100,7 +100,7 @@ def _again(row: NDArray[np.int64], chosen: NDArray[np.int64]) -> tuple[int, int]
     for distance in range(1, DISTANCE + 1):
         for sequence in sequences:
             i, j = np.array(sequence, np.int64).T[:, :, None]
-            dst = (chosen[:, 0] + i * row[COLUMN["dst_out"]] + j * row[COLUMN["dst_in"]]).reshape(-1)
+            dst = (uops[:, 0] + i * row[COLUMN["dst_out"]] + j * row[COLUMN["dst_in"]]).reshape(-1)
             again = np.flatnonzero(dst[distance:] == dst[:-distance])
             if len(again):
                 return int(dst[again[0]]), distance

@@ -22,7 +22,7 @@ from targets.vta.hardware import PYNQ
 from targets.vta.nests import Interval, Nest, bounds, integer
 from targets.vta.target import VtaTarget, get_target
 from targets.vta.transfers import Dimension, transfers
-from tests.targets.vta.candidates import built, check, draw, sketches
+from tests.targets.vta.candidates import build_candidate, check, draw, sketches
 
 conv = workloads.conv2d_blocked
 CASES: tuple[tuple[str, Workload], ...] = (
@@ -47,7 +47,7 @@ def test_random_candidates_are_exact_and_free_of_races(name: str, workload: Work
     assert found
     for sketch in found:
         for _ in range(2):
-            check(workload, built(workload, sketch, draw(sketch, rng), target), target)
+            check(workload, build_candidate(workload, sketch, draw(sketch, rng), target), target)
 
 
 @settings(max_examples=12, deadline=None)
@@ -75,7 +75,7 @@ def test_convolutions_of_any_window_and_block(data: st.DataObject) -> None:
     target = VtaTarget(PYNQ.with_blocks(batch, ins, outs), "test")
     sketch = data.draw(st.sampled_from(sketches(workload, target)), "sketch")
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 16), "seed"))
-    check(workload, built(workload, sketch, draw(sketch, rng), target), target)
+    check(workload, build_candidate(workload, sketch, draw(sketch, rng), target), target)
 
 
 def test_micro_operations_that_do_not_fit_at_once_are_loaded_when_they_are_needed() -> None:
@@ -84,7 +84,7 @@ def test_micro_operations_that_do_not_fit_at_once_are_loaded_when_they_are_neede
     (sketch, *_), rng, fetched = sketches(workload, target), np.random.default_rng(1), []
     for _ in range(12):
         choices = draw(sketch, rng)
-        module = built(workload, sketch, choices, target)
+        module = build_candidate(workload, sketch, choices, target)
         check(workload, module, target)
         fetched.append(target.assembly(module).count("LOAD.UOP"))
     assert max(fetched) > 1
@@ -136,7 +136,7 @@ def program(*body: Stmt, chip: Sequence[Buffer] = (), params: Sequence[Buffer] =
     return LoopProgram("test", tuple(params), whole, ("out",))
 
 
-def copied(value: Expr, at: Sequence[Expr] = (i, zero, lane), extents: dict[str, int] | None = None) -> LoopProgram:
+def copy_in(value: Expr, at: Sequence[Expr] = (i, zero, lane), extents: dict[str, int] | None = None) -> LoopProgram:
     store = loops(Store("x.input", tuple(at), value), **(extents or {"i": 4, "lane": 16}))
     return program(store, chip=[INPUT])
 
@@ -145,7 +145,7 @@ def plain(name: str = "x", at: Sequence[Expr] = (i, zero, lane), dtype: str = "i
     return load(name, at, dtype)
 
 
-def finished(value: Expr, chip: Sequence[Buffer] = (ACC,)) -> LoopProgram:
+def copy_out(value: Expr, chip: Sequence[Buffer] = (ACC,)) -> LoopProgram:
     return program(loops(Store("out", (i, zero, lane), value), i=4, lane=16), chip=chip)
 
 
@@ -153,7 +153,7 @@ def tile(name: str, *at: Expr) -> Operand:
     return Operand(name, tuple(at), tuple(at))
 
 
-def multiplied(call: Intrinsic, chip: Sequence[Buffer] = (INPUT, WEIGHT, ACC)) -> LoopProgram:
+def multiply(call: Intrinsic, chip: Sequence[Buffer] = (INPUT, WEIGHT, ACC)) -> LoopProgram:
     return program(loops(call, i=4), chip=chip)
 
 
@@ -162,7 +162,7 @@ PRODUCT = Intrinsic(
 )
 SUM = load("acc", (i, zero, lane), "int32")
 LONG = buffer("x", (40, 1, 16))
-REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
+REFUSED_PROGRAMS: dict[str, tuple[Callable[[], LoopProgram], str]] = {
     "pitches": (lambda: program(params=[replace(X, pitches=(32, 16, 1)), OUT]), "`x` must be dense, but got pitches="),
     "scope": (lambda: program(chip=[buffer("b", (16,), scope="local")]), "must be in input, weight, accumulator, but"),
     "part of an element": (
@@ -179,11 +179,11 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "a nest must copy, set to zero, multiply tiles or end in memory",
     ),
     "no iterations": (
-        lambda: copied(plain(), extents={"i": 0, "lane": 16}),
+        lambda: copy_in(plain(), extents={"i": 0, "lane": 16}),
         "a loop must run at least once, but got i",
     ),
-    "what is padded": (lambda: copied(select(i < 2, plain(), const(1, "int8"))), "padding must be zeros, but got 1"),
-    "a sum that is copied": (lambda: copied(plain() + const(1, "int8")), "copied to the chip must be a tensor"),
+    "what is padded": (lambda: copy_in(select(i < 2, plain(), const(1, "int8"))), "padding must be zeros, but got 1"),
+    "a sum that is copied": (lambda: copy_in(plain() + const(1, "int8")), "copied to the chip must be a tensor"),
     "chip to chip": (
         lambda: program(
             loops(Store("b", (i, zero, lane), plain("x.input")), i=4, lane=16), chip=[INPUT, replace(INPUT, name="b")]
@@ -199,33 +199,33 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "a copy must keep its dtype, but got int8 to int32",
     ),
     "an index of data": (
-        lambda: copied(plain(at=(load("n", (i,), "int64"), zero, lane))),
+        lambda: copy_in(plain(at=(load("n", (i,), "int64"), zero, lane))),
         "made of integer arithmetic",
     ),
-    "a bent index": (lambda: copied(plain(at=(i // 2, zero, lane))), "the index of a copy must be a sum of multiples"),
-    "half an element": (lambda: copied(plain(), extents={"i": 4, "lane": 8}), "copied whole, but the loops cover 8"),
+    "a bent index": (lambda: copy_in(plain(at=(i // 2, zero, lane))), "the index of a copy must be a sum of multiples"),
+    "half an element": (lambda: copy_in(plain(), extents={"i": 4, "lane": 8}), "copied whole, but the loops cover 8"),
     "an element turned": (
-        lambda: copied(plain(at=(lane, zero, i)), extents={"i": 4, "lane": 4}),
+        lambda: copy_in(plain(at=(lane, zero, i)), extents={"i": 4, "lane": 4}),
         "an element of 16 must be copied whole, but loop lane steps by 1 and 16",
     ),
     "elements that overlap": (
-        lambda: copied(load("flat", (i * 8 + lane,), "int8")),
+        lambda: copy_in(load("flat", (i * 8 + lane,), "int8")),
         "places must be multiples of an element of 16, but got 8",
     ),
     "gaps on the chip": (
-        lambda: copied(plain(), at=(i * 2, zero, lane), extents={"i": 2, "lane": 16}),
+        lambda: copy_in(plain(), at=(i * 2, zero, lane), extents={"i": 2, "lane": 16}),
         "a copy must be dense on the chip, but a loop steps by 2 where 1 follow",
     ),
     "padding by equality": (
-        lambda: copied(select(eq(i, 1), plain(), const(0, "int8"))),
+        lambda: copy_in(select(eq(i, 1), plain(), const(0, "int8"))),
         "padding must be bounded by comparisons",
     ),
     "padding by two loops": (
-        lambda: copied(select(i + lane < 5, plain(), const(0, "int8"))),
+        lambda: copy_in(select(i + lane < 5, plain(), const(0, "int8"))),
         "padding must be bounded loop by loop",
     ),
     "a part of an element padded": (
-        lambda: copied(select(lane < 8, plain(), const(0, "int8"))),
+        lambda: copy_in(select(lane < 8, plain(), const(0, "int8"))),
         "padding must be of whole elements, but loop lane is cut off",
     ),
     "much padding": (
@@ -237,23 +237,23 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "padding must be at most 15 on a side, but got 20",
     ),
     "another tile": (
-        lambda: multiplied(replace(PRODUCT, name="gemm_tile:2x8x8")),
+        lambda: multiply(replace(PRODUCT, name="gemm_tile:2x8x8")),
         "products must be of 1x16x16, but got gemm_tile:2x8x8",
     ),
     "a product that resets": (
-        lambda: multiplied(replace(PRODUCT, reset=True)),
+        lambda: multiply(replace(PRODUCT, reset=True)),
         "products must be added to what is there",
     ),
     "an operand in memory": (
-        lambda: multiplied(replace(PRODUCT, inputs=(tile("x", i, zero, zero), PRODUCT.inputs[1]))),
+        lambda: multiply(replace(PRODUCT, inputs=(tile("x", i, zero, zero), PRODUCT.inputs[1]))),
         "`x` must be in the input memory",
     ),
     "the wrong memory": (
-        lambda: multiplied(replace(PRODUCT, inputs=PRODUCT.inputs[::-1])),
+        lambda: multiply(replace(PRODUCT, inputs=PRODUCT.inputs[::-1])),
         "`w.weight` must be in the input memory",
     ),
     "a tile in another order": (
-        lambda: multiplied(PRODUCT, [INPUT, buffer("w.weight", (4, 8, 32), scope="weight"), ACC]),
+        lambda: multiply(PRODUCT, [INPUT, buffer("w.weight", (4, 8, 32), scope="weight"), ACC]),
         r"`w.weight` must end in a tile of \(16, 16\), but got \(8, 32\)",
     ),
     "int32 out": (
@@ -265,25 +265,25 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "what goes out must be cast to int8, but got int32",
     ),
     "input to output": (
-        lambda: finished(cast(load("x", (i, zero, lane), "int8"), "int32").astype("int8"), []),
+        lambda: copy_out(cast(load("x", (i, zero, lane), "int8"), "int32").astype("int8"), []),
         "must be",
     ),
-    "a quotient": (lambda: finished((SUM // 3).astype("int8")), "must be min, max, add, multiply or shift, but got"),
-    "a large number": (lambda: finished((SUM + 40_000).astype("int8")), "must fit 16 bits, but got 40000"),
+    "a quotient": (lambda: copy_out((SUM // 3).astype("int8")), "must be min, max, add, multiply or shift, but got"),
+    "a large number": (lambda: copy_out((SUM + 40_000).astype("int8")), "must fit 16 bits, but got 40000"),
     "two sums": (
-        lambda: finished(((SUM >> 1) * (load("bias", (i, zero, lane), "int32") >> 1)).astype("int8"), [ACC, BIAS]),
+        lambda: copy_out(((SUM >> 1) * (load("bias", (i, zero, lane), "int32") >> 1)).astype("int8"), [ACC, BIAS]),
         "the second operand must be a number or in the accumulator",
     ),
     "an operand in DRAM": (
-        lambda: finished((SUM + load("y", (i, zero, lane), "int32")).astype("int8")),
+        lambda: copy_out((SUM + load("y", (i, zero, lane), "int32")).astype("int8")),
         "what goes out must be in the accumulator, but got",
     ),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_PROGRAMS)
 def test_what_no_instruction_does_is_refused(name: str) -> None:
-    make, message = REFUSED[name]
+    make, message = REFUSED_PROGRAMS[name]
     with pytest.raises(BuildError, match=message):
         emit(with_odd_parameters(make()), PYNQ)
 

@@ -12,18 +12,18 @@ from targets.vta.isa import Alu, Finish, Gemm, Load, Store
 from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.semantics import OPERATIONS
 from tests.targets.vta.accesses import decode_uops
-from tests.targets.vta.random_streams import SMALL, random_stream, shrunk, with_tokens
+from tests.targets.vta.random_streams import SMALL, make_small, random_stream, with_tokens
 from tests.targets.vta.reference import Interpreter, operate
 
 DESIGNS = [
     SMALL,
-    shrunk(2, 16, 16),
-    shrunk(1, 8, 8),
-    shrunk(4, 8, 8),
-    shrunk(1, 1, 1),
-    shrunk(2, 2, 4),
-    shrunk(1, 8, 16),
-    shrunk(1, 32, 32),
+    make_small(2, 16, 16),
+    make_small(1, 8, 8),
+    make_small(4, 8, 8),
+    make_small(1, 1, 1),
+    make_small(2, 2, 4),
+    make_small(1, 8, 16),
+    make_small(1, 32, 32),
 ]
 
 

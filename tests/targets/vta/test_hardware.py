@@ -34,7 +34,7 @@ def test_four_by_eight_needs_no_smaller_buffers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changes", "message"),
     [
         ({"log_block_in": 3, "log_block_out": 3}, "must fit 32 bits, but the buffers need 36: depths are uop=8192"),
         ({"log_acc_buffer": 18}, "must fit .* bits, but the buffers need"),
@@ -54,9 +54,9 @@ def test_four_by_eight_needs_no_smaller_buffers() -> None:
         ({"log_blok": 3}, "`hardware` must have keys among .*, but got 'log_blok'"),
     ],
 )
-def test_impossible_configurations_are_refused(changed: dict[str, Any], message: str) -> None:
+def test_impossible_configurations_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        VtaHardware.from_json(PYNQ.to_json() | changed)
+        VtaHardware.from_json(PYNQ.to_json() | changes)
 
 
 def test_blocks_must_be_powers_of_two() -> None:

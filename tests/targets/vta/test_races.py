@@ -16,14 +16,14 @@ from targets.vta.problems import Deadlock
 from targets.vta.semantics import modules
 from tests.targets.vta.checker import verify
 from tests.targets.vta.races import races
-from tests.targets.vta.random_streams import SMALL, ended, random_stream, with_tokens
+from tests.targets.vta.random_streams import SMALL, append_finish, random_stream, with_tokens
 
 DRAM = np.zeros(1 << 14, np.uint8)
 
 
 def find_races(*stream: Instruction) -> list[str]:
     """Messages about a stream."""
-    return [str(race) for race in races(isa.to_table(ended(list(stream))), PYNQ, DRAM)]
+    return [str(race) for race in races(isa.to_table(append_finish(list(stream))), PYNQ, DRAM)]
 
 
 UOPS = Load(memory=isa.UOP, x_size=1)
@@ -61,7 +61,7 @@ def test_storing_needs_tokens_both_ways() -> None:
 def test_order_passes_through_a_third_module() -> None:
     load = Load(memory=isa.INP, x_size=1, dram_base=8)
     unordered = [replace(STORE, push_prev=1), replace(UOPS, pop_next=1), load]
-    (race,) = races(isa.to_table(ended(unordered)), PYNQ, DRAM)
+    (race,) = races(isa.to_table(append_finish(unordered)), PYNQ, DRAM)
     assert (race.first, race.second, race.space, race.index, race.count) == (2, 0, "dram", 128, 16)
     assert find_races(unordered[0], replace(unordered[1], push_prev=1), replace(load, pop_next=1)) == []
 

@@ -24,7 +24,7 @@ from tests.targets.vta.races import races
 from tests.targets.vta.subset import outside_common_subset
 
 SMALL = Conv2d(8, 8, 32, 64, 3, 1, 1)
-TILED = Knobs(4, 8, 1, 2, 2, 1)
+TILED_KNOBS = Knobs(4, 8, 1, 2, 2, 1)
 
 
 def check(conv: Conv2d, knobs: Knobs, hardware: VtaHardware, seed: int = 0) -> None:
@@ -126,7 +126,7 @@ def test_tiles_must_fit_the_buffers(conv: Conv2d, knobs: Knobs, message: str) ->
 
 def test_the_stream_is_the_golden_one(golden: Golden) -> None:
     data = operands(SMALL, np.random.default_rng(0))
-    stream = isa.from_table(lower(SMALL, TILED, PYNQ, *data).program.table)
+    stream = isa.from_table(lower(SMALL, TILED_KNOBS, PYNQ, *data).program.table)
     text = print_stream(stream)
     assert parse_stream(text) == stream
     golden.check("vta_conv2d.txt", text)
@@ -144,8 +144,8 @@ def test_the_fit_finds_the_constants_that_made_its_data() -> None:
     i, j = 10, 5
     draw = np.random.default_rng(0)
     shape = (len(vta_calibration.RATES), len(vta_calibration.ROWS), len(LAYERS))
-    cycles = vta_calibration.MEASURED * draw.uniform(0.7, 1.3, shape)
-    cycles[i, j] = vta_calibration.MEASURED - 7_000
+    cycles = vta_calibration.MEASURED_CYCLES * draw.uniform(0.7, 1.3, shape)
+    cycles[i, j] = vta_calibration.MEASURED_CYCLES - 7_000
     found = vta_calibration.fit(cycles, [0, 2, 5, 7])
     assert (found.wgt_bytes_per_cycle, found.dma_row_latency) == (vta_calibration.RATES[i], vta_calibration.ROWS[j])
     assert found.host_cycles == 7_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from targets.vta import isa
 from targets.vta.isa import Gemm
 from tests.properties.running import examples
-from tests.targets.vta.accesses import reached
+from tests.targets.vta.accesses import list_reached
 from tests.targets.vta.subset import DISTANCE, _again
 
 TURNS = st.integers(1, 9)
@@ -20,7 +20,7 @@ TURNS = st.integers(1, 9)
 def test_loops_reach_what_their_turns_do(start: list[int], outer: int, far: int, inner: int, near: int) -> None:
     every = {first + i * far + j * near for first in start for i in range(outer) for j in range(inner)}
     depth = max(every) + 1
-    assert reached(np.array(start), ((outer, far), (inner, near)), depth).tolist() == sorted(every)
+    assert list_reached(np.array(start), ((outer, far), (inner, near)), depth).tolist() == sorted(every)
 
 
 @settings(max_examples=examples(200), deadline=None)

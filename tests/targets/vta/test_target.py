@@ -28,7 +28,7 @@ from targets.vta.isa import COLUMN, LOAD, WGT, decode, decode_table, encode_tabl
 from targets.vta.kernel import VtaBound, instruction_words
 from targets.vta.target import MOST_NESTS, get_target
 from tests.targets.vta.assembly import parse_stream
-from tests.targets.vta.candidates import built, draw, sketches
+from tests.targets.vta.candidates import build_candidate, draw, sketches
 
 CONV = workloads.conv2d_blocked(6, 6, 32, 32, padding=1, relu=True)
 
@@ -37,10 +37,10 @@ CONV = workloads.conv2d_blocked(6, 6, 32, 32, padding=1, relu=True)
 def module() -> Module:
     target = get_target("vta")
     sketch = sketches(CONV, target)[0]
-    return built(CONV, sketch, draw(sketch, np.random.default_rng(0)), target)
+    return build_candidate(CONV, sketch, draw(sketch, np.random.default_rng(0)), target)
 
 
-def changed(module: Module, name: str, value: int, opcode: int) -> Module:
+def change_field(module: Module, name: str, value: int, opcode: int) -> Module:
     """The module with a field of its last instruction of that opcode set."""
     table = decode_table(instruction_words(module), PYNQ)
     table[np.flatnonzero(table[:, 0] == opcode)[-1], COLUMN[name]] = value
@@ -142,14 +142,14 @@ def test_inputs_of_another_shape_are_refused(module: Module) -> None:
 def test_streams_that_break_a_rule_are_refused(module: Module) -> None:
     target = get_target("vta")
     with pytest.raises(RunError, match="must keep VTA's rules, but instruction"):
-        target.load(changed(module, "dram_base", 1 << 30, opcode=1))
+        target.load(change_field(module, "dram_base", 1 << 30, opcode=1))
     with pytest.raises(RunError, match="bytes of micro-operations"):
         target.load(replace(module, object_code=module.object_code[:-4]))
     with pytest.raises(RunError, match="must keep VTA's rules, but .* the store module waits for ever"):
-        target.load(deadlocked(module))
+        target.load(make_deadlock(module))
 
 
-def deadlocked(module: Module) -> Module:
+def make_deadlock(module: Module) -> Module:
     """The last store waits for a token that nobody gives."""
     table = decode_table(instruction_words(module), PYNQ)
     waiting = np.flatnonzero((table[:, 0] == 1) & (table[:, COLUMN["pop_prev"]] == 1))[-1]
@@ -166,7 +166,7 @@ def test_a_program_that_nobody_would_wait_for_is_not_built(monkeypatch: pytest.M
     choices = draw(sketch, np.random.default_rng(0))
     monkeypatch.setattr("targets.vta.verify.MOST_MULTIPLICATIONS", 256 * 100)
     with pytest.raises(BuildError, match="must execute at most 100 micro-operations, but got"):
-        built(CONV, sketch, choices, target)
+        build_candidate(CONV, sketch, choices, target)
 
 
 # ------------------------------------------------------------------ measured and tuned
@@ -194,10 +194,10 @@ def test_a_worker_simulates_once_and_keeps_the_figures(module: Module, monkeypat
 
 
 def test_a_bad_stream_is_a_record_of_a_failure(module: Module) -> None:
-    assert outcome(deadlocked(module))["error"] == ErrorClass.crash
-    wrong = outcome(changed(module, "imm", 5, opcode=4))
+    assert outcome(make_deadlock(module))["error"] == ErrorClass.crash
+    wrong = outcome(change_field(module, "imm", 5, opcode=4))
     assert wrong["error"] == ErrorClass.wrong_output
-    assert outcome(changed(module, "dram_base", 1 << 30, opcode=1))["error"] == ErrorClass.crash
+    assert outcome(change_field(module, "dram_base", 1 << 30, opcode=1))["error"] == ErrorClass.crash
 
 
 def test_what_an_earlier_stream_left_on_the_chip_is_of_no_use(module: Module) -> None:

@@ -15,7 +15,7 @@ from targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
 from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.timing import Timing, costs, simulate
 from tests.targets.vta.clock import Clock
-from tests.targets.vta.random_streams import SMALL, ended, random_stream, shrunk, with_tokens
+from tests.targets.vta.random_streams import SMALL, append_finish, make_small, random_stream, with_tokens
 
 QUICK = replace(SMALL, host_cycles=0)
 
@@ -44,7 +44,7 @@ def run(stream: list[Instruction], hardware: VtaHardware) -> Timing:
         replace(QUICK, queue_depth=1, fetch_latency=0, fetch_interval=9),
         replace(QUICK, dma_row_latency=0, dma_latency=0, dma_bytes_per_cycle=1.3, wgt_bytes_per_cycle=100.0),
         replace(QUICK, noop_latency=0, gemm_latency=0, alu_latency=0, gemm_interval=3, alu_tensor_interval=5),
-        replace(shrunk(2, 8, 4), host_cycles=0),
+        replace(make_small(2, 8, 4), host_cycles=0),
     ],
 )
 def test_starts_and_ends_are_those_of_a_clock_that_ticks(hardware: VtaHardware) -> None:
@@ -83,7 +83,7 @@ def _times(hardware: VtaHardware) -> dict[str, float]:
     ],
 )
 def test_an_instruction_alone_takes_what_its_formula_says(instruction: Instruction, cycles: int) -> None:
-    stream = [instruction] if isinstance(instruction, Finish) else ended([instruction])
+    stream = [instruction] if isinstance(instruction, Finish) else append_finish([instruction])
     found = run(stream, PYNQ)
     assert found.end[0] - found.start[0] == cycles
     assert found.start[0] == PYNQ.fetch_latency

@@ -19,7 +19,7 @@ from targets.vta.timing import simulate
 from tests.properties.running import examples
 from tests.targets.vta.checker import check
 from tests.targets.vta.races import races
-from tests.targets.vta.random_streams import SMALL, ended, random_stream, with_tokens
+from tests.targets.vta.random_streams import SMALL, append_finish, random_stream, with_tokens
 from tests.targets.vta.verdicts import instruction_module, verdict
 
 PIECES: tuple[Instruction, ...] = (
@@ -47,7 +47,7 @@ def judgement(judge: Callable[[], object]) -> tuple[str, str]:
     return "legal", ""
 
 
-def agreed(stream: list[Instruction], hardware: VtaHardware, dram: NDArray[np.uint8]) -> str:
+def judge(stream: list[Instruction], hardware: VtaHardware, dram: NDArray[np.uint8]) -> str:
     """Asserts that all checkers agree, as does the clock without the memory, and returns their verdict."""
     table = isa.to_table(stream)
     found = judgement(lambda: check(table, hardware, dram))
@@ -60,7 +60,7 @@ def agreed(stream: list[Instruction], hardware: VtaHardware, dram: NDArray[np.ui
 @st.composite
 def streams(draw: st.DrawFn) -> list[Instruction]:
     """A few instructions with tokens between them, in order or not, some of them one too many."""
-    stream = ended([draw(st.sampled_from(PIECES)) for _ in range(draw(st.integers(0, 7)))])
+    stream = append_finish([draw(st.sampled_from(PIECES)) for _ in range(draw(st.integers(0, 7)))])
     for _ in range(draw(st.integers(0, 6))):
         giver, push, taker, pop = draw(st.sampled_from(FLAGS))
         ends = (giver, push), (taker, pop)
@@ -83,7 +83,7 @@ def test_tokens_are_judged_as_a_machine_that_is_held_up_behaves(
 ) -> None:
     hardware = replace(SMALL, queue_depth=queue_depth, token_limit=token_limit)
     expected = verdict(stream, queue_depth, token_limit)
-    assert agreed(stream, hardware, DRAM) == {"legal": "legal", "deadlock": "deadlock"}.get(expected, "illegal")
+    assert judge(stream, hardware, DRAM) == {"legal": "legal", "deadlock": "deadlock"}.get(expected, "illegal")
 
 
 WRONG = (

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from search_space.dtypes import NARROW
 from search_space.ir.expr import BOOL
 
@@ -31,39 +31,39 @@ def _attention(call: AtenCall) -> str:
     queries, keys, values = (call.value(place) for place in range(3))
     *batch, m, k = call.shape(queries)
     n, d = call.shape(keys)[-2], call.shape(values)[-1]
-    keys, values = (_repeated(call, each, batch) for each in (keys, values))
+    keys, values = (_repeat_heads(call, each, batch) for each in (keys, values))
     whole = (*batch, n, k) == call.shape(keys) and (*batch, n, d) == call.shape(values)
     call.require(whole, f"must have keys of {[*batch, 'n', k]}", list(call.shape(keys)))
     scale = 1 / math.sqrt(k) if call["scale"] is None else float(call["scale"])
     call.require(scale > 0, "must have a positive scale", f"scale={scale}")
     count = math.prod(batch)
     turned = call.add("transpose", [keys], axes=(*range(len(batch)), len(batch) + 1, len(batch)))
-    queries, turned = (_scaled(call, each, math.sqrt(scale)) for each in (queries, turned))
-    left, right = call.reshaped(queries, (count, m, k)), call.reshaped(turned, (count, k, n))
-    scores = call.reshaped(call.add("batch_matmul", [left, right]), (*batch, m, n))
+    queries, turned = (_scale(call, each, math.sqrt(scale)) for each in (queries, turned))
+    left, right = call.reshape(queries, (count, m, k)), call.reshape(turned, (count, k, n))
+    scores = call.reshape(call.add("batch_matmul", [left, right]), (*batch, m, n))
     empty = ""
     if call["is_causal"]:
         above = np.triu(np.full((m, n), -np.inf, np.float32), 1)
         scores = call.add("add", [scores, call.constant(above)])
     if call["attn_mask"] is not None:
-        scores, empty = _masked(call, scores)
-    rows = call.reshaped(scores, (count * m, n))
+        scores, empty = _add_mask(call, scores)
+    rows = call.reshape(scores, (count * m, n))
     weights = call.add("softmax", [rows])
     if empty:
-        weights = call.reshaped(weights, (*batch, m, n))
+        weights = call.reshape(weights, (*batch, m, n))
         weights = call.add("where", [empty, call.scalar(0.0, weights), weights])
-    weights = call.reshaped(weights, (count, m, n))
-    out = call.add("batch_matmul", [weights, call.reshaped(values, (count, n, d))])
-    return call.reshaped(out, (*batch, m, d))
+    weights = call.reshape(weights, (count, m, n))
+    out = call.add("batch_matmul", [weights, call.reshape(values, (count, n, d))])
+    return call.reshape(out, (*batch, m, d))
 
 
-def _scaled(call: AtenCall, value: str, factor: float) -> str:
+def _scale(call: AtenCall, value: str, factor: float) -> str:
     """Scales by the root of the scale, as PyTorch's ONNX export does, so that tasks and records are the same."""
     out = call.add("multiply", [value, call.constant(np.full(1, factor, np.float32))])
     return call.cast(out, call.type(0).dtype) if call.type(0).dtype in NARROW else out
 
 
-def _masked(call: AtenCall, scores: str) -> tuple[str, str]:
+def _add_mask(call: AtenCall, scores: str) -> tuple[str, str]:
     """Adds the mask to scores; returns them and the rows that it masks entirely, "" if there are certainly none."""
     mask = call["attn_mask"].name
     array = call.context.arrays.get(mask)
@@ -80,14 +80,14 @@ def _masked(call: AtenCall, scores: str) -> tuple[str, str]:
     if visible:
         scores = call.add("where", [visible, scores, call.scalar(-math.inf, scores)])
         visible = call.cast(visible, "int32")
-        some = reduced(call, visible, (len(call.shape(visible)) - 1,), "max", True)
+        some = reduce_over(call, visible, (len(call.shape(visible)) - 1,), "max", True)
         return scores, call.add("equal", [some, call.number(0, "int32")])
     scores = call.add("add", [scores, value])
-    largest = reduced(call, value, (len(call.shape(value)) - 1,), "max", True)
+    largest = reduce_over(call, value, (len(call.shape(value)) - 1,), "max", True)
     return scores, call.add("equal", [largest, call.scalar(-math.inf, largest)])
 
 
-def _repeated(call: AtenCall, value: str, batch: list[int]) -> str:
+def _repeat_heads(call: AtenCall, value: str, batch: list[int]) -> str:
     """Repeats each head so that there are as many as of queries."""
     *lead, own, n, d = call.shape(value)
     if not batch or own == batch[-1] or batch[-1] % own or lead != batch[:-1]:

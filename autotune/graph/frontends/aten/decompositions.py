@@ -25,7 +25,7 @@ _STRICT = (
     *(_ATEN.index_fill.int_Tensor, _ATEN.native_group_norm.default),
 )
 """Operators whose kernels treat operands of mixed dtypes differently from their decompositions."""
-_UNDECOMPOSED = (
+_INDIVISIBLE = (
     *(_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default, _ATEN.binary_cross_entropy.default),
     *(_ATEN.index_add.default, _ATEN.index_copy.default),
 )
@@ -51,7 +51,7 @@ def decompositions() -> Table:
     training = get_decompositions([_ATEN._native_batch_norm_legit_functional, _ATEN._native_batch_norm_legit])
     table: Any = {**core_aten_decompositions(), **training, **fused_layers()}
     table |= {op: _for_one_type(table[op]) for op in _STRICT if op in table}
-    return {op: how for op, how in table.items() if operator_name(op) not in CONVERTERS and op not in _UNDECOMPOSED}
+    return {op: how for op, how in table.items() if operator_name(op) not in CONVERTERS and op not in _INDIVISIBLE}
 
 
 def training_decompositions() -> Table:

@@ -46,48 +46,48 @@ _BINARY = {
 }
 _OF_FLOATS = ("fmod", "floor_mod")
 """Operations on floats only: for integers PyTorch raises an error on zero divisors, and a kernel cannot."""
-_SCALED = {"add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "subtract", "sub.Scalar": "subtract"}
-_COMPARED = {"eq": ("equal", False), "lt": ("less", False), "le": ("less_equal", False)}
-_COMPARED |= {"gt": ("less", True), "ge": ("less_equal", True)}
+_SUM_OPS = {"add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "subtract", "sub.Scalar": "subtract"}
+_COMPARISONS = {"eq": ("equal", False), "lt": ("less", False), "le": ("less_equal", False)}
+_COMPARISONS |= {"gt": ("less", True), "ge": ("less_equal", True)}
 _LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
 
 
 @converts(*_UNARY)
 def unary(call: AtenCall) -> str:
     """Converts functions that graphs have under another name; integers are converted to floats."""
-    return call.add(_UNARY[call.op], [call.operand(0, call.computed)])
+    return call.add(_UNARY[call.op], [call.operand(0, call.compute_dtype)])
 
 
 @converts(*_BINARY)
 def binary(call: AtenCall) -> str:
     """Converts operations with two operands, of which the second may be a number."""
-    if call.computed == BOOL:
+    if call.compute_dtype == BOOL:
         call.require(_BINARY[call.op] == "multiply", "must compute numbers", call.result)
         return call.add("logical_and", [call.operand(0, BOOL), call.operand(1, BOOL)])
     divides = _BINARY[call.op] in _OF_FLOATS
-    call.require(not divides or call.computed in FLOATS, "must divide floating-point values", call.result)
-    operands = [call.operand(place, call.computed) for place in (0, 1)]
+    call.require(not divides or call.compute_dtype in FLOATS, "must divide floating-point values", call.result)
+    operands = [call.operand(place, call.compute_dtype) for place in (0, 1)]
     if call.op == "fmod.Scalar":  # PyTorch rounds its number to the tensor's dtype, unlike that of `remainder`
-        operands[1] = call.number(numpy_dtype(call.result.dtype).type(call["other"]), call.computed)
+        operands[1] = call.number(numpy_dtype(call.result.dtype).type(call["other"]), call.compute_dtype)
     return call.add(_BINARY[call.op], operands)
 
 
-@converts(*_SCALED)
-def scaled(call: AtenCall) -> str:
+@converts(*_SUM_OPS)
+def add_scaled(call: AtenCall) -> str:
     """Adds, or subtracts, the second operand times `alpha`."""
-    call.require(call.computed != BOOL, "must compute numbers", call.result)
-    left, right = call.operand(0, call.computed), call.operand(1, call.computed)
+    call.require(call.compute_dtype != BOOL, "must compute numbers", call.result)
+    left, right = call.operand(0, call.compute_dtype), call.operand(1, call.compute_dtype)
     if call["alpha"] != 1:
-        right = call.add("multiply", [right, call.number(call["alpha"], call.computed)])
-    return call.add(_SCALED[call.op], [left, right])
+        right = call.add("multiply", [right, call.number(call["alpha"], call.compute_dtype)])
+    return call.add(_SUM_OPS[call.op], [left, right])
 
 
 @converts("rsub.Tensor", "rsub.Scalar")
 def reversed_difference(call: AtenCall) -> str:
     """Subtracts `alpha` times the first operand from the second."""
-    left, right = call.operand(0, call.computed), call.operand(1, call.computed)
+    left, right = call.operand(0, call.compute_dtype), call.operand(1, call.compute_dtype)
     if call["alpha"] != 1:
-        left = call.add("multiply", [left, call.number(call["alpha"], call.computed)])
+        left = call.add("multiply", [left, call.number(call["alpha"], call.compute_dtype)])
     return call.add("subtract", [right, left])
 
 
@@ -95,8 +95,8 @@ def reversed_difference(call: AtenCall) -> str:
 def rounded_quotient(call: AtenCall) -> str:
     """Divides floats and rounds the quotient down or towards zero."""
     mode = "floor" if call.op == "floor_divide.default" else call["rounding_mode"]
-    call.require(call.computed in FLOATS, "must divide floating-point values", call.result)
-    operands = [call.operand(place, call.computed) for place in (0, 1)]
+    call.require(call.compute_dtype in FLOATS, "must divide floating-point values", call.result)
+    operands = [call.operand(place, call.compute_dtype) for place in (0, 1)]
     if mode == "floor":
         return call.add("floor_divide", operands)
     out = call.add("divide", operands)
@@ -104,18 +104,18 @@ def rounded_quotient(call: AtenCall) -> str:
         return out
     up = call.add("negative", [call.add("floor", [call.add("negative", [out])])])
     down = call.add("floor", [out])
-    return call.add("where", [call.add("less", [out, call.number(0.0, call.computed)]), up, down])
+    return call.add("where", [call.add("less", [out, call.number(0.0, call.compute_dtype)]), up, down])
 
 
-@converts(*(f"{name}.{kind}" for name in _COMPARED for kind in ("Tensor", "Scalar")), "ne.Tensor", "ne.Scalar")
-def compared(call: AtenCall) -> str:
+@converts(*(f"{name}.{kind}" for name in _COMPARISONS for kind in ("Tensor", "Scalar")), "ne.Tensor", "ne.Scalar")
+def compare(call: AtenCall) -> str:
     """Compares two operands in their common dtype."""
     name = call.op.partition(".")[0]
     dtype = _common(call)
     sides = [call.operand(place, dtype) for place in (0, 1)]
     if name == "ne":
         return call.add("logical_not", [call.add("equal", sides)])
-    op, swapped = _COMPARED[name]
+    op, swapped = _COMPARISONS[name]
     return call.add(op, sides[::-1] if swapped else sides)
 
 
@@ -148,13 +148,13 @@ def negation(call: AtenCall) -> str:
 @converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(call: AtenCall) -> str:
     """Selects one of two operands for each element."""
-    return call.add("where", [call.operand(0, BOOL), *(call.operand(place, call.computed) for place in (1, 2))])
+    return call.add("where", [call.operand(0, BOOL), *(call.operand(place, call.compute_dtype) for place in (1, 2))])
 
 
 @converts("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(call: AtenCall) -> str:
     """Fills elements with a number wherever the mask is true."""
-    return call.add("where", [call.value(1), call.operand(2, call.computed), call.operand(0, call.computed)])
+    return call.add("where", [call.value(1), call.operand(2, call.compute_dtype), call.operand(0, call.compute_dtype)])
 
 
 @converts("clamp.default", "clamp_min.default", "clamp_max.default", "hardtanh.default")
@@ -162,27 +162,27 @@ def clamp(call: AtenCall) -> str:
     """Clamps between two optional numbers."""
     names = ("min_val", "max_val") if call.op == "hardtanh.default" else ("min", "max")
     low, high = (call.arguments.get(name) for name in names)
-    data = call.operand(0, call.computed)
-    if call.computed in FLOATS:
+    data = call.operand(0, call.compute_dtype)
+    if call.compute_dtype in FLOATS:
         ends = [-math.inf if low is None else float(low), math.inf if high is None else float(high)]
         return call.add("clip", [data], low=ends[0], high=ends[1])
     for op, end in (("maximum", low), ("minimum", high)):
-        data = data if end is None else call.add(op, [data, call.number(end, call.computed)])
+        data = data if end is None else call.add(op, [data, call.number(end, call.compute_dtype)])
     return data
 
 
 @converts("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
 def clamp_between_tensors(call: AtenCall) -> str:
     """Clamps between two optional tensors."""
-    data = call.operand(0, call.computed)
+    data = call.operand(0, call.compute_dtype)
     for place, name in enumerate(call.arguments):
         if name in ("min", "max") and call.arguments[name] is not None:
-            data = call.add("maximum" if name == "min" else "minimum", [data, call.operand(place, call.computed)])
+            data = call.add("maximum" if name == "min" else "minimum", [data, call.operand(place, call.compute_dtype)])
     return data
 
 
 @converts("_to_copy.default", "to.dtype", "prims.convert_element_type.default")
-def converted(call: AtenCall) -> str:
+def convert(call: AtenCall) -> str:
     """Converts to another dtype; memory layouts are ignored."""
     value = call.value(0)
     same = call.type(0).dtype == call.result.dtype
@@ -207,15 +207,15 @@ def identity(call: AtenCall) -> str:
 @converts("reciprocal.default")
 def reciprocal(call: AtenCall) -> str:
     """Computes 1 / x."""
-    return call.add("divide", [call.number(1.0, call.computed), call.operand(0, call.computed)])
+    return call.add("divide", [call.number(1.0, call.compute_dtype), call.operand(0, call.compute_dtype)])
 
 
 @converts("log2.default", "log10.default")
 def logarithm(call: AtenCall) -> str:
     """Scales the natural logarithm."""
     base = 2 if call.op.startswith("log2") else 10
-    x = call.operand(0, call.computed)
-    return call.add("multiply", [call.add("log", [x]), call.number(1 / math.log(base), call.computed)])
+    x = call.operand(0, call.compute_dtype)
+    return call.add("multiply", [call.add("log", [x]), call.number(1 / math.log(base), call.compute_dtype)])
 
 
 _TRIGONOMETRY = {
@@ -235,24 +235,24 @@ def trigonometric(call: AtenCall) -> str:
 
 
 @converts("round.default", "round.decimals")
-def rounded(call: AtenCall) -> str:
+def round_decimals(call: AtenCall) -> str:
     """Rounds to whole numbers, ties to even, or to decimals by a product and a quotient, as PyTorch does."""
-    call.require(call.computed in FLOATS, "must have floating-point values", call.result)
-    x, places = call.operand(0, call.computed), call.arguments.get("decimals", 0)
+    call.require(call.compute_dtype in FLOATS, "must have floating-point values", call.result)
+    x, places = call.operand(0, call.compute_dtype), call.arguments.get("decimals", 0)
     if places == 0:
         return call.add("rint", [x])
     power, (first, second) = 10.0 ** abs(places), ("multiply", "divide") if places > 0 else ("divide", "multiply")
-    by = call.number(power, call.computed)
+    by = call.number(power, call.compute_dtype)
     return call.add(second, [call.add("rint", [call.add(first, [x, by])]), by])
 
 
 @converts("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
-def powered(call: AtenCall) -> str:
+def raise_to_power(call: AtenCall) -> str:
     """Raises to powers, by multiplication or roots if the exponent is a small number."""
-    call.require(call.computed in FLOATS, "must raise floating-point values", call.result)
+    call.require(call.compute_dtype in FLOATS, "must raise floating-point values", call.result)
     base, exponent = list(call.arguments.values())
     if isinstance(exponent, Node):
-        return call.add("power", [call.operand(place, call.computed) for place in (0, 1)])
+        return call.add("power", [call.operand(place, call.compute_dtype) for place in (0, 1)])
     if exponent == 0:
         return call.constant(torch.ones(call.result.shape).numpy())
     name = f"{call.title}_exponent"

@@ -20,7 +20,7 @@ FLOAT64: Types = {**dict.fromkeys(FLOAT32, torch.float64), torch.float32: torch.
 
 
 def evaluate_program(
-    program: ExportedProgram, feeds: Mapping[str, Array], types: Types | None = None, watched: Collection[str] = ()
+    program: ExportedProgram, feeds: Mapping[str, Array], types: Types | None = None, extra_nodes: Collection[str] = ()
 ) -> dict[str, Array]:
     """Computes the outputs of a program by name, and the values of some nodes.
 
@@ -28,7 +28,7 @@ def evaluate_program(
         program: program without operators that hold graphs, as `run_decompositions` returns it.
         feeds: inputs by name.
         types: dtypes of the program → dtypes to compute in; None: those of the program.
-        watched: names of nodes whose values are returned, too.
+        extra_nodes: names of nodes whose values are returned, too.
 
     Raises:
         RuntimeError: PyTorch lacks a kernel of an operator in another dtype.
@@ -42,10 +42,10 @@ def evaluate_program(
             arguments.append(tensor_from_array(feeds[node.name]))
         else:
             arguments.append(node.meta["val"])
-    run = _Run(program, types, {*watched, *(node for _, node in list_outputs(program))})
+    run = _Run(program, types, {*extra_nodes, *(node for _, node in list_outputs(program))})
     with torch.no_grad():
-        run.run(*tree_map(run.widened, arguments))
-    named = [*list_outputs(program), *((name, name) for name in watched)]
+        run.run(*tree_map(run.convert_input, arguments))
+    named = [*list_outputs(program), *((name, name) for name in extra_nodes)]
     return {name: array_from_tensor(run.values[node]).copy() for name, node in named}
 
 
@@ -55,27 +55,27 @@ class _Run(Interpreter):
     Args:
         program: program to run.
         types: dtypes of the program → dtypes to compute in.
-        watched: names of nodes whose values are stored.
+        extra_nodes: names of nodes whose values are stored.
     """
 
-    def __init__(self, program: ExportedProgram, types: Types, watched: Collection[str]) -> None:
+    def __init__(self, program: ExportedProgram, types: Types, extra_nodes: Collection[str]) -> None:
         super().__init__(program.graph_module)
-        self._types, self._watched = types, watched
+        self._types, self._extra_nodes = types, extra_nodes
         self.values: dict[str, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        if n.name in self._watched:
+        if n.name in self._extra_nodes:
             self.values[n.name] = value
         return value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return super().call_function(target, tree_map(self.retyped, args), tree_map(self.retyped, kwargs))
+        return super().call_function(target, tree_map(self.replace_dtype, args), tree_map(self.replace_dtype, kwargs))
 
-    def retyped(self, argument: Any) -> Any:
+    def replace_dtype(self, argument: Any) -> Any:
         """Replaces an argument that is a dtype."""
         return self._types.get(argument, argument) if isinstance(argument, torch.dtype) else argument
 
-    def widened(self, value: Any) -> Any:
+    def convert_input(self, value: Any) -> Any:
         """Converts an input tensor to the dtype to compute in."""
         return value.to(self._types.get(value.dtype, value.dtype)) if isinstance(value, torch.Tensor) else value

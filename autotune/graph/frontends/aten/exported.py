@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.decompositions import Table, decompositions
 from autotune.graph.frontends.aten.graph import import_fx, make_constant_values, refusals
-from autotune.graph.frontends.aten.sizes import UnknownShape, specialised
+from autotune.graph.frontends.aten.sizes import UnknownShape, specialise
 from autotune.graph.frontends.aten.tensors import dtype_name
 from autotune.graph.ir import Graph
 
@@ -66,7 +66,7 @@ def import_lowered(
     program: ExportedProgram,
     name: str = "network",
     shapes: Mapping[str, Sequence[int]] | None = None,
-    watched: Sequence[str] = (),
+    extra_nodes: Sequence[str] = (),
 ) -> Graph:
     """Converts a program that `lower` returned to a graph.
 
@@ -74,22 +74,22 @@ def import_lowered(
         program: program that `lower` returned.
         name: name of the network.
         shapes: shapes of inputs by name, if the program has open sizes.
-        watched: names of nodes whose values become further outputs.
+        extra_nodes: names of nodes whose values become further outputs.
 
     Raises:
         UnsupportedModelError: unsupported operators, all of which are named, or shapes that depend on data.
     """
     constants = find_constants(program)
-    graph = program.graph if shapes is None else _specialised(program, constants, shapes)
+    graph = program.graph if shapes is None else _specialise(program, constants, shapes)
     nodes = {node.name: node for node in graph.nodes}
     arrays = make_constant_values(constants)
     if refused := refusals(graph, arrays):
         names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
         raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported here: {names})")
     outputs = dict(list_outputs(program))
-    ends = [*(nodes[node] for node in outputs.values()), *(nodes[node] for node in watched)]
+    ends = [*(nodes[node] for node in outputs.values()), *(nodes[node] for node in extra_nodes)]
     inputs = [nodes[each] for each in list_inputs(program)]
-    return import_fx(graph, inputs, ends, arrays, name, output_names=[*outputs, *watched])
+    return import_fx(graph, inputs, ends, arrays, name, output_names=[*outputs, *extra_nodes])
 
 
 def list_inputs(program: ExportedProgram) -> list[str]:
@@ -156,7 +156,7 @@ _STEPS = ("relu", "add", "convolution", "linear", "addmm", "mm", "bmm", "hardtan
 """Operators whose results are compared."""
 
 
-def _specialised(
+def _specialise(
     program: ExportedProgram, constants: Mapping[str, torch.Tensor], shapes: Mapping[str, Sequence[int]]
 ) -> Any:
     """Specialises the program's graph to static shapes.
@@ -173,7 +173,7 @@ def _specialised(
             value = torch.empty(tuple(shapes[node.name]), dtype=value.dtype)
         arguments.append(value)
     try:
-        return specialised(program.graph_module, arguments).graph
+        return specialise(program.graph_module, arguments).graph
     except UnknownShape as error:
         raise UnsupportedModelError(str(error)) from error
 

@@ -109,7 +109,7 @@ def multi_head_attention(
         q, k, v = every.permute(2, 0, 3, 1, 4).unbind(0)
     else:
         q, k, v = (heads(x, part) for part, x in enumerate((query, key, value)))
-    visible = None if mask is None else _attended(mask, mask_type)
+    visible = None if mask is None else _visible_positions(mask, mask_type)
     weights = None
     if need_weights:
         scores = q @ k.transpose(-1, -2) * (embed_dim // num_head) ** -0.5
@@ -123,7 +123,7 @@ def multi_head_attention(
     return F.linear(joined, proj_weight, proj_bias), weights
 
 
-def _attended(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
+def _visible_positions(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
     """Returns a mask of the positions that are attended to, which broadcasts to (sequences, heads, places, places)."""
     kept = ~mask if mask.dtype == torch.bool else mask == 0
     if mask_type == PADDING:

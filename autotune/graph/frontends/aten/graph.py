@@ -224,18 +224,18 @@ def convert(context: AtenContext, node: Node) -> None:
     except GraphError as error:
         raise UnsupportedModelError(f"{call.op} node {call.title!r} cannot be converted: {error}") from None
     if isinstance(converted, str) and not several:
-        context.values[node.name] = _checked(call, converted, node.meta["val"])
+        context.values[node.name] = _check_result(call, converted, node.meta["val"])
         return
     values = [converted] if isinstance(converted, str) else list(converted)
     lacking = [i for i in range(len(node.meta["val"])) if call.reads(i) and (i >= len(values) or values[i] is None)]
     call.require(not lacking, "must not be asked for all outputs", f"{lacking} that are read")
-    made = {i: _checked(call, v, node.meta["val"][i]) for i, v in enumerate(values) if v is not None}
+    made = {i: _check_result(call, v, node.meta["val"][i]) for i, v in enumerate(values) if v is not None}
     context.parts[node.name] = made
 
 
-def _checked(call: AtenCall, value: str, wanted: torch.Tensor) -> str:
+def _check_result(call: AtenCall, value: str, expected: torch.Tensor) -> str:
     """Checks a value's shape and casts it to PyTorch's dtype: graphs compute 16-bit floats in float32."""
-    kind = tensor_type(wanted, call.title)
+    kind = tensor_type(expected, call.title)
     found = call.context.builder.type(value)
     call.require(found.shape == kind.shape, f"must give {kind}", found)
     if found.dtype != kind.dtype:

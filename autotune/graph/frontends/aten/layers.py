@@ -9,9 +9,9 @@ import numpy as np
 
 from autotune.graph.calls import Call
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.aten.windows import convolved, each_axis, make_windows
+from autotune.graph.frontends.aten.windows import convolve, each_axis, make_windows
 from autotune.graph.frontends.onnx.importer import layers
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.spatial import conv_transpose
 from autotune.graph.frontends.onnx.importer.windows import maxima_of_planes
 
@@ -24,9 +24,9 @@ def convolution(call: AtenCall) -> str:
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
     if call.array(1) is None and not call["transposed"]:
         data, weight = call.value(0), call.value(1)
-        out = convolved(call, data, weight, make_windows(call, data, weight, call.result.shape[2:]))
+        out = convolve(call, data, weight, make_windows(call, data, weight, call.result.shape[2:]))
         return (
-            call.add("add", [out, call.reshaped(call.value(2), (*call.type(2).shape, *[1] * rank))])
+            call.add("add", [out, call.reshape(call.value(2), (*call.type(2).shape, *[1] * rank))])
             if call.has(2)
             else out
         )
@@ -50,10 +50,10 @@ def linear(call: AtenCall) -> str:
     """Computes x weight^T + bias."""
     call.require_same_type(0, 1, 2)
     value, shape = call.value(0), call.type(0).shape
-    rows = call.reshaped(value, (math.prod(shape[:-1]), shape[-1]))
+    rows = call.reshape(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
     right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
-    out = call.reshaped(_matrices(call, rows, right), call.result.shape)
+    out = call.reshape(_matrices(call, rows, right), call.result.shape)
     return call.add("add", [out, call.value(2)]) if call.has(2) else out
 
 
@@ -71,8 +71,8 @@ def _product(call: AtenCall, left: str, right: str) -> str:
 
 def _matrices(call: AtenCall, left: str, right: str) -> str:
     """Multiplies two matrices; a large transposed right factor stays in place by x w^T = (w x^T)^T."""
-    before = _turned(call, right)
-    if before and (again := _turned(call, before)):
+    before = _transpose_source(call, right)
+    if before and (again := _transpose_source(call, before)):
         right, before = again, ""
     size = math.prod(call.shape(right))
     if not before or size <= math.prod(call.shape(left)) + call.shape(left)[0] * call.shape(right)[1]:
@@ -81,7 +81,7 @@ def _matrices(call: AtenCall, left: str, right: str) -> str:
     return call.add("transpose", [out], axes=(1, 0))
 
 
-def _turned(call: AtenCall, matrix: str) -> str:
+def _transpose_source(call: AtenCall, matrix: str) -> str:
     """Returns the matrix that another one transposes, or ""."""
     node = call.context.builder.node(matrix)
     return node.inputs[0] if node is not None and node.op == "transpose" else ""
@@ -157,15 +157,15 @@ def adaptive_avg_pool(call: AtenCall) -> str:
     if all(n % m == 0 for n, m in zip(shape[first:], out[first:], strict=True)):
         kernel = tuple(n // m for n, m in zip(shape[first:], out[first:], strict=True))
         if set(out[first:]) == {1}:
-            return reduced(call, value, tuple(range(first, len(shape))), "mean", True)
+            return reduce_over(call, value, tuple(range(first, len(shape))), "mean", True)
         call.require(first == 2, "must have a batch", call.type(0))
         return layers.pool(call.shared("AveragePool", call.inputs[:1], kernel_shape=kernel, strides=kernel))
     for axis in range(first, len(shape)):
-        value = _adapted(call, value, axis, out[axis])
+        value = _average_axis(call, value, axis, out[axis])
     return value
 
 
-def _adapted(call: AtenCall, value: str, axis: int, count: int) -> str:
+def _average_axis(call: AtenCall, value: str, axis: int, count: int) -> str:
     """Averages one axis by a product with the windows' shares of each element, (count, extent)."""
     shape = call.shape(value)
     extent, rank = shape[axis], len(shape)
@@ -177,9 +177,9 @@ def _adapted(call: AtenCall, value: str, axis: int, count: int) -> str:
         shares[begin:end, place] = 1 / (end - begin)
     order = [a for a in range(rank) if a != axis] + [axis]
     moved = call.add("transpose", [value], axes=tuple(order)) if order != sorted(order) else value
-    rows = call.reshaped(moved, (math.prod(shape) // extent, extent))
+    rows = call.reshape(moved, (math.prod(shape) // extent, extent))
     out = call.add("matmul", [call.cast(rows, "float32"), call.constant(shares)])
-    out = call.reshaped(out, (*(n for a, n in enumerate(shape) if a != axis), count))
+    out = call.reshape(out, (*(n for a, n in enumerate(shape) if a != axis), count))
     back = tuple(int(a) for a in np.argsort(order))
     return call.add("transpose", [out], axes=back) if order != sorted(order) else out
 
@@ -196,6 +196,6 @@ def safe_softmax(call: AtenCall) -> str:
     """Computes the softmax along an axis; rows of minus infinities become zeros."""
     value, axis = call.value(0), call.axis()
     out = layers.softmax(call.shared("Softmax", call.inputs[:1], axis=axis))
-    largest = reduced(call, value, (axis,), "max", True)
+    largest = reduce_over(call, value, (axis,), "max", True)
     empty = call.add("equal", [largest, call.scalar(-math.inf, largest)])
     return call.add("where", [empty, call.scalar(0.0, out), out])

@@ -51,9 +51,9 @@ def export(
                 f"`example_inputs` must be a tensor or a tuple of tensors, but got {type(value).__name__}"
             )
     with _evaluating(module):
-        program = _exported(module, args, kwargs, None)
-        opened = _opened(program, args, kwargs, shapes or {}, sizes or {})
-        return program if opened is None else _exported(module, *opened)
+        program = _export(module, args, kwargs, None)
+        opened = _open_axes(program, args, kwargs, shapes or {}, sizes or {})
+        return program if opened is None else _export(module, *opened)
 
 
 def _arguments(module: torch.nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -67,7 +67,7 @@ def _arguments(module: torch.nn.Module, inputs: Any) -> tuple[tuple[Any, ...], d
     return args, {}
 
 
-def _exported(module: torch.nn.Module, args: Any, kwargs: Any, shapes: Any) -> ExportedProgram:
+def _export(module: torch.nn.Module, args: Any, kwargs: Any, shapes: Any) -> ExportedProgram:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns about its own layers while it traces them
         try:
@@ -77,7 +77,7 @@ def _exported(module: torch.nn.Module, args: Any, kwargs: Any, shapes: Any) -> E
             raise UnsupportedModelError(f"torch.export must take {type(module).__name__}, but says: {said}") from error
 
 
-def _opened(
+def _open_axes(
     program: ExportedProgram, args: Any, kwargs: Any, shapes: Mapping[str, Shape], sizes: Mapping[str, Span]
 ) -> tuple[Any, Any, Any] | None:
     """Returns arguments enlarged to the maximum sizes, and their open axes; None without open axes.

@@ -10,7 +10,7 @@ import numpy as np
 from autotune.graph.frontends.aten.registry import AtenCall, converts, float32
 from autotune.graph.frontends.onnx.importer import layers, normalisation
 from autotune.graph.frontends.onnx.importer.activations import with_number
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 
 
 @converts("_native_batch_norm_legit_no_training.default", "batch_norm.default", "native_batch_norm.default")
@@ -68,13 +68,13 @@ def _scale(call: AtenCall, index: int) -> str:
 def group_norm(call: AtenCall) -> list[str | None]:
     """Normalises groups of channels of each sample."""
     call.require(not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read")
-    return [_grouped(call, int(call["group"])), None, None]
+    return [_normalise_groups(call, int(call["group"])), None, None]
 
 
 @converts("group_norm.default")
 def group_norm_alone(call: AtenCall) -> str:
     """Normalises groups of channels of each sample."""
-    return _grouped(call, int(call["num_groups"]))
+    return _normalise_groups(call, int(call["num_groups"]))
 
 
 @converts("_native_batch_norm_legit.no_stats")
@@ -85,25 +85,25 @@ def instance_norm(call: AtenCall) -> list[str | None]:
     value = call.value(0)
     if shape[0] != 1:
         value = call.add("transpose", [value], axes=(1, 0, *range(2, len(shape))))
-    out = _normalised(call, value, shape[1])
+    out = _normalise_rows(call, value, shape[1])
     if shape[0] != 1:
         out = call.add("transpose", [out], axes=(1, 0, *range(2, len(shape))))
     return [_per_channel(call, out), None, None]
 
 
-def _grouped(call: AtenCall, groups: int) -> str:
+def _normalise_groups(call: AtenCall, groups: int) -> str:
     value = call.value(0)
-    return _per_channel(call, _normalised(call, value, call.shape(value)[0] * groups))
+    return _per_channel(call, _normalise_rows(call, value, call.shape(value)[0] * groups))
 
 
-def _normalised(call: AtenCall, value: str, rows: int) -> str:
+def _normalise_rows(call: AtenCall, value: str, rows: int) -> str:
     """Reshapes a value to `rows` rows and normalises each to mean 0 and variance 1."""
     shape = call.shape(value)
     columns = math.prod(shape) // rows
     ones, zeros = (call.constant(np.full(columns, v, np.float32)) for v in (1, 0))
-    data = call.reshaped(value, (rows, columns))
+    data = call.reshape(value, (rows, columns))
     out = call.add("layer_norm", [data, ones, zeros], epsilon=float32(call["eps"]))
-    return call.reshaped(out, shape)
+    return call.reshape(out, shape)
 
 
 def _per_channel(call: AtenCall, value: str) -> str:
@@ -114,7 +114,7 @@ def _per_channel(call: AtenCall, value: str) -> str:
     for argument, op in (("weight", "multiply"), ("bias", "add")):
         if call[argument] is not None:
             parameter = call.context.value(call[argument].name)
-            value = call.add(op, [value, call.reshaped(parameter, (shape[1], *[1] * (len(shape) - 2)))])
+            value = call.add(op, [value, call.reshape(parameter, (shape[1], *[1] * (len(shape) - 2)))])
     return value
 
 
@@ -124,7 +124,7 @@ def rms_norm(call: AtenCall) -> str | list[str | None]:
     value = call.value(0)
     rank = len(call.shape(value))
     axes = tuple(range(rank - len(call["normalized_shape"]), rank))
-    squares = reduced(call, call.add("multiply", [value, value]), axes, "mean", True)
+    squares = reduce_over(call, call.add("multiply", [value, value]), axes, "mean", True)
     epsilon = call["eps"] if call["eps"] is not None else float(np.finfo(np.float32).eps)
     out = call.add("multiply", [value, call.add("rsqrt", [with_number(call, "add", squares, epsilon)])])
     out = call.add("multiply", [out, call.context.value(call["weight"].name)]) if call["weight"] is not None else out

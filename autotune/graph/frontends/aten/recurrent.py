@@ -14,7 +14,7 @@ from torch.fx import Node
 from autotune.graph.calls import Call, Context
 from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.onnx.importer.recurrent import recurrent
-from autotune.graph.frontends.onnx.importer.shapes import joined
+from autotune.graph.frontends.onnx.importer.shapes import concatenate_parts
 from autotune.graph.ir import Array
 
 _LSTM_MODE = 2
@@ -67,7 +67,7 @@ def layers(call: AtenCall) -> list[str]:
         lasts.append(last)
     if call["batch_first"]:
         x = call.add("transpose", [x], axes=(1, 0, 2))
-    return [x, *(joined(call, parts, 0) for parts in zip(*lasts, strict=True))]
+    return [x, *(concatenate_parts(call, parts, 0) for parts in zip(*lasts, strict=True))]
 
 
 @converts("mkldnn_rnn_layer.default")
@@ -91,9 +91,11 @@ def _layer(
     direction: bytes,
 ) -> list[str]:
     """Converts one layer: outputs (steps, batch, directions * width), and final states (directions, batch, width)."""
-    arrays = {name: _stacked(call, kind, weights, place) for place, name in enumerate("wr")}
+    arrays = {name: _stack_weights(call, kind, weights, place) for place, name in enumerate("wr")}
     if len(weights[0]) > 2:
-        arrays["b"] = np.concatenate([_stacked(call, kind, weights, 2), _stacked(call, kind, weights, 3)], 1)
+        arrays["b"] = np.concatenate(
+            [_stack_weights(call, kind, weights, 2), _stack_weights(call, kind, weights, 3)], 1
+        )
     named = dict(zip("hc", states, strict=False))
     values = {"x": x, **{name: state for name, state in named.items() if isinstance(state, str)}}
     arrays |= {name: state for name, state in named.items() if not isinstance(state, str)}
@@ -102,7 +104,7 @@ def _layer(
     found = recurrent(_call(call, kind.op, values, arrays, attrs))
     steps, count, batch, _ = call.shape(found[0])
     y = call.add("transpose", found[:1], axes=(0, 2, 1, 3))
-    return [call.reshaped(y, (steps, batch, count * width)), *found[1:]]
+    return [call.reshape(y, (steps, batch, count * width)), *found[1:]]
 
 
 def _call(
@@ -115,7 +117,7 @@ def _call(
     return Call(context, op, call.title, inputs, call.outputs, attrs)
 
 
-def _stacked(call: AtenCall, kind: _Kind, weights: Sequence[Sequence[Node]], index: int) -> Array:
+def _stack_weights(call: AtenCall, kind: _Kind, weights: Sequence[Sequence[Node]], index: int) -> Array:
     """Stacks a weight of all directions, gates in ONNX's order: (directions, gates * width, ...)."""
     reordered = []
     for nodes in weights:

@@ -9,7 +9,7 @@ import numpy as np
 from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.onnx.importer import layers, reductions
 from autotune.graph.frontends.onnx.importer.activations import with_number
-from autotune.graph.frontends.onnx.importer.reductions import moments, reduced
+from autotune.graph.frontends.onnx.importer.reductions import moments, reduce_over
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import BOOL
 
@@ -31,10 +31,10 @@ def reduce(call: AtenCall) -> str:
     rank, axes = len(call.type(0).shape), _axes(call)
     if call.op == "mean.dim" and rank == 4 and axes == (2, 3) and call["dtype"] is None:
         out = layers.global_pool(call.shared("GlobalAveragePool", call.inputs[:1]))  # makes images channels-last
-        return call.reshaped(out, call.result.shape)
-    truths = call.type(0).dtype == BOOL and call.computed == "int64"  # their count fits 32 bits
-    value = call.operand(0, "int32" if truths else call.computed)
-    out = reduced(call, value, axes, _REDUCERS[call.op], bool(call.arguments.get("keepdim", False)))
+        return call.reshape(out, call.result.shape)
+    truths = call.type(0).dtype == BOOL and call.compute_dtype == "int64"  # their count fits 32 bits
+    value = call.operand(0, "int32" if truths else call.compute_dtype)
+    out = reduce_over(call, value, axes, _REDUCERS[call.op], bool(call.arguments.get("keepdim", False)))
     return call.cast(out, "int64") if truths else out
 
 
@@ -43,15 +43,15 @@ def truths(call: AtenCall) -> str:
     """Tells whether any, or all, elements are true."""
     value = call.cast(call.operand(0, BOOL), "int32")
     reducer = "max" if call.op.startswith("any") else "min"
-    return call.cast(reduced(call, value, _axes(call), reducer, bool(call.arguments.get("keepdim", False))), BOOL)
+    return call.cast(reduce_over(call, value, _axes(call), reducer, bool(call.arguments.get("keepdim", False))), BOOL)
 
 
 @converts("max.dim", "min.dim")
 def extreme_with_place(call: AtenCall) -> list[str | None]:
     """Computes the extremum along an axis, and its index if that is read."""
-    value, op = call.operand(0, call.computed), call.op.partition(".")[0]
+    value, op = call.operand(0, call.compute_dtype), call.op.partition(".")[0]
     keep, axis = bool(call["keepdim"]), call.axis()
-    out = reduced(call, value, (axis,), op, keep)
+    out = reduce_over(call, value, (axis,), op, keep)
     place = _extreme_index(call, f"Arg{op.capitalize()}", axis, keep) if call.reads(1) else None
     return [out, place]
 
@@ -70,31 +70,31 @@ def _extreme_index(call: AtenCall, op: str, axis: int, keep: bool) -> str:
 @converts("var.correction", "var_mean.correction", "std.correction", "std_mean.correction")
 def variance(call: AtenCall) -> str | list[str | None]:
     """Computes the mean squared difference from the mean, times n / (n - correction), or its root."""
-    value, axes = call.operand(0, call.computed), _axes(call)
-    call.require(call.computed in FLOATS, "must reduce floating-point values", call.result)
+    value, axes = call.operand(0, call.compute_dtype), _axes(call)
+    call.require(call.compute_dtype in FLOATS, "must reduce floating-point values", call.result)
     count = math.prod(call.shape(value)[a] for a in axes)
     correction = 1 if call["correction"] is None else call["correction"]
     call.require(count > correction, "must have more elements than `correction`", f"{count} elements")
     mean, out = moments(call, value, axes)
-    out = call.reshaped(out, call.result.shape)
+    out = call.reshape(out, call.result.shape)
     if correction:
         out = with_number(call, "multiply", out, count / (count - correction))
     out = call.add("sqrt", [out]) if call.op.startswith("std") else out
     if "mean" not in call.op:
         return out
     final = tuple(call.node.meta["val"][1].shape)
-    return [out, call.reshaped(mean, final)]
+    return [out, call.reshape(mean, final)]
 
 
 @converts("linalg_vector_norm.default")
 def norm(call: AtenCall) -> str:
     """Computes vector norms of order 1, 2 or infinity."""
-    value, order, keep = call.operand(0, call.computed), call["ord"], bool(call["keepdim"])
+    value, order, keep = call.operand(0, call.compute_dtype), call["ord"], bool(call["keepdim"])
     call.require(order in (1, 2, math.inf), "must be of order 1, 2 or infinity", f"ord={order}")
     if order == 2:
-        squares = reduced(call, call.add("multiply", [value, value]), _axes(call), "sum", keep)
+        squares = reduce_over(call, call.add("multiply", [value, value]), _axes(call), "sum", keep)
         return call.add("sqrt", [squares])
-    return reduced(call, call.add("abs", [value]), _axes(call), "sum" if order == 1 else "max", keep)
+    return reduce_over(call, call.add("abs", [value]), _axes(call), "sum" if order == 1 else "max", keep)
 
 
 @converts("logsumexp.default")
@@ -110,6 +110,6 @@ def running_sum(call: AtenCall) -> str:
     """Computes running sums along an axis."""
     name = f"{call.title}_axis"
     call.context.arrays[name] = np.array(call.axis(), np.int64)
-    if call.type(0).dtype not in (call.result.dtype, call.computed):
-        return call.add("cumsum", [call.operand(0, call.computed)], axis=call.axis())
+    if call.type(0).dtype not in (call.result.dtype, call.compute_dtype):
+        return call.add("cumsum", [call.operand(0, call.compute_dtype)], axis=call.axis())
     return reductions.running_sum(call.shared("CumSum", [call.inputs[0], name]))

@@ -82,7 +82,7 @@ class AtenCall(Call):
         return tensor_type(found if isinstance(found, torch.Tensor) else found[0], self.title)
 
     @property
-    def computed(self) -> str:
+    def compute_dtype(self) -> str:
         """Dtype in which elements of the output are computed."""
         dtype = self.result.dtype
         return "float32" if dtype in NARROW else dtype
@@ -119,17 +119,17 @@ class AtenCall(Call):
         self.require(rank > 0, "must have an axis", self.type(0))
         return int(self.arguments[argument]) % rank
 
-    def require_same_type(self, *places: int) -> None:
+    def require_same_type(self, *indices: int) -> None:
         """Raises UnsupportedModelError if tensor arguments differ in dtype, as PyTorch does."""
-        kinds = [self.type(place).dtype for place in places if self.inputs[place]]
+        kinds = [self.type(place).dtype for place in indices if self.inputs[place]]
         self.require(len(set(kinds)) == 1, "must have operands of one type", ", ".join(kinds))
 
-    def require_parameters(self, *places: int) -> None:
+    def require_parameters(self, *indices: int) -> None:
         """Raises UnsupportedModelError if parameters of a normalisation have a dtype that PyTorch rejects.
 
         They must have the data's dtype, or float32 beside 16-bit floats.
         """
-        data, kinds = self.type(0).dtype, {self.type(place).dtype for place in places if self.inputs[place]}
+        data, kinds = self.type(0).dtype, {self.type(place).dtype for place in indices if self.inputs[place]}
         wide = {"float32"} if data in NARROW else {data}
         self.require(not kinds or kinds in ({data}, wide), f"must have parameters of {data}", ", ".join(sorted(kinds)))
 

@@ -39,20 +39,20 @@ def gather(call: AtenCall) -> str:
 
 
 @converts("scatter.value")
-def scattered(call: AtenCall) -> str:
+def scatter_number(call: AtenCall) -> str:
     """Writes a number at one index along an axis, for all indices of the other axes."""
-    value, axis, index = call.operand(0, call.computed), call.axis(), call.value(2)
+    value, axis, index = call.operand(0, call.compute_dtype), call.axis(), call.value(2)
     shape = call.shape(value)
     wanted = tuple(1 if a == axis else n for a, n in enumerate(shape))
     call.require(call.shape(index) == wanted, f"must have an index of {list(wanted)}", list(call.shape(index)))
     call.require_inside(call["index"], shape[axis])
     numbers = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     places = call.constant(numbers.astype(numpy_dtype(call.context.builder.type(index).dtype)))
-    return call.add("where", [call.add("equal", [index, places]), call.operand(3, call.computed), value])
+    return call.add("where", [call.add("equal", [index, places]), call.operand(3, call.compute_dtype), value])
 
 
 @converts("index.Tensor", "_unsafe_index.Tensor")
-def indexed(call: AtenCall) -> str:
+def index_axes(call: AtenCall) -> str:
     """Indexes adjacent axes by indices that broadcast against each other, or one axis."""
     value, shape = call.value(0), call.type(0).shape
     index_nodes = {axis: node for axis, node in enumerate(call["indices"]) if isinstance(node, Node)}
@@ -70,12 +70,12 @@ def indexed(call: AtenCall) -> str:
         if array is None:
             return call.add("gather", [value, call.context.value(index_nodes[axis].name)], axis=axis)
         return take_places(call, value, np.where(array < 0, array + shape[axis], array), axis)
-    if all(array is not None for array in arrays.values()) and (apart := _crossed(call, value, arrays)):
+    if all(array is not None for array in arrays.values()) and (apart := _gather_each_axis(call, value, arrays)):
         return apart
     return _together(call, value, index_nodes)
 
 
-def _crossed(call: AtenCall, value: str, indices: dict[int, np.ndarray | None]) -> str:
+def _gather_each_axis(call: AtenCall, value: str, indices: dict[int, np.ndarray | None]) -> str:
     """Gathers axis by axis if each index varies along an axis of its own, as row and column indices do."""
     wanted = len(indices)
     final = np.broadcast_shapes(*(array.shape for array in indices.values() if array is not None))
@@ -105,12 +105,12 @@ def _together(call: AtenCall, value: str, indices: dict[int, Node]) -> str:
             rows = call.add("multiply", [rows, call.number(shape[axis], "int32")])
         rows = call.add("add", [rows, index]) if rows else index
     merged = (*shape[: axes[0]], math.prod(shape[a] for a in axes), *shape[axes[-1] + 1 :])
-    return call.add("gather", [call.reshaped(value, merged), rows], axis=axes[0])
+    return call.add("gather", [call.reshape(value, merged), rows], axis=axes[0])
 
 
 @converts("full_like.default", "new_full.default", "zeros_like.default", "ones_like.default", "fill.Scalar")
 @converts("new_zeros.default", "new_ones.default", "scalar_tensor.default")
-def filled(call: AtenCall) -> str:
+def fill(call: AtenCall) -> str:
     """Fills a tensor with one number."""
     name = call.op.partition(".")[0]
     number = call.arguments.get("fill_value", call.arguments.get("value", 1 if "ones" in name else 0))
@@ -128,18 +128,18 @@ def triangle(call: AtenCall) -> str:
     kept = call.constant(side(np.ones(shape[-2:], bool), int(call["diagonal"])))
     if call.type(0).dtype == BOOL:
         return call.add("logical_and", [call.value(0), kept])
-    return call.add("where", [kept, call.operand(0, call.computed), call.number(0, call.computed)])
+    return call.add("where", [kept, call.operand(0, call.compute_dtype), call.number(0, call.compute_dtype)])
 
 
 @converts("select_scatter.default", "slice_scatter.default")
-def placed(call: AtenCall) -> str:
+def replace_indices(call: AtenCall) -> str:
     """Replaces adjacent indices of an axis by other elements."""
     value, axis = call.value(0), call.axis()
     extent = call.shape(value)[axis]
     more = call.value(1)
     if call.op.startswith("select"):
         chosen = range(call["index"] % extent, call["index"] % extent + 1)
-        more = call.reshaped(more, tuple(1 if a == axis else n for a, n in enumerate(call.shape(value))))
+        more = call.reshape(more, tuple(1 if a == axis else n for a, n in enumerate(call.shape(value))))
     else:
         chosen = range(extent)[slice(call["start"], call["end"], call["step"])]
     call.require(chosen.step == 1, "must be places side by side", f"step={chosen.step}")

@@ -10,8 +10,8 @@ import numpy as np
 
 from autotune.graph.calls import Call
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.onnx.importer.selection import repeated, take_places
-from autotune.graph.frontends.onnx.importer.shapes import joined
+from autotune.graph.frontends.onnx.importer.selection import repeat_axis, take_places
+from autotune.graph.frontends.onnx.importer.shapes import concatenate_parts
 from autotune.graph.frontends.onnx.importer.spatial import pad
 
 
@@ -19,13 +19,13 @@ from autotune.graph.frontends.onnx.importer.spatial import pad
     *("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "flatten.using_ints"),
     *("squeeze.default", "squeeze.dim", "squeeze.dims", "_reshape_alias.default", "unflatten.int"),
 )
-def reshaped(call: AtenCall) -> str:
+def reshape(call: AtenCall) -> str:
     """Reshapes to PyTorch's output shape."""
-    return call.reshaped(call.value(0), call.result.shape)
+    return call.reshape(call.value(0), call.result.shape)
 
 
 @converts("permute.default", "transpose.int", "t.default", "numpy_T.default", "movedim.int")
-def transposed(call: AtenCall) -> str:
+def permute(call: AtenCall) -> str:
     """Permutes axes."""
     value = call.value(0)
     rank = len(call.shape(value))
@@ -43,21 +43,21 @@ def transposed(call: AtenCall) -> str:
 
 
 @converts("expand.default", "expand_as.default", "broadcast_to.default")
-def expanded(call: AtenCall) -> str:
+def expand(call: AtenCall) -> str:
     """Broadcasts to a larger shape."""
     value, shape = call.value(0), call.result.shape
     return value if call.shape(value) == shape else call.add("broadcast_to", [value], shape=shape)
 
 
 @converts("repeat.default", "tile.default")
-def tiled(call: AtenCall) -> str:
+def tile(call: AtenCall) -> str:
     """Repeats along every axis; further axes may be added in front."""
     value, counts = call.value(0), list(call["repeats" if call.op == "repeat.default" else "dims"])
     shape = call.shape(value)
     counts = [1] * (len(shape) - len(counts)) + counts
-    value = call.reshaped(value, (1,) * (len(counts) - len(shape)) + shape)
+    value = call.reshape(value, (1,) * (len(counts) - len(shape)) + shape)
     for axis, count in enumerate(counts):
-        value = repeated(call, value, axis, count)
+        value = repeat_axis(call, value, axis, count)
     return value
 
 
@@ -65,25 +65,25 @@ def tiled(call: AtenCall) -> str:
 def repeated_each(call: AtenCall) -> str:
     """Repeats each element of an axis."""
     call.require(call["dim"] is not None, "must name an axis", "dim=None")
-    return repeated(call, call.value(0), call.axis(), int(call["repeats"]), each=True)
+    return repeat_axis(call, call.value(0), call.axis(), int(call["repeats"]), each=True)
 
 
 @converts("cat.default", "concat.default", "concatenate.default")
-def concatenated(call: AtenCall) -> str:
+def concatenate(call: AtenCall) -> str:
     """Concatenates along an axis; empty one-dimensional tensors are ignored."""
     values = [call.context.value(node.name) for node in call["tensors"] if node.meta["val"].numel()]
     if any(call.context.builder.type(value).dtype != call.result.dtype for value in values):
         values = [call.cast(value, call.result.dtype) for value in values]
-    return joined(call, values, int(call["dim"]) % len(call.result.shape))
+    return concatenate_parts(call, values, int(call["dim"]) % len(call.result.shape))
 
 
 @converts("stack.default")
-def stacked(call: AtenCall) -> str:
+def stack(call: AtenCall) -> str:
     """Stacks along a new axis."""
     axis = int(call["dim"]) % len(call.result.shape)
     values = [call.context.value(node.name) for node in call["tensors"]]
     shape = tuple(1 if a == axis else n for a, n in enumerate(call.result.shape))
-    return joined(call, [call.reshaped(value, shape) for value in values], axis)
+    return concatenate_parts(call, [call.reshape(value, shape) for value in values], axis)
 
 
 def slice_axis(call: Call, value: str, axis: int, start: int, size: int, step: int = 1) -> str:
@@ -100,7 +100,7 @@ def slice_axis(call: Call, value: str, axis: int, start: int, size: int, step: i
 
 
 @converts("slice.Tensor")
-def sliced(call: AtenCall) -> str:
+def slice_between(call: AtenCall) -> str:
     """Slices between two indices of an axis."""
     value, axis = call.value(0), call.axis()
     places = range(call.shape(value)[axis])[slice(call["start"], call["end"], call["step"])]
@@ -108,15 +108,15 @@ def sliced(call: AtenCall) -> str:
 
 
 @converts("select.int")
-def selected(call: AtenCall) -> str:
+def select(call: AtenCall) -> str:
     """Selects one index of an axis and removes the axis."""
     value, axis = call.value(0), call.axis()
     part = slice_axis(call, value, axis, call["index"] % call.shape(value)[axis], 1)
-    return call.reshaped(part, call.result.shape)
+    return call.reshape(part, call.result.shape)
 
 
 @converts("narrow.default")
-def narrowed(call: AtenCall) -> str:
+def narrow(call: AtenCall) -> str:
     """Slices adjacent indices of an axis."""
     value, axis = call.value(0), call.axis()
     return slice_axis(call, value, axis, call["start"] % call.shape(value)[axis], call["length"])
@@ -134,7 +134,7 @@ def split(call: AtenCall) -> list[str | None]:
     for place, part in enumerate(call.node.meta["val"]):
         size = 1 if unbound else int(part.shape[axis])
         made = (
-            call.reshaped(slice_axis(call, value, axis, start, size), tuple(part.shape)) if call.reads(place) else None
+            call.reshape(slice_axis(call, value, axis, start, size), tuple(part.shape)) if call.reads(place) else None
         )
         parts.append(made)
         start += size
@@ -142,7 +142,7 @@ def split(call: AtenCall) -> list[str | None]:
 
 
 @converts("flip.default")
-def flipped(call: AtenCall) -> str:
+def flip(call: AtenCall) -> str:
     """Reverses axes."""
     value = call.value(0)
     for axis in call.axes("dims"):
@@ -151,12 +151,12 @@ def flipped(call: AtenCall) -> str:
 
 
 @converts("roll.default")
-def rolled(call: AtenCall) -> str:
+def roll(call: AtenCall) -> str:
     """Rotates axes: elements that leave at the end enter at the start."""
     value, shifts, axes = call.value(0), call["shifts"], call["dims"]
     shape = call.shape(value)
     if not axes:
-        value, axes = call.reshaped(value, (math.prod(shape),)), [0]
+        value, axes = call.reshape(value, (math.prod(shape),)), [0]
     for shift, axis in zip(shifts, axes, strict=True):
         extent = call.shape(value)[axis]
         axis, shift = axis % len(call.shape(value)), shift % extent
@@ -166,7 +166,7 @@ def rolled(call: AtenCall) -> str:
                 slice_axis(call, value, axis, 0, extent - shift),
             ]
             value = call.add("concat", ends, axis=axis)
-    return call.reshaped(value, shape)
+    return call.reshape(value, shape)
 
 
 _MODES = {"constant_pad_nd": "constant", "reflection_pad": "reflect", "replication_pad": "edge"}
@@ -176,7 +176,7 @@ _MODES = {"constant_pad_nd": "constant", "reflection_pad": "reflect", "replicati
     "constant_pad_nd.default",
     *(f"{name}_pad{rank}d.default" for name in ("reflection", "replication") for rank in (1, 2, 3)),
 )
-def padded(call: AtenCall) -> str:
+def pad_tensor(call: AtenCall) -> str:
     """Pads by a number or by elements of the input; pairs of widths begin with the last axis."""
     given, rank = list(call[_padding(call)]), len(call.type(0).shape)
     before, after = given[::2][::-1], given[1::2][::-1]
@@ -196,7 +196,7 @@ def _padding(call: AtenCall) -> str:
 
 
 @converts("as_strided.default")
-def strided(call: AtenCall) -> str:
+def view_as_strided(call: AtenCall) -> str:
     """Reshapes all elements in memory order; other strides are refused."""
     source = call["self"].meta["val"]
     size, stride = list(call["size"]), list(call["stride"])
@@ -216,7 +216,7 @@ def strided(call: AtenCall) -> str:
         ).all()
     )
     call.require(bool(same_order), "must keep the order of elements", f"stride={stride}")
-    return call.reshaped(call.value(0), call.result.shape)
+    return call.reshape(call.value(0), call.result.shape)
 
 
 @converts("pixel_shuffle.default")

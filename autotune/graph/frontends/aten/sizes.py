@@ -36,7 +36,7 @@ class UnknownShape(Exception):
     """A graph whose shapes do not follow from those of its inputs."""
 
 
-def specialised(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+def specialise(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     """Specialises a graph to the sizes of some inputs; its inputs and outputs stay the same.
 
     Args:
@@ -55,7 +55,7 @@ def specialised(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
             value = _value(node, remaining, values, module, mode)
             values[node] = value
             number = isinstance(value, (int, float, bool))
-            if node.op == "call_function" and (number or _checked(node, values)):
+            if node.op == "call_function" and (number or _is_check(node, values)):
                 moved[node] = value
                 continue
             copied = graph.node_copy(node, moved.__getitem__)
@@ -67,9 +67,9 @@ def specialised(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
 def _value(node: Node, remaining: Any, values: dict[Node, Any], module: GraphModule, mode: FakeTensorMode) -> Any:
     if node.op == "placeholder":
-        return _faked(next(remaining), mode)
+        return _make_fake(next(remaining), mode)
     if node.op == "get_attr":
-        return _faked(getattr(module, str(node.target)), mode)
+        return _make_fake(getattr(module, str(node.target)), mode)
     if node.op != "call_function":
         return None
     target: Any = node.target
@@ -83,10 +83,10 @@ def _value(node: Node, remaining: Any, values: dict[Node, Any], module: GraphMod
         ) from error
 
 
-def _faked(value: Any, mode: FakeTensorMode) -> Any:
+def _make_fake(value: Any, mode: FakeTensorMode) -> Any:
     return mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
 
 
-def _checked(node: Node, values: dict[Node, Any]) -> bool:
+def _is_check(node: Node, values: dict[Node, Any]) -> bool:
     """Tells whether a node only checks static numbers."""
     return str(node.target) in _CHECKS and not any(isinstance(values[read], SYMBOLS) for read in node.all_input_nodes)

@@ -18,7 +18,7 @@ import numpy as np
 from autotune.graph.calls import channels_first, channels_last
 from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.onnx.importer.activations import with_number
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from search_space.operators.windows import normalise_padding
 
 _FEW = 16
@@ -58,7 +58,7 @@ class Windows:
         return math.prod(self.kernel)
 
     @property
-    def places(self) -> int:
+    def total(self) -> int:
         """Number of windows of all samples."""
         return self.n * math.prod(self.count)
 
@@ -76,7 +76,7 @@ class Windows:
     @property
     def heavy(self) -> bool:
         """Tells whether there are fewer windows than filters, so that weights dominate memory traffic."""
-        return self.k > self.places
+        return self.k > self.total
 
     @property
     def back(self) -> Windows:
@@ -106,13 +106,13 @@ def each_axis(numbers: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(numbers) * rank if len(numbers) == 1 else tuple(numbers)
 
 
-def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
+def convolve(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
     """Adds the convolution of data (n, c, *extent) by a weight (k, c, *kernel): (n, k, *count)."""
     n, k, count = windows.n, windows.k, windows.count
     if windows.groups == 1 and (windows.heavy or (windows.apart and windows.wide)):
-        filters = call.reshaped(weight, (k, windows.c * windows.taps))
+        filters = call.reshape(weight, (k, windows.c * windows.taps))
         out = _product(call, filters, _columns(call, data, windows))
-        return _swapped(call, call.reshaped(out, (k, n, *count)))
+        return _swap_axes(call, call.reshape(out, (k, n, *count)))
     filters = call.add("transpose", [weight], axes=(*range(2, windows.rank + 2), 1, 0))
     return _slid(call, data, filters, windows)
 
@@ -128,7 +128,7 @@ def gradients(call: AtenCall) -> list[str | None]:
     parts: list[Callable[[], str]] = [
         lambda: _of_data(call, slope, weight, windows),
         lambda: _of_weight(call, slope, data, windows),
-        lambda: reduced(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
+        lambda: reduce_over(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
     ]
     for index, asked in enumerate(call["output_mask"]):
         if asked and call.reads(index):
@@ -147,11 +147,11 @@ def gradient_of_means(call: AtenCall) -> str:
     taps = math.prod(kernel)
     n, c, *count = call.shape(slope)
     share = 1 / (taps if call["divisor_override"] is None else call["divisor_override"])
-    each = call.reshaped(with_number(call, "multiply", slope, share), (n, c, 1, math.prod(count)))
+    each = call.reshape(with_number(call, "multiply", slope, share), (n, c, 1, math.prod(count)))
     every = call.add("broadcast_to", [each], shape=(n, c, taps, math.prod(count)))
     stride = each_axis(call["stride"] or kernel, 2)
-    every = call.reshaped(every, (n, c * taps, math.prod(count)))
-    return _added(call, every, shape[2:], kernel, stride, padding, (1, 1))
+    every = call.reshape(every, (n, c * taps, math.prod(count)))
+    return _add_windows(call, every, shape[2:], kernel, stride, padding, (1, 1))
 
 
 @converts("max_pool2d_with_indices_backward.default")
@@ -168,12 +168,12 @@ def gradient_of_maxima(call: AtenCall) -> str:
         y, x = (np.arange(m) * s + t * d - p for t, (m, s, d, p) in zip(tap, sides, strict=True))
         here = call.constant((y[:, None] * w + x).astype(np.int32))
         part = call.add("where", [call.add("equal", [argmax, here]), slope, call.scalar(0.0, slope)])
-        parts.append(call.reshaped(part, (n, c, 1, math.prod(count))))
-    taps = call.reshaped(_joined(call, parts, 2), (n, c * len(parts), math.prod(count)))
+        parts.append(call.reshape(part, (n, c, 1, math.prod(count))))
+    taps = call.reshape(_concatenate(call, parts, 2), (n, c * len(parts), math.prod(count)))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     ends = [(m - 1) * s + r - e - p for (m, s, _, p), r, e in zip(sides, reach, (h, w), strict=True)]
     after = tuple(map(max, ends, padding))  # windows of `ceil_mode` may end beyond the image's padding
-    return _added(call, taps, (h, w), kernel, stride, padding, dilation, after)
+    return _add_windows(call, taps, (h, w), kernel, stride, padding, dilation, after)
 
 
 def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
@@ -183,15 +183,15 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
     if windows.groups > 1:
         return _of_grouped_data(call, slope, weight, windows, padding)
     if set(windows.stride) == {1} and min(padding) >= 0 and not windows.wide:
-        return _slid(call, slope, _turned(call, weight, windows), windows.back, [(p, p) for p in padding])
+        return _slid(call, slope, _reverse_taps(call, weight, windows), windows.back, [(p, p) for p in padding])
     channels, places = windows.c * windows.taps, math.prod(windows.count)
-    turned = call.add("transpose", [call.reshaped(weight, (windows.k, channels))], axes=(1, 0))
-    values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
-    out = call.reshaped(_product(call, turned, values), (channels, windows.n, places))
+    turned = call.add("transpose", [call.reshape(weight, (windows.k, channels))], axes=(1, 0))
+    values = call.reshape(_swap_axes(call, slope), (windows.k, windows.total))
+    out = call.reshape(_product(call, turned, values), (channels, windows.n, places))
     out = call.add("transpose", [out], axes=(1, 0, 2))
     if windows.taps == 1 and set(windows.stride) == {1} and not any(windows.padding):
-        return call.reshaped(out, (windows.n, windows.c, *windows.extent))
-    return _added(call, out, windows.extent, windows.kernel, windows.stride, windows.padding, windows.dilation)
+        return call.reshape(out, (windows.n, windows.c, *windows.extent))
+    return _add_windows(call, out, windows.extent, windows.kernel, windows.stride, windows.padding, windows.dilation)
 
 
 def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
@@ -200,22 +200,22 @@ def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
     if windows.groups > 1:
         return _of_filters(call, slope, data, windows)
     if windows.c < _FEW:
-        rows = call.reshaped(channels_last(call, slope), (windows.places, windows.k))
+        rows = call.reshape(channels_last(call, slope), (windows.total, windows.k))
         out = _product(call, _columns(call, data, windows), rows)
-        return call.reshaped(call.add("transpose", [out], axes=(1, 0)), shape)
-    values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
+        return call.reshape(call.add("transpose", [out], axes=(1, 0)), shape)
+    values = call.reshape(_swap_axes(call, slope), (windows.k, windows.total))
     if windows.wide:
         rows = call.add("transpose", [_columns(call, data, windows)], axes=(1, 0))
-        return call.reshaped(_product(call, values, rows), shape)
+        return call.reshape(_product(call, values, rows), shape)
     parts = []
     for part in _taps(call, channels_last(call, data), windows, 1):
-        out = _product(call, values, call.reshaped(part, (windows.places, windows.c)))
-        parts.append(call.reshaped(out, (1, windows.k, windows.c)))
-    out = call.add("transpose", [_joined(call, parts, 0)], axes=(1, 2, 0))
-    return call.reshaped(out, shape)
+        out = _product(call, values, call.reshape(part, (windows.total, windows.c)))
+        parts.append(call.reshape(out, (1, windows.k, windows.c)))
+    out = call.add("transpose", [_concatenate(call, parts, 0)], axes=(1, 2, 0))
+    return call.reshape(out, shape)
 
 
-def _added(
+def _add_windows(
     call: AtenCall,
     value: str,
     image: Sequence[int],
@@ -243,32 +243,32 @@ def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, 
     if set(windows.stride) != {1}:
         apart = [size for m in count for size in (m, 1)]
         zeros = [size for s in windows.stride for size in (0, s - 1)]
-        spaced = call.reshaped(slope, (n, k, *apart))
+        spaced = call.reshape(slope, (n, k, *apart))
         spaced = call.add("pad", [spaced], before=(0,) * len(call.shape(spaced)), after=(0, 0, *zeros), value=0.0)
-        slope = call.reshaped(spaced, (n, k, *(m * s for m, s in zip(count, windows.stride, strict=True))))
+        slope = call.reshape(spaced, (n, k, *(m * s for m, s in zip(count, windows.stride, strict=True))))
         last = tuple((m - 1) * s + 1 for m, s in zip(count, windows.stride, strict=True))
         slope = call.add("slice", [slope], begin=(0,) * (windows.rank + 2), size=(n, k, *last))
-    return _slid(call, slope, _turned(call, weight, windows), windows.back, sides)
+    return _slid(call, slope, _reverse_taps(call, weight, windows), windows.back, sides)
 
 
 def _in_phases(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
     """Computes the data's gradient of strided windows: a separate convolution for each phase of filter taps."""
     rank, groups, strides = windows.rank, windows.groups, windows.stride
     width, depth = windows.k // groups, windows.c // groups
-    filters = call.reshaped(weight, (groups, width, depth, *windows.kernel))
+    filters = call.reshape(weight, (groups, width, depth, *windows.kernel))
     filters = call.add("transpose", [filters], axes=(*range(3, rank + 3), 1, 0, 2))
-    filters = call.reshaped(filters, (*windows.kernel, width, windows.c))
+    filters = call.reshape(filters, (*windows.kernel, width, windows.c))
     more = tuple(-k % s for k, s in zip(windows.kernel, strides, strict=True))
     if any(more):  # taps that the filters lack are zero
         filters = call.add("pad", [filters], before=(0,) * (rank + 2), after=(*more, 0, 0), value=0.0)
     parts = [-(-k // s) for k, s in zip(windows.kernel, strides, strict=True)]
     pairs = [n for pair in zip(parts, strides, strict=True) for n in pair]
-    filters = call.reshaped(filters, (*pairs, width, windows.c))
+    filters = call.reshape(filters, (*pairs, width, windows.c))
     attrs = {"extent": windows.extent, "stride": strides, "padding": windows.padding, "groups": groups}
     out = call.add("conv_phases", [channels_last(call, slope), filters], **attrs)
     counts = [-(-n // s) for n, s in zip(windows.extent, strides, strict=True)]
     whole = tuple(m * s for m, s in zip(counts, strides, strict=True))
-    out = call.reshaped(out, (windows.n, *whole, windows.c))
+    out = call.reshape(out, (windows.n, *whole, windows.c))
     if whole != windows.extent:
         out = call.add("slice", [out], begin=(0,) * (rank + 2), size=(windows.n, *windows.extent, windows.c))
     return channels_first(call, out)
@@ -292,7 +292,7 @@ def _slid(call: AtenCall, data: str, filters: str, windows: Windows, sides: Sequ
     attrs = {"stride": windows.stride, "padding": padding, "dilation": windows.dilation}
     values = [channels_last(call, data), filters]
     if windows.rank == 2 and windows.groups == windows.c == windows.k > 1:
-        values[1] = call.reshaped(filters, (*windows.kernel, windows.k))
+        values[1] = call.reshape(filters, (*windows.kernel, windows.k))
         return channels_first(call, call.add("depthwise_conv2d", values, **attrs))
     return channels_first(call, call.add(f"conv{windows.rank}d", values, **attrs, groups=windows.groups))
 
@@ -305,13 +305,13 @@ def _columns(call: AtenCall, data: str, windows: Windows) -> str:
     """Lays out the elements of each window as (c * taps, places), with taps of a channel adjacent as in the weight."""
     if windows.apart:
         split = [n for pair in zip(windows.count, windows.kernel, strict=True) for n in pair]
-        patches = call.reshaped(data, (windows.n, windows.c, *split))
+        patches = call.reshape(data, (windows.n, windows.c, *split))
         counts, taps = range(2, 2 + len(split), 2), range(3, 2 + len(split), 2)
         out = call.add("transpose", [patches], axes=(1, *taps, 0, *counts))
-        return call.reshaped(out, (windows.c * windows.taps, windows.places))
-    parts = _taps(call, _swapped(call, data), windows, 2)
-    out = _joined(call, [call.reshaped(part, (windows.c, 1, windows.places)) for part in parts], 1)
-    return call.reshaped(out, (windows.c * windows.taps, windows.places))
+        return call.reshape(out, (windows.c * windows.taps, windows.total))
+    parts = _taps(call, _swap_axes(call, data), windows, 2)
+    out = _concatenate(call, [call.reshape(part, (windows.c, 1, windows.total)) for part in parts], 1)
+    return call.reshape(out, (windows.c * windows.taps, windows.total))
 
 
 def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
@@ -332,20 +332,20 @@ def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
     return slices
 
 
-def _turned(call: AtenCall, weight: str, windows: Windows) -> str:
+def _reverse_taps(call: AtenCall, weight: str, windows: Windows) -> str:
     """Reverses the taps of the weight and swaps its channels: (*kernel, k / groups, c)."""
     groups, taps = windows.groups, windows.taps
     width, depth = windows.k // groups, windows.c // groups
-    flat = call.add("transpose", [call.reshaped(weight, (groups, width, depth, taps))], axes=(3, 1, 0, 2))
-    flat, size = call.reshaped(flat, (taps, width, windows.c)), (1, width, windows.c)
+    flat = call.add("transpose", [call.reshape(weight, (groups, width, depth, taps))], axes=(3, 1, 0, 2))
+    flat, size = call.reshape(flat, (taps, width, windows.c)), (1, width, windows.c)
     parts = [call.add("slice", [flat], begin=(tap, 0, 0), size=size) for tap in reversed(range(taps))]
-    return call.reshaped(_joined(call, parts, 0), (*windows.kernel, width, windows.c))
+    return call.reshape(_concatenate(call, parts, 0), (*windows.kernel, width, windows.c))
 
 
-def _joined(call: AtenCall, parts: Sequence[str], axis: int) -> str:
+def _concatenate(call: AtenCall, parts: Sequence[str], axis: int) -> str:
     return parts[0] if len(parts) == 1 else call.add("concat", list(parts), axis=axis)
 
 
-def _swapped(call: AtenCall, value: str) -> str:
+def _swap_axes(call: AtenCall, value: str) -> str:
     """Exchanges the first two axes."""
     return call.add("transpose", [value], axes=(1, 0, *range(2, len(call.shape(value)))))

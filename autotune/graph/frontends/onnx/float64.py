@@ -26,7 +26,7 @@ def evaluate_in_float64(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> d
     Raises:
         NodeError: a node cannot be computed.
     """
-    return _evaluated(model, feeds, _widened)
+    return _evaluate(model, feeds, _widen)
 
 
 def evaluate_nodes(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -35,10 +35,10 @@ def evaluate_nodes(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[s
     Raises:
         NodeError: a node cannot be computed.
     """
-    return _evaluated(model, feeds, lambda array: array)
+    return _evaluate(model, feeds, lambda array: array)
 
 
-def _evaluated(
+def _evaluate(
     model: onnx.ModelProto, feeds: Mapping[str, Array], convert: Callable[[Array], Array]
 ) -> dict[str, Array]:
     """Computes nodes in order and drops values after their last use, which bounds memory."""
@@ -57,5 +57,5 @@ def _evaluated(
     return {name: values[name] for name in outputs}
 
 
-def _widened(array: Array) -> Array:
+def _widen(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype == np.float32 else array

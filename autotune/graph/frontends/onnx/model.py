@@ -77,7 +77,7 @@ def load_model(
             shapes.
     """
     if fspath(name_or_path) in BUILDERS:
-        return _inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
+        return _infer_in_place(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
     if is_import_path(fspath(name_or_path)) and not Path(name_or_path).is_file():
         raise UnsupportedModelError(
             "`load_model` must be given a model of ONNX, as modules of PyTorch are read by "
@@ -99,7 +99,7 @@ def load_model(
             raise UnsupportedModelError(
                 f"nodes of `model` must have an operator and an output, but got number {number} of model={str(path)!r}"
             )
-    return _inferred(model, shapes, str(path))
+    return _infer_in_place(model, shapes, str(path))
 
 
 def inferred(
@@ -117,10 +117,10 @@ def inferred(
     """
     given = onnx.ModelProto()
     given.CopyFrom(model)
-    return _inferred(given, shapes, title)
+    return _infer_in_place(given, shapes, title)
 
 
-def _inferred(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
+def _infer_in_place(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
     """Infers every shape of a model in place, so that its weights need no copy."""
     check_weights(model)
     make_dense(model.graph)

@@ -20,7 +20,7 @@ from autotune.graph.frontends.onnx.windows import Attributes
 from autotune.graph.ir import Array
 from search_space.dtypes import NARROW
 
-TYPED = ("Cast", "CastLike", "ConstantOfShape")
+TYPED_OPS = ("Cast", "CastLike", "ConstantOfShape")
 """Operators whose attributes state their result's dtype; others have the dtype of the floats that they read."""
 
 SINCE = {"DequantizeLinear": 19, "QuantizeLinear": 19}
@@ -42,8 +42,8 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
     Raises:
         NodeError: the node cannot be evaluated.
     """
-    if node.op_type not in TYPED and (narrow := next(_narrow(node, values), None)) is not None:
-        return _rounded(run_node(node, _widened(node, values), opset), narrow)
+    if node.op_type not in TYPED_OPS and (narrow := next(_narrow(node, values), None)) is not None:
+        return _round_outputs(run_node(node, _widen_inputs(node, values), opset), narrow)
     names = [name for name in node.output if name]
     own = OWN.get(node.op_type) if node.domain in ("", "ai.onnx") and len(names) == 1 else None
     own = None if node.op_type == "Resize" and opset > 10 else own
@@ -68,14 +68,14 @@ def _narrow(node: onnx.NodeProto, values: Mapping[str, Array]) -> Iterator[np.dt
     return (values[name].dtype for name in node.input if name and str(values[name].dtype) in NARROW)
 
 
-def _widened(node: onnx.NodeProto, values: Mapping[str, Array]) -> dict[str, Array]:
+def _widen_inputs(node: onnx.NodeProto, values: Mapping[str, Array]) -> dict[str, Array]:
     read = ((name, values[name]) for name in node.input if name)
     return {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in read}
 
 
-def _rounded(computed: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Array]:
+def _round_outputs(outputs: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Array]:
     with np.errstate(over="ignore"):
-        return {name: a.astype(dtype) if a.dtype == np.float32 else a for name, a in computed.items()}
+        return {name: a.astype(dtype) if a.dtype == np.float32 else a for name, a in outputs.items()}
 
 
 def _misread(node: onnx.NodeProto) -> str:

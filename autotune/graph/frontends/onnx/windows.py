@@ -39,7 +39,7 @@ class _Axis:
     output: int
 
     @property
-    def padded(self) -> int:
+    def padded_extent(self) -> int:
         """Extent with padding, including elements that the last window reaches beyond it."""
         last = (self.output - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
         return max(self.before + self.extent + self.after, last)
@@ -75,8 +75,8 @@ def _axes(attrs: Attributes, extents: Sequence[int], kernel: Sequence[int]) -> l
     return windows
 
 
-def _padded(x: Array, axes: Sequence[_Axis], fill: float) -> Array:
-    sides = [(a.before, a.padded - a.before - a.extent) for a in axes]
+def _pad(x: Array, axes: Sequence[_Axis], fill: float) -> Array:
+    sides = [(a.before, a.padded_extent - a.before - a.extent) for a in axes]
     return np.pad(x, [(0, 0), (0, 0), *sides], constant_values=fill)
 
 
@@ -94,14 +94,14 @@ def conv(attrs: Attributes, opset: int, x: Array, weight: Array, bias: Array | N
     groups, axes = int(attrs.get("group", 1)), _axes(attrs, x.shape[2:], weight.shape[2:])
     n, c = x.shape[:2]
     extents = [a.output for a in axes]
-    source, out = _padded(x, axes, 0), np.zeros((n, groups, weight.shape[0] // groups, math.prod(extents)), x.dtype)
+    source, out = _pad(x, axes, 0), np.zeros((n, groups, weight.shape[0] // groups, math.prod(extents)), x.dtype)
     filters = weight.reshape(groups, -1, *weight.shape[1:])
     for place, seen in _taps(axes):
         out += filters[place] @ source[seen].reshape(n, groups, c // groups, -1)
-    return _biased(out.reshape(n, -1, *extents), bias)
+    return _add_bias(out.reshape(n, -1, *extents), bias)
 
 
-def _biased(out: Array, bias: Array | None) -> Array:
+def _add_bias(out: Array, bias: Array | None) -> Array:
     return out if bias is None else out + bias.reshape(-1, *[1] * (out.ndim - 2))
 
 
@@ -132,14 +132,14 @@ def conv_transpose(attrs: Attributes, opset: int, x: Array, weight: Array, bias:
     for place, seen in _taps(axes):
         out[seen] += (filters[place] @ source).reshape(*out.shape[:3], *x.shape[2:])
     cut: Index = (..., *crop)
-    return _biased(out.reshape(n, -1, *out.shape[3:])[cut], bias)
+    return _add_bias(out.reshape(n, -1, *out.shape[3:])[cut], bias)
 
 
 def max_pool(attrs: Attributes, opset: int, x: Array) -> Array:
     """Computes the maximum of each window."""
     axes = _axes(attrs, x.shape[2:], attrs["kernel_shape"])
     low = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    source, out = _padded(x, axes, low), np.full((*x.shape[:2], *(a.output for a in axes)), low, x.dtype)
+    source, out = _pad(x, axes, low), np.full((*x.shape[:2], *(a.output for a in axes)), low, x.dtype)
     for _, seen in _taps(axes):
         np.maximum(out, source[seen], out=out)
     return out
@@ -150,10 +150,10 @@ def average_pool(attrs: Attributes, opset: int, x: Array) -> Array:
     axes = _axes(attrs, x.shape[2:], attrs["kernel_shape"])
     counted = bool(attrs.get("count_include_pad", 0))
     around = [(0, 0), (0, 0), *((a.before, a.after) for a in axes)]
-    beyond = [(0, 0), (0, 0), *((0, a.padded - a.before - a.extent - a.after) for a in axes)]
+    beyond = [(0, 0), (0, 0), *((0, a.padded_extent - a.before - a.extent - a.after) for a in axes)]
     counts = np.pad(np.pad(np.ones((1, 1, *x.shape[2:])), around, constant_values=float(counted)), beyond)
     extents = [a.output for a in axes]
-    source, total, count = _padded(x, axes, 0), np.zeros((*x.shape[:2], *extents), x.dtype), np.zeros((1, 1, *extents))
+    source, total, count = _pad(x, axes, 0), np.zeros((*x.shape[:2], *extents), x.dtype), np.zeros((1, 1, *extents))
     for _, seen in _taps(axes):
         total += source[seen]
         count += counts[seen]

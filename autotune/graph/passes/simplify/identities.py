@@ -123,7 +123,7 @@ def _limits(site: Site, node: Node) -> tuple[str, float, float] | None:
     return None
 
 
-def limited(site: Site, node: Node) -> str | None:
+def simplify_limits(site: Site, node: Node) -> str | None:
     """Simplifies limits: drops redundant ones, merges consecutive ones, writes (0, inf) as relu and (0, 6) as relu6."""
     limits = _limits(site, node)
     if limits is None or not node.type.dtype.startswith("float"):
@@ -166,4 +166,4 @@ def _limit(site: Site, node: Node, op: str, source: str, limits: tuple[float, fl
     return site.add(op, inputs, node.name)
 
 
-RULES: tuple[Rule, ...] = (neutral_operand, equal_operands, limited)
+RULES: tuple[Rule, ...] = (neutral_operand, equal_operands, simplify_limits)

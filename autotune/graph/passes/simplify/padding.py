@@ -12,7 +12,7 @@ from search_space.operators.windows import both_sides, normalise_padding
 Sides = tuple[tuple[int, int], ...]
 
 
-def _padded(site: Site, node: Node) -> tuple[Node, Sides] | None:
+def _find_pad(site: Site, node: Node) -> tuple[Node, Sides] | None:
     """Returns the pad node before a layer, if it pads only rows and columns, and the sum of both paddings."""
     pad = site.node(node.inputs[0], "pad")
     if pad is None or len(pad.type.shape) != 4:
@@ -25,7 +25,7 @@ def _padded(site: Site, node: Node) -> tuple[Node, Sides] | None:
 
 def into_convolution(site: Site, node: Node) -> str | None:
     """Turns zeros padded before a convolution into its padding."""
-    if node.op not in ("conv2d", "depthwise_conv2d") or (found := _padded(site, node)) is None:
+    if node.op not in ("conv2d", "depthwise_conv2d") or (found := _find_pad(site, node)) is None:
         return None
     pad, total = found
     if pad.attrs["value"] != 0:
@@ -40,7 +40,7 @@ def into_pool(site: Site, node: Node) -> str | None:
     Maxima ignore minus infinity, and zeros among numbers that are not negative, as every window has an element of the
     image. Zeros before a mean are padding that counts.
     """
-    if node.op not in ("max_pool2d", "avg_pool2d") or (found := _padded(site, node)) is None:
+    if node.op not in ("max_pool2d", "avg_pool2d") or (found := _find_pad(site, node)) is None:
         return None
     pad, total = found
     own, attrs = both_sides(normalise_padding(2, node.attrs["padding"])), dict(node.attrs)

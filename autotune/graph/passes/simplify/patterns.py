@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from autotune.graph.ir import Array, Node
-from autotune.graph.passes.reassociation import added, is_moderate
+from autotune.graph.passes.reassociation import add_constants, is_moderate
 from autotune.graph.passes.site import Rule, Site, orders
 from search_space.dtypes import NARROW
 from search_space.operators.estimates import STEP
@@ -105,8 +105,8 @@ def _over_rows(site: Site, name: str, reducer: str, source: str) -> bool:
 def _by_rows(site: Site, op: str, x: str, inputs: list[str], node: Node, **attrs: float) -> str:
     """Applies an operation on matrix rows to an array of any rank."""
     shape = site.type(x).shape
-    rows = site.reshaped(site.new[x], (math.prod(shape[:-1]), shape[-1]))
-    return site.reshaped(site.add(op, [rows, *inputs], node.name, **attrs), shape)
+    rows = site.reshape(site.new[x], (math.prod(shape[:-1]), shape[-1]))
+    return site.reshape(site.add(op, [rows, *inputs], node.name, **attrs), shape)
 
 
 def softmax(site: Site, node: Node) -> str | None:
@@ -142,8 +142,8 @@ def _centre(site: Site, name: str) -> str | None:
     return node.inputs[0] if node is not None and _over_rows(site, node.inputs[1], "mean", node.inputs[0]) else None
 
 
-def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None:
-    """Returns epsilon if the value is the root, or its inverse, of the mean square of `centred` plus epsilon."""
+def _epsilon(site: Site, name: str, centred_value: str, divided: bool) -> float | None:
+    """Returns epsilon if the value is the root, or its inverse, of the mean square of `centred_value` plus epsilon."""
     if not divided and (over := site.node(name, "divide")) is not None and site.scalar(over.inputs[0]) == 1:
         name, divided = over.inputs[1], True
     root = site.node(name, "sqrt" if divided else "rsqrt")
@@ -153,7 +153,7 @@ def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None
         squares = reduction.inputs[0] if reduction is not None else ""
         if epsilon and epsilon > 0 and squares and _over_rows(site, mean, "mean", squares):
             node = site.node(squares, "multiply")
-            if node is not None and node.inputs == (centred, centred):
+            if node is not None and node.inputs == (centred_value, centred_value):
                 return epsilon
     return None
 
@@ -179,13 +179,13 @@ def into_layer_norm(site: Site, node: Node) -> str | None:
                 continue
             gamma, beta = gamma * numbers[0], beta * numbers[0]
         if node.op != "multiply":
-            total = added(beta, numbers[-1])
+            total = add_constants(beta, numbers[-1])
             if total is None:
                 continue
             beta = total
         weights = [site.constant(value, norm.name) for value in (gamma, beta)]
         rows = site.add("layer_norm", [site.new[norm.inputs[0]], *weights], node.name, **norm.attrs)
-        return site.reshaped(rows, node.type.shape)
+        return site.reshape(rows, node.type.shape)
     return None
 
 

@@ -11,7 +11,7 @@ MOST_PARTS = 64
 """Maximum number of parts of a merged concatenation."""
 
 
-def unmoved(site: Site, node: Node) -> str | None:
+def drop_idle_moves(site: Site, node: Node) -> str | None:
     """Removes reshapes to the same shape, slices of everything, concatenations of one part, and empty padding."""
     if node.op not in ("reshape", "transpose", "slice", "concat", "pad") or len(node.inputs) != 1:
         return None
@@ -26,7 +26,7 @@ def unmoved(site: Site, node: Node) -> str | None:
 def reshape_of_reshape(site: Site, node: Node) -> str | None:
     """Merges two reshapes into the last."""
     before = site.node(node.inputs[0], "reshape") if node.op == "reshape" else None
-    return None if before is None else site.reshaped(site.new[before.inputs[0]], node.type.shape)
+    return None if before is None else site.reshape(site.new[before.inputs[0]], node.type.shape)
 
 
 def transpose_of_transpose(site: Site, node: Node) -> str | None:
@@ -48,14 +48,14 @@ def transpose_of_reshaped_transpose(site: Site, node: Node) -> str | None:
     if way.inner != identity(len(node.type.shape)):
         return None
     axes = compose(before.attrs["axes"], inverse(way.axes))
-    return site.reshaped(site.add("transpose", [site.new[before.inputs[0]]], axes=axes), node.type.shape)
+    return site.reshape(site.add("transpose", [site.new[before.inputs[0]]], axes=axes), node.type.shape)
 
 
 def transpose_as_reshape(site: Site, node: Node) -> str | None:
     """Rewrites a transposition that moves only axes of extent 1 as a reshape."""
     if node.op != "transpose" or not keeps_order(site.type(node.inputs[0]).shape, node.attrs["axes"]):
         return None
-    return site.reshaped(site.new[node.inputs[0]], node.type.shape)
+    return site.reshape(site.new[node.inputs[0]], node.type.shape)
 
 
 def slice_of_slice(site: Site, node: Node) -> str | None:
@@ -135,12 +135,12 @@ def reshape_after_elementwise(site: Site, node: Node) -> str | None:
         if name == moved.name:
             inputs.append(site.new[moved.inputs[0]])
         elif shape == node.type.shape:
-            inputs.append(site.reshaped(site.new[name], rows))
+            inputs.append(site.reshape(site.new[name], rows))
         elif all(extent == 1 for extent in full[:split]):
-            inputs.append(site.reshaped(site.new[name], full[split:]))
+            inputs.append(site.reshape(site.new[name], full[split:]))
         else:
             return None
-    return site.reshaped(site.add(node.op, inputs, **node.attrs), node.type.shape)
+    return site.reshape(site.add(node.op, inputs, **node.attrs), node.type.shape)
 
 
 def _splitting(site: Site, name: str, node: Node) -> Node | None:
@@ -156,7 +156,7 @@ def _splitting(site: Site, name: str, node: Node) -> Node | None:
 
 
 RULES: tuple[Rule, ...] = (
-    unmoved,
+    drop_idle_moves,
     reshape_of_reshape,
     transpose_as_reshape,
     transpose_of_transpose,

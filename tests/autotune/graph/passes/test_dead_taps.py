@@ -13,7 +13,7 @@ from autotune.graph.passes.dead_taps import dead_taps
 from tests.autotune.graph.random_graphs import assert_equal_outputs
 
 
-def convolved(
+def make_convolution(
     op: str, extents: tuple[int, int], kernel: tuple[int, int], constant: bool = True, **attrs: object
 ) -> Graph:
     """A convolution of 3 channels."""
@@ -32,14 +32,14 @@ def window(graph: Graph) -> tuple[tuple[int, ...], tuple[object, ...]]:
 
 @pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d"])
 def test_a_window_that_meets_its_image_with_its_middle_is_a_pixel(op: str) -> None:
-    graph = convolved(op, (14, 14), (3, 3), padding=24, dilation=24)
+    graph = make_convolution(op, (14, 14), (3, 3), padding=24, dilation=24)
     new = optimise(graph)
     assert_equal_outputs(new, graph)
     assert window(new) == ((1, 1), ((0, 0), (1, 1)))
 
 
 def test_each_axis_by_itself() -> None:
-    graph = convolved("conv2d", (5, 14), (5, 3), padding=(12, 6), dilation=6)
+    graph = make_convolution("conv2d", (5, 14), (5, 3), padding=(12, 6), dilation=6)
     new = dead_taps(graph)
     assert_equal_outputs(new, graph)
     assert window(new) == ((1, 3), ((0, 6), (1, 6)))
@@ -48,10 +48,10 @@ def test_each_axis_by_itself() -> None:
 @pytest.mark.parametrize(
     "graph",
     [
-        convolved("conv2d", (14, 14), (3, 3), padding=12, dilation=12),  # the last two rows are met
-        convolved("conv2d", (14, 14), (3, 3), padding=1),
-        convolved("conv2d", (14, 14), (3, 3), constant=False, padding=24, dilation=24),
-        convolved("conv2d", (3, 3), (4, 4), padding=1),
+        make_convolution("conv2d", (14, 14), (3, 3), padding=12, dilation=12),  # the last two rows are met
+        make_convolution("conv2d", (14, 14), (3, 3), padding=1),
+        make_convolution("conv2d", (14, 14), (3, 3), constant=False, padding=24, dilation=24),
+        make_convolution("conv2d", (3, 3), (4, 4), padding=1),
     ],
     ids=["met at the edge", "near", "unknown weight", "small"],
 )
@@ -71,7 +71,7 @@ def test_outputs_are_the_same(
     op: str, extents: tuple[int, int], kernel: tuple[int, int], **attrs: tuple[int, int]
 ) -> None:
     try:
-        graph = convolved(op, extents, kernel, **attrs)
+        graph = make_convolution(op, extents, kernel, **attrs)
     except (GraphError, ValueError):
         return  # the window is larger than the padded image
     new = dead_taps(graph)

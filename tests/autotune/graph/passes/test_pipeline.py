@@ -10,7 +10,7 @@ from autotune.compiler.options import CompileOptions
 from autotune.compiler.pipeline import make_pipeline
 from autotune.graph.ir import Graph, GraphError
 from autotune.graph.passes import optimiser, same_graph
-from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, PassPipeline, PassRun
+from autotune.graph.passes.pipeline import FunctionPass, GraphPass, PassPipeline, PassResult, PassRun
 from targets import registry
 from tests.autotune.graph.random_graphs import assert_equal_outputs, random_graph
 
@@ -22,9 +22,9 @@ class Rename(GraphPass):
     to: str
     name = "rename"
 
-    def apply(self, graph: Graph) -> Explained:
+    def apply(self, graph: Graph) -> PassResult:
         renamed = Graph(self.to, graph.inputs, graph.constants, graph.nodes, graph.outputs, graph.output_names)
-        return Explained(renamed, graph.name)
+        return PassResult(renamed, graph.name)
 
 
 def first_output_alone(graph: Graph) -> Graph:

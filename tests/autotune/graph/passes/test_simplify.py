@@ -224,13 +224,13 @@ def test_gelu(net: Net, form: int) -> None:
 
 
 def test_what_is_nearly_gelu_stays(net: Net) -> None:
-    def written(x: str, other: str, half: float, root: float) -> list[str]:
+    def list_ops(x: str, other: str, half: float, root: float) -> list[str]:
         gate = net("add", net("erf", net("multiply", x, net.full(root, 1))), net.full(1, 1))
         return net.ops(net("multiply", net("multiply", other, net.full(half, 1)), gate))
 
-    assert "erf" in written("x", "y", 0.5, math.sqrt(0.5))
-    assert "erf" in written("x", "x", 0.4, math.sqrt(0.5))
-    assert "erf" in written("x", "x", 0.5, 0.7)
+    assert "erf" in list_ops("x", "y", 0.5, math.sqrt(0.5))
+    assert "erf" in list_ops("x", "x", 0.4, math.sqrt(0.5))
+    assert "erf" in list_ops("x", "x", 0.5, 0.7)
     gate = net("add", net("erf", net("multiply", "x", net.full(math.sqrt(0.5), 1))), net.full(1, 1))
     whole = net("multiply", net("multiply", "x", net.full(0.5, 1)), gate)
     assert "gelu" not in net.ops(whole, gate), "the caller reads a part"

@@ -11,7 +11,9 @@ from autotune.graph.passes.split_groups import split_groups
 from tests.autotune.graph.random_graphs import assert_equal_outputs
 
 
-def grouped(groups: int, channels: int = 32, filters: int = 64, ended: bool = True, constant: bool = True) -> Graph:
+def make_grouped_convolution(
+    groups: int, channels: int = 32, filters: int = 64, ended: bool = True, constant: bool = True
+) -> Graph:
     rng = np.random.default_rng(0)
     shape = (3, 3, channels // groups, filters)
     b = GraphBuilder("grouped", {"x": TensorType((1, 6, 6, channels)), "w": TensorType(shape)})
@@ -26,7 +28,7 @@ def grouped(groups: int, channels: int = 32, filters: int = 64, ended: bool = Tr
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_each_group_becomes_a_convolution_with_its_ending(ended: bool) -> None:
-    graph = grouped(2, ended=ended)
+    graph = make_grouped_convolution(2, ended=ended)
     new = split_groups(graph)
     assert_equal_outputs(new, graph)
     assert [n.op for n in new.nodes].count("conv2d") == 2
@@ -38,7 +40,12 @@ def test_each_group_becomes_a_convolution_with_its_ending(ended: bool) -> None:
 
 @pytest.mark.parametrize(
     "graph",
-    [grouped(1), grouped(8), grouped(16, 512, 512), grouped(2, constant=False)],
+    [
+        make_grouped_convolution(1),
+        make_grouped_convolution(8),
+        make_grouped_convolution(16, 512, 512),
+        make_grouped_convolution(2, constant=False),
+    ],
     ids=["one", "narrow", "many", "unknown weight"],
 )
 def test_others_stay(graph: Graph) -> None:

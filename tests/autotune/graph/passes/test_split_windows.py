@@ -23,7 +23,7 @@ SIDES = st.tuples(st.integers(0, 9), st.integers(0, 9))
 SMALL = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
-def convolved(
+def make_convolution(
     op: str,
     extents: tuple[int, int],
     channels: tuple[int, int],
@@ -60,7 +60,7 @@ def products(graph: Graph) -> int:
 
 
 def test_each_tap_is_computed_where_it_meets_the_image() -> None:
-    graph = convolved("conv2d", (14, 14), (256, 128), (3, 3), padding=12, dilation=12)
+    graph = make_convolution("conv2d", (14, 14), (256, 128), (3, 3), padding=12, dilation=12)
     new = split_windows(graph)
     assert_equal_outputs(new, graph)
     assert products(graph) == 42**2 and products(new) == (2 + 14 + 2) ** 2
@@ -71,7 +71,7 @@ def test_each_tap_is_computed_where_it_meets_the_image() -> None:
 
 
 def test_large_windows_of_depthwise_convolutions_are_split_by_their_outputs() -> None:
-    graph = convolved("depthwise_conv2d", (14, 14), (512, 512), (27, 27), padding=13)
+    graph = make_convolution("depthwise_conv2d", (14, 14), (512, 512), (27, 27), padding=13)
     new = split_windows(graph)
     assert_equal_outputs(new, graph)
     assert convolutions(new) == [((20, 20), (7, 7))] * 4
@@ -79,7 +79,7 @@ def test_large_windows_of_depthwise_convolutions_are_split_by_their_outputs() ->
 
 
 def test_images_enough_pay_for_reading_weights_again() -> None:
-    graph = convolved("conv2d", (14, 14), (96, 64), (3, 3), padding=12, dilation=12, batch=8)
+    graph = make_convolution("conv2d", (14, 14), (96, 64), (3, 3), padding=12, dilation=12, batch=8)
     new = split_windows(graph)
     assert_equal_outputs(new, graph)
     assert len(convolutions(new)) == 9 and products(new) == (2 * 2 + 10 + 2 * 2) ** 2
@@ -89,10 +89,10 @@ def test_images_enough_pay_for_reading_weights_again() -> None:
 @pytest.mark.parametrize(
     "graph",
     [
-        convolved("conv2d", (14, 14), (8, 8), (3, 3), padding=12, dilation=12),
-        convolved("conv2d", (14, 14), (64, 64), (3, 3), padding=1, batch=8),
-        convolved("conv2d", (14, 14), (256, 128), (3, 3), constant=False, padding=12, dilation=12),
-        convolved("conv2d", (2, 2), (512, 512), (3, 3), padding=1),
+        make_convolution("conv2d", (14, 14), (8, 8), (3, 3), padding=12, dilation=12),
+        make_convolution("conv2d", (14, 14), (64, 64), (3, 3), padding=1, batch=8),
+        make_convolution("conv2d", (14, 14), (256, 128), (3, 3), constant=False, padding=12, dilation=12),
+        make_convolution("conv2d", (2, 2), (512, 512), (3, 3), padding=1),
     ],
     ids=["small", "dense", "unknown weight", "weights take longest"],
 )
@@ -115,7 +115,7 @@ def test_others_stay(graph: Graph) -> None:
 def test_outputs_are_the_same(op: str, groups: int, dtype: str, **attrs: Any) -> None:
     more = {"groups": groups} if op == "conv2d" else {}
     try:
-        graph = convolved(op, channels=(4, 4), dtype=dtype, **more, **attrs)
+        graph = make_convolution(op, channels=(4, 4), dtype=dtype, **more, **attrs)
     except (GraphError, ValueError):
         return  # the window is larger than the padded image
     with pytest.MonkeyPatch.context() as patch:
@@ -152,6 +152,6 @@ def test_every_pair_of_a_tap_and_an_output_that_meets_the_image_has_one_part(out
 
 
 def test_a_split_graph_is_at_rest() -> None:
-    graph = convolved("conv2d", (14, 14), (256, 128), (3, 3), padding=12, dilation=12)
+    graph = make_convolution("conv2d", (14, 14), (256, 128), (3, 3), padding=12, dilation=12)
     once = optimise(graph, ["split_windows"])
     assert [n.op for n in split_windows(once).nodes] == [n.op for n in once.nodes]

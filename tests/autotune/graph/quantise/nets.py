@@ -8,7 +8,7 @@ from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from tests.autotune.graph.nets import conv, weight
 
 
-def mixed(seed: int = 0) -> Graph:
+def make_mixed_layers(seed: int = 0) -> Graph:
     """Signed values that are padded, groups, a depthwise layer, concatenation, additions without a layer, means."""
     rng = np.random.default_rng(seed)
     b = GraphBuilder("mixed", {"image": TensorType((1, 3, 10, 10))})
@@ -44,7 +44,7 @@ def transformer(seed: int = 0, rows: int = 24, width: int = 32, heads: int = 4, 
     gain = np.ones(width)
     gain[[3, width // 2]] = outliers
 
-    def normalised(x: str) -> str:
+    def normalise(x: str) -> str:
         shift = rng.standard_normal(width) / 4
         ends = [b.constant(array.astype(np.float32)) for array in (gain, shift)]
         return b.add("layer_norm", [x, *ends])
@@ -59,12 +59,12 @@ def transformer(seed: int = 0, rows: int = 24, width: int = 32, heads: int = 4, 
     def by_head(y: str, axes: tuple[int, ...]) -> str:
         return b.add("transpose", [b.add("reshape", [y], shape=(rows, heads, width // heads))], axes=axes)
 
-    read = normalised("x")
+    read = normalise("x")
     query, key, value = (layer(read, width, gain) for _ in range(3))
     products = b.add("batch_matmul", [by_head(query, (1, 0, 2)), by_head(key, (1, 2, 0))])
     flat = b.add("softmax", [b.add("reshape", [products], shape=(heads * rows, rows))])
     attention = b.add("reshape", [flat], shape=(heads, rows, rows))
     mixed = b.add("transpose", [b.add("batch_matmul", [attention, by_head(value, (1, 0, 2))])], axes=(1, 0, 2))
     middle = b.add("add", [layer(b.add("reshape", [mixed], shape=(rows, width)), width), "x"])
-    hidden = b.add("gelu", [layer(normalised(middle), 4 * width, gain)])
+    hidden = b.add("gelu", [layer(normalise(middle), 4 * width, gain)])
     return b.finish([b.add("add", [layer(hidden, width), middle])])

@@ -62,7 +62,7 @@ class _Export:
     def cast(self, name: str, dtype: str) -> str:
         return self.add("Cast", [name], to=_TYPES[dtype])
 
-    def limited(self, value: str, low: int, high: int) -> str:
+    def clip(self, value: str, low: int, high: int) -> str:
         """A float within limits."""
         return self.add("Clip", [value, *(self.constant(float(end), "float32") for end in (low, high))])
 
@@ -107,7 +107,7 @@ def _matmul(x: _Export, node: Node) -> None:
 def _quantise(x: _Export, node: Node) -> None:
     data, inverse, zero = node.inputs
     near = x.add("Add", [x.add("Round", [x.add("Mul", [data, inverse])]), x.cast(zero, "float32")])
-    x.add("Cast", [x.limited(near, 0, 255)], node.name, to=TensorProto.UINT8)
+    x.add("Cast", [x.clip(near, 0, 255)], node.name, to=TensorProto.UINT8)
 
 
 def _dequantise(x: _Export, node: Node) -> None:
@@ -123,18 +123,18 @@ def _requantise(x: _Export, node: Node) -> None:
     value = x.add("Mul", [x.cast(x.add("Add", node.inputs[:2]), "float32"), node.inputs[2]])
     x.add(
         "Cast",
-        [x.limited(x.add("Round", [value]), node.attrs["low"], node.attrs["high"])],
+        [x.clip(x.add("Round", [value]), node.attrs["low"], node.attrs["high"])],
         node.name,
         to=TensorProto.UINT8,
     )
 
 
-def _widened(x: _Export, data: str, factor: str, name: str = "") -> str:
+def _multiply_wide(x: _Export, data: str, factor: str, name: str = "") -> str:
     return x.add("Mul", [x.cast(data, "int32"), factor], name)
 
 
 def _add_widened(x: _Export, node: Node) -> None:
-    x.add("Add", [node.inputs[0], _widened(x, *node.inputs[1:])], node.name)
+    x.add("Add", [node.inputs[0], _multiply_wide(x, *node.inputs[1:])], node.name)
 
 
 def _shift_left(x: _Export, node: Node) -> None:
@@ -167,7 +167,7 @@ def _same(op: str) -> Callable[[_Export, Node], None]:
 
 def _widen(x: _Export, node: Node) -> None:
     data, factor = node.inputs
-    _widened(x, data, factor, node.name)
+    _multiply_wide(x, data, factor, node.name)
 
 
 def _transpose(x: _Export, node: Node) -> None:

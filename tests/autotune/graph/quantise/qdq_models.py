@@ -27,7 +27,7 @@ class Net:
         self.weights.append(numpy_helper.from_array(np.asarray(array, dtype), name))
         return name
 
-    def drawn(self, *shape: int, fan: int = 1) -> str:
+    def draw_constant(self, *shape: int, fan: int = 1) -> str:
         return self.constant(self.rng.standard_normal(shape) / np.sqrt(fan))
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
@@ -36,9 +36,9 @@ class Net:
         return name
 
     def conv(self, x: str, ins: int, outs: int, kernel: int = 3, group: int = 1, **attrs: Any) -> str:
-        weight = self.drawn(outs, ins // group, kernel, kernel, fan=ins // group * kernel**2)
+        weight = self.draw_constant(outs, ins // group, kernel, kernel, fan=ins // group * kernel**2)
         attrs = {"pads": [kernel // 2] * 4, "group": group, **attrs}
-        return self.add("Conv", x, weight, self.drawn(outs), **attrs)
+        return self.add("Conv", x, weight, self.draw_constant(outs), **attrs)
 
     def model(self, *outputs: str, opset: int = 21) -> onnx.ModelProto:
         given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
@@ -59,7 +59,7 @@ def residual() -> onnx.ModelProto:
     joined = net.add("Relu", net.add("Add", main, branch))
     again = net.add("Relu", net.add("Add", net.conv(joined, 24, 24), joined))
     flat = net.add("Flatten", net.add("GlobalAveragePool", again))
-    return net.model(net.add("Gemm", flat, net.drawn(10, 24, fan=24), net.drawn(10), transB=1))
+    return net.model(net.add("Gemm", flat, net.draw_constant(10, 24, fan=24), net.draw_constant(10), transB=1))
 
 
 def branches() -> onnx.ModelProto:
@@ -71,7 +71,7 @@ def branches() -> onnx.ModelProto:
     most = net.add("MaxPool", both, kernel_shape=[2, 2], strides=[2, 2])
     joined = net.conv(net.add("Concat", mean, most, axis=1), 28, 12)
     rows = net.add("Reshape", net.add("Transpose", joined, perm=[0, 2, 3, 1]), net.constant([2, 9, 12], "int64"))
-    return net.model(net.add("MatMul", rows, net.drawn(12, 5, fan=12)))
+    return net.model(net.add("MatMul", rows, net.draw_constant(12, 5, fan=12)))
 
 
 def block() -> onnx.ModelProto:
@@ -79,7 +79,7 @@ def block() -> onnx.ModelProto:
     net, rows, width = Net((1, 6, 16), 2), 6, 16
 
     def layer(x: str, ins: int, outs: int) -> str:
-        return net.add("Add", net.add("MatMul", x, net.drawn(ins, outs, fan=ins)), net.drawn(outs))
+        return net.add("Add", net.add("MatMul", x, net.draw_constant(ins, outs, fan=ins)), net.draw_constant(outs))
 
     def heads(x: str, *perm: int) -> str:
         return net.add("Transpose", net.add("Reshape", x, net.constant([1, rows, 2, 8], "int64")), perm=perm)
@@ -95,12 +95,12 @@ def block() -> onnx.ModelProto:
 def along(*sizes: int) -> onnx.ModelProto:
     """Convolutions over as many axes as there are sizes, with padding, a stride, groups and a bias."""
     net, axes = Net((1, 6, *sizes), 3), len(sizes)
-    first = net.drawn(16, 6, *[3] * axes, fan=6 * 3**axes)
-    value = net.add("Relu", net.add("Conv", "x", first, net.drawn(16), pads=[1] * 2 * axes))
-    grouped = net.drawn(16, 4, *[3] * axes, fan=4 * 3**axes)
-    value = net.add("Conv", value, grouped, net.drawn(16), group=4, strides=[2] * axes, pads=[1, 0] * axes)
-    last = net.drawn(8, 16, *[1] * axes, fan=16)
-    return net.model(net.add("Conv", value, last, net.drawn(8)))
+    first = net.draw_constant(16, 6, *[3] * axes, fan=6 * 3**axes)
+    value = net.add("Relu", net.add("Conv", "x", first, net.draw_constant(16), pads=[1] * 2 * axes))
+    grouped = net.draw_constant(16, 4, *[3] * axes, fan=4 * 3**axes)
+    value = net.add("Conv", value, grouped, net.draw_constant(16), group=4, strides=[2] * axes, pads=[1, 0] * axes)
+    last = net.draw_constant(8, 16, *[1] * axes, fan=16)
+    return net.model(net.add("Conv", value, last, net.draw_constant(8)))
 
 
 def lines() -> onnx.ModelProto:

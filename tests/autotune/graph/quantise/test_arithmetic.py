@@ -25,7 +25,7 @@ from autotune.graph.quantise.formats import (
 formats = st.builds(lambda power, zero: Format(exact_scale(2.0**power), zero), st.floats(-12, 6), st.integers(0, 255))
 
 
-def done(end: Sum, sums: Array, residuals: list[Array]) -> Array:
+def compute_plan(end: Sum, sums: Array, residuals: list[Array]) -> Array:
     """The plan carried out in unbounded integers and in float64; int32 must have held every step."""
     steps = [sums << end.left]
     for residual, factor in zip(residuals, end.factors, strict=True):
@@ -50,7 +50,7 @@ def test_a_layer_is_a_step_from_what_its_weights_give(
         weights, end = plan_layer(weight, source, residual, output, bias, (0.0, np.inf), per_channel)
     except NotExact:
         assume(False)
-    found = done(end, data.astype(np.int64) @ weights.values.astype(np.int64), [added])
+    found = compute_plan(end, data.astype(np.int64) @ weights.values.astype(np.int64), [added])
     numbers = (data.astype(np.float64) - source.zero) * source.scale
     exact = (
         numbers @ (weights.values * weights.scales) + bias + (added.astype(np.float64) - residual.zero) * residual.scale
@@ -68,7 +68,7 @@ def test_a_residual_costs_nothing() -> None:
     residual = Format(exact_scale(0.0371), 117)
     _, end = plan_layer(np.zeros((4, 1)), Format(0.01), residual, residual, np.zeros(()), (-np.inf, np.inf))
     every = np.arange(256, dtype=np.uint8)[:, None]
-    np.testing.assert_array_equal(done(end, np.zeros((256, 1), np.int64), [every]), every)
+    np.testing.assert_array_equal(compute_plan(end, np.zeros((256, 1), np.int64), [every]), every)
 
 
 @settings(max_examples=50, deadline=None)
@@ -82,7 +82,7 @@ def test_sums_of_bytes_are_within_a_step(first: Format, second: Format, output: 
         scales = [f.scale for f in (first, second, output)]
         assert max(scales) > 256 * min(scales), "scales of usual distances must be planned"
         return
-    found = done(end, np.zeros((50, 1), np.int64), arrays)
+    found = compute_plan(end, np.zeros((50, 1), np.int64), arrays)
     exact = sum((a.astype(np.float64) - f.zero) * f.scale for a, f in zip(arrays, (first, second), strict=True))
     far = 0.5 + 255 * 0.5**14 * max(first.scale, second.scale) / output.scale
     assert (np.abs(found - np.clip(exact / output.scale + output.zero, 0, 255)) <= far + 0.01).all()
@@ -99,7 +99,7 @@ def test_a_channel_of_zeros_has_its_bias() -> None:
         np.zeros((4, 2)), Format(1 / 32), None, Format(1 / 16), np.array([1.0, 0.0]), (-np.inf, np.inf)
     )
     assert not weights.values.any()
-    np.testing.assert_array_equal(done(end, np.zeros((1, 2), np.int64), []), [[16, 0]])
+    np.testing.assert_array_equal(compute_plan(end, np.zeros((1, 2), np.int64), []), [[16, 0]])
 
 
 def test_what_int32_does_not_hold_is_refused() -> None:
@@ -120,7 +120,7 @@ def test_means_are_within_a_step(source: Format, finer: float, zero: int, count:
     rng = np.random.default_rng(seed)
     data = rng.integers(rng.integers(0, 255), 256, (30, count))
     factor, end = plan_average(count, source, output)
-    found = done(end, data.sum(1, keepdims=True) * factor, [])
+    found = compute_plan(end, data.sum(1, keepdims=True) * factor, [])
     mean = (data - source.zero).mean(1, keepdims=True) * source.scale / output.scale + zero
     assert (np.abs(found - np.clip(mean, 0, 255)) <= 0.51).all()
 

@@ -69,9 +69,9 @@ def test_executables_give_the_same_bytes(
     np.testing.assert_array_equal(found, evaluate(graph, {"x": x})[graph.outputs[0]])
 
 
-@pytest.mark.parametrize("given_", [{"shown": True}, {"more": 2}])
-def test_what_others_read_or_has_more_channels_stays(given_: dict[str, Any]) -> None:
-    graph = padded_image(3, (1, 1, 1, 1), 5, **given_)
+@pytest.mark.parametrize("options", [{"shown": True}, {"more": 2}])
+def test_what_others_read_or_has_more_channels_stays(options: dict[str, Any]) -> None:
+    graph = padded_image(3, (1, 1, 1, 1), 5, **options)
     assert [node.op for node in with_image_words(graph).nodes] == [node.op for node in graph.nodes]
 
 

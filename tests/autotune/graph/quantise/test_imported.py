@@ -20,9 +20,9 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from autotune.graph.passes import optimise, verify
-from autotune.graph.quantise import Imported, with_byte_layers
+from autotune.graph.quantise import ByteGraph, with_byte_layers
 from autotune.graph.quantise.multiples import multiples
-from tests.autotune.compiler.test_compile import chosen
+from tests.autotune.compiler.test_compile import choose_schedule
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.nets import compile_graph
 from tests.autotune.graph.quantise.qdq_models import (
@@ -42,7 +42,7 @@ LAYERS = {residual: 7, branches: 4, block: 6, lines: 3, volumes: 3}
 KINDS = [("uint8", True), ("uint8", False), ("int8", True), ("int8", False)]
 
 
-def lowered(model: onnx.ModelProto) -> tuple[Graph, Imported]:
+def lower_model(model: onnx.ModelProto) -> tuple[Graph, ByteGraph]:
     graph = optimise(import_model(model))
     found = with_byte_layers(graph)
     assert found is not None
@@ -64,7 +64,7 @@ def test_layers_work_on_bytes_and_give_what_the_floats_do(
     make: Callable[[], onnx.ModelProto], activations: str, per_channel: bool, tmp_path: Path
 ) -> None:
     model = quantised_by_peer(make(), tmp_path, activations, per_channel)
-    graph, found = lowered(model)
+    graph, found = lower_model(model)
     assert found.layers == LAYERS[make]
     assert all(reason == "batch_matmul has no kernel on bytes here" for reason in found.left_float.values())
     assert not any(
@@ -85,12 +85,12 @@ def test_layers_work_on_bytes_and_give_what_the_floats_do(
     ("make", "activations"), [(residual, "int8"), (branches, "uint8"), (lines, "int8"), (volumes, "uint8")]
 )
 def test_executables_compute_it_exactly(make: Callable[[], onnx.ModelProto], activations: str, tmp_path: Path) -> None:
-    graph = lowered(quantised_by_peer(make(), tmp_path, activations, True))[1].graph
+    graph = lower_model(quantised_by_peer(make(), tmp_path, activations, True))[1].graph
     stored = [n.name for n in graph.nodes if n.type.dtype == "uint8" and n.op in ("requantise", "quantise_linear")]
     if graph.node("sigmoid4") is not None:
         stored = stored[:1]
     whole = Graph(graph.name, graph.inputs, graph.constants, graph.nodes, (*graph.outputs, *stored))
-    executable = compile_graph(whole, chosen, tmp_path / "network")
+    executable = compile_graph(whole, choose_schedule, tmp_path / "network")
     feeds = {
         name: np.random.default_rng(5).standard_normal(t.shape).astype(t.dtype) for name, t in graph.inputs.items()
     }
@@ -170,9 +170,9 @@ def test_layers_that_stay_in_floats_say_why(tmp_path: Path) -> None:
     net = Net((2, 16))
     rounded = net.add("QuantizeLinear", "x", net.constant(0.05), net.constant(7, "uint8"))
     data = net.add("DequantizeLinear", rounded, net.constant(0.05), net.constant(7, "uint8"))
-    first = net.add("MatMul", data, net.drawn(16, 8))
-    model = onnx.shape_inference.infer_shapes(net.model(net.add("MatMul", first, net.drawn(8, 4))))
-    _, found = lowered(model)
+    first = net.add("MatMul", data, net.draw_constant(16, 8))
+    model = onnx.shape_inference.infer_shapes(net.model(net.add("MatMul", first, net.draw_constant(8, 4))))
+    _, found = lower_model(model)
     assert found.layers == 0
     reasons = list(found.left_float.values())
     assert reasons[0].startswith("its weights are not multiples") and reasons[1].startswith("its data are no bytes")
@@ -183,14 +183,14 @@ def test_layers_that_stay_in_floats_say_why(tmp_path: Path) -> None:
 def test_networks_are_checked_against_their_model(tmp_path: Path) -> None:
     model = quantised_by_peer(residual(), tmp_path, "uint8", True)
     network = load_network(model, "residual")
-    assert network.imported is not None and network.imported.layers == LAYERS[residual]
+    assert network.imported_layers is not None and network.imported_layers.layers == LAYERS[residual]
     assert check_network(network, Schedules(None, settings_with()), settings_with()).max_error < 1e-5
-    graph, found = lowered(model)
+    graph, found = lower_model(model)
     wrong = {**found.graph.constants}
     layer = next(n for n in found.graph.nodes if n.op == "conv2d")
     wrong[layer.inputs[1]] = np.roll(wrong[layer.inputs[1]], 1)
     broken = Graph("broken", found.graph.inputs, wrong, found.graph.nodes, found.graph.outputs)
-    changed = Imported(broken, found.layers, found.left_float, found.names, found.signed)
+    changed = ByteGraph(broken, found.layers, found.left_float, found.names, found.signed)
     assert max(errors_against_floats(graph, changed, draw(model, 3)).values()) > 0.01
 
 

@@ -18,12 +18,12 @@ from autotune.graph.quantise.formats import decibels
 from autotune.graph.quantise.noise import layer_decibels
 from autotune.graph.quantise.units import layers
 from search_space.workloads import Workload
-from tests.autotune.compiler.test_compile import chosen
+from tests.autotune.compiler.test_compile import choose_schedule
 from tests.autotune.graph.nets import compile_graph, residual
 from tests.autotune.graph.quantise.nets import transformer
 
 
-def measured(graph: Graph, options: Quantisation | None = None) -> float:
+def measure_decibels(graph: Graph, options: Quantisation | None = None) -> float:
     return quantise_with_report(graph, options=options)[1].decibels
 
 
@@ -31,7 +31,10 @@ def measured(graph: Graph, options: Quantisation | None = None) -> float:
 @given(st.integers(0, 1000), st.sampled_from([1.0, 4.0, 50.0, 1000.0]))
 def test_a_transformer_block_keeps_its_outputs_whatever_its_outliers(seed: int, outliers: float) -> None:
     graph = transformer(seed, outliers=outliers)
-    kept, everything = measured(graph), measured(graph, Quantisation().model_copy(update={"least_decibels": -100.0}))
+    kept, everything = (
+        measure_decibels(graph),
+        measure_decibels(graph, Quantisation().model_copy(update={"least_decibels": -100.0})),
+    )
     assert kept > 27 and kept >= everything - 1 and (outliers < 50 or kept > everything + 5)
 
 
@@ -51,7 +54,7 @@ def test_layers_behind_outliers_stay_in_floats() -> None:
     assert all(reason.startswith("its output would have") for reason in found.left_float.values())
     everything = Quantisation().model_copy(update={"least_decibels": -100.0})
     assert quantise_with_report(graph, options=everything)[0].layers == 6
-    assert measured(graph, everything) < measured(graph) - 10
+    assert measure_decibels(graph, everything) < measure_decibels(graph) - 10
 
 
 def test_a_limit_of_what_no_layer_keeps_leaves_all_in_floats() -> None:
@@ -90,7 +93,7 @@ def test_what_is_expected_of_a_layer_is_what_is_measured(graph: Graph) -> None:
 def test_an_executable_of_a_block_computes_it(tmp_path: Path) -> None:
     graph = transformer(3)
     found, accuracy = quantise_with_report(graph)
-    executable = compile_graph(found.graph, chosen, tmp_path / "network")
+    executable = compile_graph(found.graph, choose_schedule, tmp_path / "network")
     (feed,) = random_feeds(graph.inputs, 9, 1)
     exact, wanted = (evaluate(g, feed)[g.outputs[0]] for g in (graph, found.graph))
     ours = executable(*feed.values())

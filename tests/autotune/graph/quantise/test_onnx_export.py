@@ -11,13 +11,13 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from tests.autotune.graph.nets import residual
-from tests.autotune.graph.quantise.nets import mixed
+from tests.autotune.graph.quantise.nets import make_mixed_layers
 from tests.autotune.graph.quantise.onnx_export import to_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
-@pytest.mark.parametrize("make", [residual, mixed])
+@pytest.mark.parametrize("make", [residual, make_mixed_layers])
 def test_onnx_runtime_gives_the_same_bytes(make: Callable[[], Graph]) -> None:
     quantised, _ = quantise_with_report(make())
     graph = quantised.graph

@@ -44,7 +44,7 @@ def in_numpy(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
     return find(op).evaluate(find(op).attributes(attrs, types), arrays)
 
 
-def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[Array]:
+def draw_inputs(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[Array]:
     """Inputs with extremes in them."""
     sums = rng.integers(-(2**30), 2**30, (rows, channels)).astype(np.int32)
     sums[0] = rng.choice([-(2**31), 2**31 - 1, 0, -1, 1], channels)
@@ -106,8 +106,8 @@ def operation(case: str) -> str:
 
 def cases(rng: np.random.Generator, rows: int, channels: int) -> list[tuple[str, list[Array], dict[str, Any]]]:
     """Every operation on unsigned bytes, and those that there are on signed ones."""
-    unsigned = [(op, drawn(rng, op, rows, channels), ATTRIBUTES.get(op, {})) for op in ELEMENTWISE]
-    signed = [(op, drawn(rng, op, rows, channels), attrs) for op, attrs in SIGNED.items()]
+    unsigned = [(op, draw_inputs(rng, op, rows, channels), ATTRIBUTES.get(op, {})) for op in ELEMENTWISE]
+    signed = [(op, draw_inputs(rng, op, rows, channels), attrs) for op, attrs in SIGNED.items()]
     unsigned = [(operation(op), arrays, attrs) for op, arrays, attrs in unsigned]
     signed = [(operation(op), arrays, attrs) for op, arrays, attrs in signed]
     return [

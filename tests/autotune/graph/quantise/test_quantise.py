@@ -16,19 +16,19 @@ from autotune.graph.partition import partition
 from autotune.graph.passes import same_graph, verify
 from autotune.graph.quantise import (
     Accuracy,
-    Quantised,
+    QuantisedGraph,
     calibrate,
     measure_accuracy,
     quantise,
     quantise_with_report,
     random_feeds,
 )
-from tests.autotune.compiler.test_compile import chosen
+from tests.autotune.compiler.test_compile import choose_schedule
 from tests.autotune.graph.nets import compile_graph, conv, residual, weight
-from tests.autotune.graph.quantise.nets import mixed
+from tests.autotune.graph.quantise.nets import make_mixed_layers
 
 
-def quantise_graph(graph: Graph, options: Quantisation | None = None) -> tuple[Quantised, Accuracy]:
+def quantise_graph(graph: Graph, options: Quantisation | None = None) -> tuple[QuantisedGraph, Accuracy]:
     return quantise_with_report(graph, 0, options)
 
 
@@ -36,7 +36,7 @@ def operations(graph: Graph) -> Counter[str]:
     return Counter(node.op for node in graph.nodes)
 
 
-@pytest.mark.parametrize("make", [residual, mixed])
+@pytest.mark.parametrize("make", [residual, make_mixed_layers])
 def test_executables_compute_it_exactly(make: object, tmp_path: Path) -> None:
     graph = make()  # type: ignore[operator]
     quantised, _ = quantise_graph(graph)
@@ -54,7 +54,7 @@ def test_executables_compute_it_exactly(make: object, tmp_path: Path) -> None:
     tolerance = 1e-5 if make is residual else 1e-2
     assert len(set(stored) - inexact) >= 6
     whole = Graph(found.name, found.inputs, found.constants, found.nodes, (*found.outputs, *stored))
-    executable = compile_graph(whole, chosen, tmp_path / "network")
+    executable = compile_graph(whole, choose_schedule, tmp_path / "network")
     for feed in random_feeds(graph.inputs, 7, 3):
         values = evaluate(found, feed)
         arrays = executable(*feed.values())
@@ -79,7 +79,7 @@ def test_a_residual_block_is_a_kernel_a_layer() -> None:
 
 
 def test_everything_that_is_quantised_is_close() -> None:
-    quantised, accuracy = quantise_graph(mixed())
+    quantised, accuracy = quantise_graph(make_mixed_layers())
     assert quantised.layers == 7 and not quantised.left_float
     found = operations(quantised.graph)
     assert found["sum_pool2d"] == 2 and found["sigmoid"] == 1 and found["pad_with"] >= 1
@@ -111,7 +111,7 @@ def test_a_scale_a_channel_is_better_where_channels_differ() -> None:
 
 
 def test_it_is_the_same_for_the_same_seed() -> None:
-    first, second = quantise_graph(mixed())[0].graph, quantise_graph(mixed())[0].graph
+    first, second = quantise_graph(make_mixed_layers())[0].graph, quantise_graph(make_mixed_layers())[0].graph
     assert same_graph(first, second)
 
 
@@ -164,7 +164,7 @@ def test_bad_calibrations_are_refused() -> None:
         calibrate(graph, [])
     with pytest.raises(ValueError, match="values must be finite on the inputs of the calibration, but got 'x' in nan"):
         quantise(graph, calibrate(graph, [{"x": np.full((1, 8, 8, 16), np.nan, np.float32)}]))
-    other = mixed()
+    other = make_mixed_layers()
     with pytest.raises(GraphError, match="`calibration` must be of the graph to quantise"):
         quantise(graph, calibrate(other, random_feeds(other.inputs, 0, 1)))
     calibration = calibrate(graph, random_feeds(graph.inputs, 0, 1))

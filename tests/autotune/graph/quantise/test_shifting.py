@@ -26,7 +26,7 @@ from autotune.graph.quantise.arithmetic import NotExact
 from autotune.graph.quantise.formats import Signed, choose_format
 from autotune.graph.quantise.shifting import plan_shift
 from search_space.operators import evaluation
-from tests.autotune.compiler.test_compile import chosen
+from tests.autotune.compiler.test_compile import choose_schedule
 from tests.autotune.graph.nets import compile_graph, conv, residual, weight
 
 
@@ -49,7 +49,7 @@ def scalar_conv(
     return out
 
 
-def drawn(rng: np.random.Generator, shape: tuple[int, ...], kernel: tuple[int, ...], shift: int) -> list[Array]:
+def draw_inputs(rng: np.random.Generator, shape: tuple[int, ...], kernel: tuple[int, ...], shift: int) -> list[Array]:
     data = rng.integers(-128, 128, shape).astype(np.int8)
     weights = rng.integers(-127, 128, kernel).astype(np.int8)
     return [data, weights, rng.integers(-40, 40, kernel[-1]).astype(np.int32)]
@@ -68,7 +68,7 @@ def test_a_convolution_is_the_scalar_one(
     seed: int, shift: int, relu: bool, stride: Any, padding: Any, window: Any
 ) -> None:
     rng = np.random.default_rng(seed)
-    arrays = drawn(rng, (int(rng.integers(1, 3)), 4, 5, 3), (*window, 3, 2), shift)
+    arrays = draw_inputs(rng, (int(rng.integers(1, 3)), 4, 5, 3), (*window, 3, 2), shift)
     operation, types = find("shift_conv2d"), [array_type(a) for a in arrays]
     given_attrs = {"stride": stride, "padding": padding, "shift": shift, "relu": relu}
     attrs = operation.attributes(given_attrs, types)
@@ -80,7 +80,7 @@ def test_a_convolution_is_the_scalar_one(
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 15), st.booleans())
 def test_a_product_of_matrices_is_a_convolution_of_one_place(seed: int, shift: int, relu: bool) -> None:
-    data, weights, bias = drawn(np.random.default_rng(seed), (3, 1, 1, 7), (1, 1, 7, 5), shift)
+    data, weights, bias = draw_inputs(np.random.default_rng(seed), (3, 1, 1, 7), (1, 1, 7, 5), shift)
     arrays = [data.reshape(3, 7), weights.reshape(7, 5), bias]
     operation, types = find("shift_matmul"), [array_type(a) for a in arrays]
     attrs = operation.attributes({"shift": shift, "relu": relu}, types)
@@ -154,7 +154,7 @@ def test_a_network_on_the_cpu_is_its_evaluation(tmp_path: Path) -> None:
     whole = Graph(
         "whole", found.graph.inputs, found.graph.constants, found.graph.nodes, (*graph_outputs(found), *stored)
     )
-    executable = compile_graph(whole, chosen, tmp_path / "network")
+    executable = compile_graph(whole, choose_schedule, tmp_path / "network")
     for feed in random_feeds(graph.inputs, 7, 2):
         values = evaluate(found.graph, feed)
         for name, array in zip(whole.outputs, executable(*feed.values()), strict=True):
@@ -164,8 +164,8 @@ def test_a_network_on_the_cpu_is_its_evaluation(tmp_path: Path) -> None:
                 np.testing.assert_allclose(array, values[name], rtol=1e-5, atol=1e-6)
 
 
-def graph_outputs(quantised: Any) -> tuple[str, ...]:
-    outputs: tuple[str, ...] = quantised.graph.outputs
+def graph_outputs(result: Any) -> tuple[str, ...]:
+    outputs: tuple[str, ...] = result.graph.outputs
     return outputs
 
 

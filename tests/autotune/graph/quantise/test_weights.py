@@ -17,7 +17,7 @@ from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.quantise import measure_accuracy, quantise_weights_only
 from autotune.graph.quantise.weights import quantise_weights
 from autotune.graph.zoo import bert_base
-from search_space.operators.weights_only import dequantised
+from search_space.operators.weights_only import dequantise
 
 
 @settings(max_examples=60, deadline=None)
@@ -38,7 +38,7 @@ def test_no_weight_is_further_off_than_the_clipped_range_says(
     groups = -(-depth // group)
     assert numbers.shape == (groups, group * bits // 8, columns) and numbers.dtype == np.uint8
     assert scales.shape == (groups, columns) and len(zeros) == (not symmetric)
-    found = dequantised({"bits": bits, "k": depth}, numbers, scales, *zeros)
+    found = dequantise({"bits": bits, "k": depth}, numbers, scales, *zeros)
     for g in range(groups):
         part = slice(g * group, (g + 1) * group)
         exact, power = weight[part], ((found[part] - weight[part]) ** 2).sum(0)
@@ -55,14 +55,14 @@ def test_weights_that_are_multiples_are_exact(symmetric: bool) -> None:
     whole[::32] = -8
     whole[1::32] = 7
     numbers, scales, *zeros = quantise_weights(whole / 4, 4, 32, symmetric)
-    np.testing.assert_array_equal(dequantised({"bits": 4, "k": 64}, numbers, scales, *zeros), whole / 4)
+    np.testing.assert_array_equal(dequantise({"bits": 4, "k": 64}, numbers, scales, *zeros), whole / 4)
     np.testing.assert_array_equal(scales, np.full((2, 5), 0.25, np.float32))
 
 
 def test_zeros_stand_for_zero() -> None:
     weight = np.zeros((32, 3), np.float32)
     for symmetric in (True, False):
-        assert not dequantised({"bits": 4, "k": 32}, *quantise_weights(weight, 4, 16, symmetric)).any()
+        assert not dequantise({"bits": 4, "k": 32}, *quantise_weights(weight, 4, 16, symmetric)).any()
 
 
 def two_products() -> Graph:
@@ -182,16 +182,16 @@ def test_sizes_may_be_open() -> None:
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize(
-    ("size", "bits", "stored"),
+    ("size", "bits", "dtype"),
     [(1.0, 4, "float16"), (1.0, 8, "float32"), (1e-5, 4, "float32"), (1e6, 4, "float32"), (0.0, 4, "float16")],
 )
 def test_scales_of_few_bits_are_halves_where_these_hold_them(
-    size: float, bits: int, stored: str, symmetric: bool
+    size: float, bits: int, dtype: str, symmetric: bool
 ) -> None:
     weight = (np.random.default_rng(0).standard_normal((64, 7)) * size).astype(np.float32)
     numbers, scales, *zeros = quantise_weights(weight, bits, 32, symmetric)
-    assert scales.dtype == stored
+    assert scales.dtype == dtype
     assert (scales > 0).all() and np.isfinite(scales).all()
-    found = dequantised({"bits": bits, "k": 64}, numbers, scales, *zeros)
+    found = dequantise({"bits": bits, "k": 64}, numbers, scales, *zeros)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, weight, atol=0.5 * size)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("dataset")
 
 def test_models_are_validated_and_tested(tmp_path, capsys):
     registered = made.registration()
-    Pools.write(tmp_path / "pools", registered, made.measured(registered))
+    Pools.write(tmp_path / "pools", registered, made.make_dataset(registered))
     command = ["--pools", str(tmp_path / "pools"), "--models", "ridge,roofline", "--seeds", "1"]
     command += ["--results", str(tmp_path)]
     assert models.main(command) == 0

@@ -11,9 +11,9 @@ from benchmarks import schedules
 
 
 def test_no_network_to_test_with_fills_the_database() -> None:
-    registered = Pools.open().registered
+    registered = Pools.open().registration
     held = {name for name, role in registered.networks.items() if role == "test"}
-    assert held and not held & {*schedules.OWN, *schedules.SURVEYED}
+    assert held and not held & {*schedules.OWN, *schedules.SURVEY_MODELS}
 
 
 def test_only_layers_without_a_schedule_are_collected(tmp_path: Path) -> None:

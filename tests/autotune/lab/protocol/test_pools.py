@@ -12,27 +12,27 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.lab.protocol import REGISTERED, Pools, Registered, study
+from autotune.lab.protocol import REGISTRATION_FILE, Pools, Registered, study
 from autotune.lab.protocol.curves import curve
 from autotune.lab.protocol.importance import importance
 from autotune.lab.protocol.pools import SHIPPED_POOLS
 from autotune.lab.protocol.study import CEILING, HeldOut
 from costmodel.dataset import Dataset, DatasetError
-from costmodel.dataset.dataset import Measured
+from costmodel.dataset.dataset import TaskMeasurements
 from costmodel.models.errors import CostModelError
 from tests.autotune.lab.protocol import made
-from tests.costmodel.fixture import opened
+from tests.costmodel.fixture import open_fixture
 
 pytestmark = pytest.mark.xdist_group("dataset")
 
 
-def changed(pools: Pools, **program):
+def change_program(pools: Pools, **program):
     """The pools, one program of the first task another."""
     task = pools.training.tasks[0]
-    of = pools.training.measured(task)
+    of = pools.training.copy_measurements(task)
     programs = [dataclasses.replace(of.programs[0], **program), *of.programs[1:]]
-    rest = {other: pools.training.measured(other) for other in pools.training.tasks[1:]}
-    return Dataset({task: Measured(of.sketches, programs), **rest})
+    rest = {other: pools.training.copy_measurements(other) for other in pools.training.tasks[1:]}
+    return Dataset({task: TaskMeasurements(of.sketches, programs), **rest})
 
 
 def test_a_registration_reads_back_and_has_a_fingerprint_of_its_own(tmp_path):
@@ -79,18 +79,18 @@ def test_what_a_registration_must_not_be_is_said(tmp_path, change, message):
 def test_programs_that_were_not_collected_as_registered_are_refused(program, message):
     pools = made.pools()
     with pytest.raises(DatasetError, match=message):
-        Pools(pools.registered, changed(pools, **program))
+        Pools(pools.registration, change_program(pools, **program))
 
 
 def test_tasks_for_another_role_are_refused():
     pools = made.pools()
     with pytest.raises(DatasetError, match="must be registered for train or validation"):
-        Pools(pools.registered, pools.data("test"))
+        Pools(pools.registration, pools.data("test"))
 
 
 def test_what_is_tested_with_is_read_only_where_that_is_asked_for(tmp_path):
     registered = made.registration()
-    Pools.write(tmp_path, registered, made.measured(registered))
+    Pools.write(tmp_path, registered, made.make_dataset(registered))
     pools = Pools.open(tmp_path)
     with pytest.raises(DatasetError, match="must be asked for"):
         pools.data("test")
@@ -100,18 +100,18 @@ def test_what_is_tested_with_is_read_only_where_that_is_asked_for(tmp_path):
     (first, _) = with_test.parts("test")
     labels = with_test.labels("test", first)
     assert labels.shape == (2, len(first.rows)) and not np.array_equal(*labels)
-    bursts = made.measured(registered).measured(first.task).programs[int(first.rows[0])].latencies
+    bursts = made.make_dataset(registered).copy_measurements(first.task).programs[int(first.rows[0])].latencies
     assert labels[:, 0] == pytest.approx(bursts.reshape(2, 2).min(axis=1), rel=1.3e-4)
     assert {len(pools.labels("train", part)) for part in pools.parts("train")} == {1}
 
 
 def test_what_a_model_has_chosen_is_learned_from_beside_what_is_drawn_at_random(tmp_path):
     registered, searched = made.registration(), {}
-    of = made.measured(registered)
-    for task in opened().tasks:
-        every = opened().measured(task)
+    of = made.make_dataset(registered)
+    for task in open_fixture().tasks:
+        every = open_fixture().copy_measurements(task)
         programs = [p for p in every.programs if p.origin != "random"]
-        searched[task] = Measured(every.sketches, programs)
+        searched[task] = TaskMeasurements(every.sketches, programs)
     train = [task for task in of.tasks if registered.by_workload[task.workload.key].role == "train"]
     Pools.write(tmp_path, registered, of)
     alone, parts = Pools.open(tmp_path).to_learn_from()
@@ -136,7 +136,7 @@ def test_what_a_model_has_chosen_is_learned_from_beside_what_is_drawn_at_random(
 def test_a_network_that_was_not_measured_whole_is_not_scored_on():
     pools = made.pools()
     one = pools.data("test").select(pools.data("test").tasks[:1])
-    part = Pools(pools.registered, pools.training, one)
+    part = Pools(pools.registration, pools.training, one)
     assert len(part.missing("test")) == 1
     with pytest.raises(CostModelError, match="networks must be whole to be scored on"):
         HeldOut.of(part, "test")
@@ -176,7 +176,7 @@ def test_the_estimate_is_what_the_roofline_goes_by():
 
 def test_commands_show_a_study_and_write_it(tmp_path):
     registered = made.registration()
-    Pools.write(tmp_path / "pools", registered, made.measured(registered))
+    Pools.write(tmp_path / "pools", registered, made.make_dataset(registered))
     run = CliRunner().invoke
     command = ["costmodel", "study", str(tmp_path / "pools"), "--models", "ridge,roofline", "--seeds", "1", "--tasks"]
     done = run(app, [*command, "--json", str(tmp_path / "s.json"), "--plots", str(tmp_path / "p"), "--track", "none"])
@@ -204,7 +204,7 @@ def test_a_table_has_a_row_for_each_program_and_features_by_name():
 
 
 def test_the_pools_that_come_along_are_those_that_were_registered():
-    registered = Registered.read(REGISTERED)
+    registered = Registered.read(REGISTRATION_FILE)
     roles = {
         role: {n for n, of in registered.networks.items() if of == role} for role in ("train", "validation", "test")
     }

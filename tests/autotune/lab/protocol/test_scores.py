@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.lab.evaluate.scores import METRICS, TOP, Tasks, by_chance, expected_first, ranked
+from autotune.lab.evaluate.scores import METRICS, TOP, Tasks, by_chance, expected_first, score_rankings
 from costmodel import metrics
 
 POOL = st.lists(st.floats(0.1, 10), min_size=2, max_size=9)
@@ -36,7 +36,7 @@ def pools(tasks=12, programs=60, seed=0):
     return [np.exp(rng.normal(0, 0.5, programs)) for _ in range(tasks)]
 
 
-def averaged(seconds, networks=3):
+def make_tasks(seconds, networks=3):
     weights = {
         str(n): np.array([1.0 + i if i % networks == n else 0.0 for i in range(len(seconds))]) for n in range(networks)
     }
@@ -45,12 +45,14 @@ def averaged(seconds, networks=3):
 
 def rankings(seconds, noise, seeds=3):
     rng = np.random.default_rng(7)
-    return ranked([[-np.log(of) + noise * rng.normal(size=len(of)) for of in seconds] for _ in range(seeds)], seconds)
+    return score_rankings(
+        [[-np.log(of) + noise * rng.normal(size=len(of)) for of in seconds] for _ in range(seeds)], seconds
+    )
 
 
 def test_a_perfect_order_has_every_score_and_chance_the_scores_of_chance():
     seconds = pools()
-    tasks, perfect = averaged(seconds), rankings(seconds, 0.0)
+    tasks, perfect = make_tasks(seconds), rankings(seconds, 0.0)
     for metric in METRICS:
         assert tasks.value(metric, perfect) == pytest.approx(1.0)
         assert tuple(tasks.estimate(metric, perfect)) == pytest.approx((1.0, 1.0, 1.0))
@@ -65,7 +67,7 @@ def test_a_perfect_order_has_every_score_and_chance_the_scores_of_chance():
 def test_top_k_is_the_ratio_of_sums_that_tenset_takes():
     seconds = [np.array([1.0, 2.0, 4.0]), np.array([3.0, 6.0])]
     scores = [np.array([0.0, 2.0, 1.0]), np.array([1.0, 2.0])]  # the second of each is thought the fastest
-    found = ranked([scores], seconds)
+    found = score_rankings([scores], seconds)
     tasks = Tasks({"net": np.array([2.0, 1.0])}, np.array([1.0, 3.0]), by_chance(seconds))
     assert tasks.value("top1", found) == pytest.approx((2 * 1 + 3) / (2 * 2 + 6))
     assert tasks.value("top5", found) == pytest.approx(1.0)
@@ -79,8 +81,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     for trial in range(60):
         rng = np.random.default_rng(trial)
         seconds = pools(24, 40, trial + 1000)
-        found = ranked([[-np.log(of) + 0.4 * rng.normal(size=len(of)) for of in seconds]], seconds)
-        _, low, high = averaged(seconds).estimate("pairwise", found)
+        found = score_rankings([[-np.log(of) + 0.4 * rng.normal(size=len(of)) for of in seconds]], seconds)
+        _, low, high = make_tasks(seconds).estimate("pairwise", found)
         inside += low <= TRUE_PAIRWISE <= high
     assert inside >= 50  # of 57 to be expected
 
@@ -91,7 +93,7 @@ TRUE_PAIRWISE = 0.5 + np.arctan2(0.5, 0.4) / np.pi
 
 def test_a_better_model_is_told_from_one_that_is_the_same():
     seconds = pools(30)
-    tasks = averaged(seconds)
+    tasks = make_tasks(seconds)
     good, same, poor = rankings(seconds, 0.2), rankings(seconds, 0.2), rankings(seconds, 1.0)
     better = tasks.difference("pairwise", good, poor)
     assert better.low > 0 and better.p < 0.01
@@ -104,4 +106,4 @@ def test_a_better_model_is_told_from_one_that_is_the_same():
 def test_the_same_seed_draws_the_same_tasks():
     seconds = pools()
     found = rankings(seconds, 0.5)
-    assert averaged(seconds).estimate("top1", found) == averaged(seconds).estimate("top1", found)
+    assert make_tasks(seconds).estimate("top1", found) == make_tasks(seconds).estimate("top1", found)

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.lab.evaluate.scores import ranked
+from autotune.lab.evaluate.scores import score_rankings
 from autotune.lab.sequences import Sequences, encode, read_log, write_shards
-from autotune.lab.sequences.encoding import GIVEN, KINDS, LENGTH, WIDTH, own_steps
+from autotune.lab.sequences.encoding import KINDS, LENGTH, VALUES_PER_STEP, WIDTH, own_steps
 from autotune.lab.sequences.model import Options, SequenceModel
 from autotune.lab.sequences.shards import of_dataset
 from costmodel.dataset import DatasetError, TaskPrograms
 from search_space.schedule.steps import STEPS
-from tests.costmodel.fixture import opened
+from tests.costmodel.fixture import open_fixture
 
 STEPS_OF_A_PRODUCT = [
     ["CHW", 2, "local"],
@@ -82,7 +82,7 @@ def test_a_primitive_is_a_row_with_its_kind_and_what_it_was_given():
     assert [KINDS[int(row[: len(KINDS)].argmax())] for row in found[:8]] == [step[0] for step in STEPS_OF_A_PRODUCT]
     np.testing.assert_allclose(found[1, len(KINDS) :][:7], np.log2([3, 1, 513, 2, 17, 9, 2]), rtol=1e-3)
     assert not np.array_equal(encode([["PR", 2, 0, "a"]]), encode([["PR", 2, 0, "b"]]))
-    long = encode([["SP", 0, 0, 8, list(range(2 * GIVEN)), 1]] * (LENGTH + 5))
+    long = encode([["SP", 0, 0, 8, list(range(2 * VALUES_PER_STEP)), 1]] * (LENGTH + 5))
     assert long.shape == (LENGTH, WIDTH) and np.isfinite(long).all()
 
 
@@ -156,9 +156,9 @@ def test_the_same_seed_learns_the_same():
 
 
 def test_schedules_of_this_project_are_sequences_too():
-    data = opened()
+    data = open_fixture()
     part = TaskPrograms(data.tasks[0], np.flatnonzero(np.isfinite(data.seconds(data.tasks[0]))))
     task = of_dataset(data, part)
     assert task.sequences.shape == (len(part.rows), LENGTH, WIDTH) and len(np.unique(task.sequences, axis=0)) > 10
-    perfect = ranked([[-task.seconds]], [task.seconds])
+    perfect = score_rankings([[-task.seconds]], [task.seconds])
     assert perfect.metrics["pairwise"][0, 0] == 1.0

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.lab.substitutions.rules import SAVED, Rule, saved_rules
-from benchmarks.substitutions.choose import Chosen, choose, verified
+from autotune.lab.substitutions.rules import RULES_FILE, Rule, saved_rules
+from benchmarks.substitutions.choose import RuleSelection, choose, verify_candidate
 from benchmarks.substitutions.generate import DOMAINS, Candidate, Domain, all_candidates
 from benchmarks.substitutions.make import make, report, save
-from benchmarks.substitutions.rewriting import renamed
+from benchmarks.substitutions.rewriting import rename_variables
 from tests.autotune.graph.random_graphs import assert_equal_outputs
 from tests.autotune.lab.substitutions.helpers import both_sides
 
@@ -30,15 +30,15 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("written", CASES)
-def test_rules_of_the_paper_are_found(written: str) -> None:
-    assert written in set(map(str, saved_rules()))
+@pytest.mark.parametrize("rule", CASES)
+def test_rules_of_the_paper_are_found(rule: str) -> None:
+    assert rule in set(map(str, saved_rules()))
 
 
 def test_there_are_over_a_hundred_rules_and_none_twice() -> None:
     rules = saved_rules()
     assert len(rules) > 100 and len(set(rules)) == len(rules)
-    assert json.loads(SAVED.read_text())["verified"] == len(rules)
+    assert json.loads(RULES_FILE.read_text())["verified"] == len(rules)
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -56,7 +56,7 @@ SMALL = Domain(
 
 def test_generation_finds_what_is_saved() -> None:
     """Rules that a small domain generates are saved, or follow from saved ones."""
-    known = Chosen()
+    known = RuleSelection()
     for rule in saved_rules():
         known.keep(rule)
     made = make([SMALL])
@@ -80,13 +80,13 @@ def test_every_domain_is_of_known_operations_and_variables() -> None:
 def test_what_holds_by_chance_is_refuted() -> None:
     rng, shapes = np.random.default_rng(0), {"x0": (2, 2), "x1": (2, 2)}
     for wrong in ("relu(add(x0,x1)) -> add(relu(x0),relu(x1))", "matmul(x0,x1) -> matmul(x1,x0)"):
-        assert not verified(Candidate(Rule.parse(wrong), shapes), rng)
-    assert verified(Candidate(Rule.parse("relu(mul(x0,x1)) -> relu(mul(x1,x0))"), shapes), rng)
+        assert not verify_candidate(Candidate(Rule.parse(wrong), shapes), rng)
+    assert verify_candidate(Candidate(Rule.parse("relu(mul(x0,x1)) -> relu(mul(x1,x0))"), shapes), rng)
 
 
 def test_a_rule_that_never_goes_together_is_refuted() -> None:
     rule = Rule.parse("conv(x0,w0) -> conv(x0,enlarge(w0))")
-    assert not verified(Candidate(rule, {"x0": (1, 3, 3, 2), "w0": (3, 3, 2, 2)}), np.random.default_rng(0))
+    assert not verify_candidate(Candidate(rule, {"x0": (1, 3, 3, 2), "w0": (3, 3, 2, 2)}), np.random.default_rng(0))
 
 
 def test_what_follows_from_rules_is_left_out() -> None:
@@ -94,17 +94,17 @@ def test_what_follows_from_rules_is_left_out() -> None:
     general = Candidate(Rule.parse("concat(relu(x0),relu(x1)) -> relu(concat(x0,x1))"), shapes)
     special = Candidate(Rule.parse("add(concat(relu(x0),relu(x1)),x2) -> add(relu(concat(x0,x1)),x2)"), shapes)
     chosen = choose([special, general, special], np.random.default_rng(0))
-    assert (chosen.rules, chosen.generated, chosen.implied) == ([general.rule], 2, 1)
+    assert (chosen.rules, chosen.generated_count, chosen.implied_count) == ([general.rule], 2, 1)
 
 
 def test_names_of_variables_do_not_matter() -> None:
-    first, _ = renamed(Rule.parse("add(relu(x1),x0) -> add(x0,relu(x1))"))
-    second, names = renamed(Rule.parse("add(x4,relu(x2)) -> add(relu(x2),x4)"))
+    first, _ = rename_variables(Rule.parse("add(relu(x1),x0) -> add(x0,relu(x1))"))
+    second, names = rename_variables(Rule.parse("add(x4,relu(x2)) -> add(relu(x2),x4)"))
     assert first == second and set(names) == {"x4", "x2"}
 
 
 @pytest.mark.parametrize(
-    ("written", "message"),
+    ("source", "message"),
     [
         ("relu(x0)", "a source and a target"),
         ("relu(x0) -> relu(x0); relu(x0)", "as many terms"),
@@ -115,9 +115,9 @@ def test_names_of_variables_do_not_matter() -> None:
         ("conv(x0,enlarge(w0)) -> conv(x0,w0)", "must read what its source binds"),
     ],
 )
-def test_what_is_no_rule_is_refused(written: str, message: str) -> None:
+def test_what_is_no_rule_is_refused(source: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Rule.parse(written)
+        Rule.parse(source)
 
 
 def test_rules_are_saved_as_text(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from autotune.graph.passes.fold_constants import fold_constants
 from autotune.lab.substitutions import Analytic, Cost, Rule, explore, saved_rules
 from autotune.lab.substitutions.cost import structure
 from autotune.lab.substitutions.matching import Matcher, apply
-from autotune.lab.substitutions.segments import cut, joined
+from autotune.lab.substitutions.segments import cut, join_segments
 from tests.autotune.graph.random_graphs import assert_equal_outputs, count, random_graph
 from tests.autotune.lab.substitutions.helpers import check, search
 
@@ -49,10 +49,10 @@ class Net:
         return self("relu", self("add", self.conv(x, channels, kernel), self.weight(channels)))
 
 
-def rewritten(graph: Graph, written: str) -> list[Graph]:
+def rewritten(graph: Graph, rule: str) -> list[Graph]:
     """Returns the graphs that one rule gives, one for each match, all checked."""
     graph = dead_code(graph)
-    found = [apply(graph, match) for match in Matcher(graph).matches([Rule.parse(written)])]
+    found = [apply(graph, match) for match in Matcher(graph).matches([Rule.parse(rule)])]
     for new in found:
         if new is not None:
             verify(new)
@@ -137,41 +137,41 @@ def test_every_rule_keeps_outputs_wherever_it_applies(seed: int) -> None:
 # Costs.
 
 
-def priced(cost: Analytic, net: Net, *outputs: str) -> float:
+def price(cost: Analytic, net: Net, *outputs: str) -> float:
     return cost(dead_code(net.b.finish(outputs)))
 
 
 def test_element_wise_operations_are_free_behind_a_kernel_of_their_own() -> None:
     net, cost = Net(), Analytic()
     conv = net.conv("x")
-    alone = priced(cost, net, conv)
+    alone = price(cost, net, conv)
     done = net("relu", net("add", conv, net.weight(8)))
-    assert alone < priced(cost, net, done) < alone + 0.01 * cost.overhead, "the bias is read"
-    rest = priced(cost, net, net("add", conv, "y")) - alone
+    assert alone < price(cost, net, done) < alone + 0.01 * cost.overhead, "the bias is read"
+    rest = price(cost, net, net("add", conv, "y")) - alone
     assert rest == pytest.approx(net.b.type("y").nbytes / cost.bandwidth)
-    assert priced(cost, net, done, conv) > alone + cost.overhead
+    assert price(cost, net, done, conv) > alone + cost.overhead
 
 
 def test_what_needs_no_kernel_costs_nothing() -> None:
     net, cost = Net(), Analytic()
     half = net("slice", "x", begin=(0, 0, 0, 4), size=(1, 6, 6, 4))
     seen = net("reshape", "x", shape=(36, 8))
-    assert priced(cost, net, seen, net("relu", net.weight(4))) == 0
+    assert price(cost, net, seen, net("relu", net.weight(4))) == 0
     copied = net("relu", half)
-    more = priced(cost, net, net.conv(copied)) - priced(cost, net, net.conv(half))
-    assert more == pytest.approx(priced(cost, net, copied)), "a slice is read in place"
+    more = price(cost, net, net.conv(copied)) - price(cost, net, net.conv(half))
+    assert more == pytest.approx(price(cost, net, copied)), "a slice is read in place"
     parts = [net.conv("x"), net.conv("y", 4)]
-    assert priced(cost, net, net("concat", *parts, axis=3)) == pytest.approx(sum(priced(cost, net, p) for p in parts))
-    assert priced(cost, net, half) > cost.overhead, "given to the caller"
-    assert priced(cost, net, net("reshape", half, shape=(36, 4))) > cost.overhead, "strided rows have no other shape"
-    assert priced(cost, net, net("concat", "x", parts[0], axis=3)) > cost.overhead + priced(cost, net, parts[0])
+    assert price(cost, net, net("concat", *parts, axis=3)) == pytest.approx(sum(price(cost, net, p) for p in parts))
+    assert price(cost, net, half) > cost.overhead, "given to the caller"
+    assert price(cost, net, net("reshape", half, shape=(36, 4))) > cost.overhead, "strided rows have no other shape"
+    assert price(cost, net, net("concat", "x", parts[0], axis=3)) > cost.overhead + price(cost, net, parts[0])
 
 
 def test_convolutions_that_winograd_computes_take_less() -> None:
     net = Net()
     slow, fast = (Analytic(peak=1e6, winograd=times) for times in (1.0, 2.0))
-    assert priced(slow, net, net.conv("x")) > 1.9 * priced(fast, net, net.conv("x"))
-    assert priced(slow, net, net.conv("x", kernel=1)) == priced(fast, net, net.conv("x", kernel=1))
+    assert price(slow, net, net.conv("x")) > 1.9 * price(fast, net, net.conv("x"))
+    assert price(slow, net, net.conv("x", kernel=1)) == price(fast, net, net.conv("x", kernel=1))
 
 
 def test_inputs_of_a_part_may_be_written_into_a_concatenation() -> None:
@@ -202,7 +202,7 @@ def test_segments_make_the_whole(seed: int, least: int) -> None:
     assert sum(len(part.nodes) for part in parts) == len(graph.nodes)
     assert all(len(part.nodes) >= least for part in parts[:-1])
     assert all(len(part.outputs) == 1 for part in parts[:-1] if not set(part.outputs) & set(graph.outputs))
-    assert same_graph(joined(graph, parts, parts), graph)
+    assert same_graph(join_segments(graph, parts, parts), graph)
 
 
 # The search.

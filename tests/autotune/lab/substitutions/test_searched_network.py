@@ -15,7 +15,7 @@ from autotune.graph.frontends.onnx.model import load_model
 from autotune.lab.substitutions.step import Substitute
 from tests.autotune.compiler.test_network import call
 
-SWAPPED = "avg_pool(point(x0,w0)) -> point(avg_pool(x0),w0)"
+SWAP = "avg_pool(point(x0,w0)) -> point(avg_pool(x0),w0)"
 
 
 def pooled_layers(path: Path) -> Path:
@@ -53,7 +53,7 @@ def test_a_searched_graph_is_tuned_checked_and_found_again(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     document = json.loads((tmp_path / "summary.json").read_text())
     found = document["network"]["substitutions"]
-    assert found["rules"] == {SWAPPED: 1} and found["applied"] == 1
+    assert found["rules"] == {SWAP: 1} and found["applied"] == 1
     assert 0 < found["seconds_after"] < found["seconds_before"]
     assert document["network"]["max_error"] < 1e-5
     assert "conv2d1x1_14x14x64_64" in [task["name"] for task in document["tasks"]]
@@ -73,6 +73,6 @@ def test_a_searched_graph_is_tuned_checked_and_found_again(tmp_path: Path) -> No
 def test_a_search_for_substitutions_may_come_before_quantisation(tmp_path: Path) -> None:
     model = load_model(str(pooled_layers(tmp_path / "pooled.onnx")))
     network = load_network(model, "pooled", CompileOptions(quantise="int8", substitutions=(Substitute(),)))
-    assert network.substituted is not None and network.substituted.to_json()["rules"] == {SWAPPED: 1}
+    assert network.substitution_result is not None and network.substitution_result.to_json()["rules"] == {SWAP: 1}
     assert network.accuracy is not None and network.accuracy.quantised_layers == 2
-    assert load_network(model, "pooled").substituted is None
+    assert load_network(model, "pooled").substitution_result is None

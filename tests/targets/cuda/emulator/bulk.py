@@ -29,17 +29,17 @@ class Slot:
     Attributes:
         began: number of barriers before it was made.
         fences: fences that made it visible to the TMA unit.
-        waited: number of barriers before its last phase was waited for.
+        wait_clock: number of barriers before its last phase was waited for.
         phase: number of the phase that is not complete; awaited: its bytes, None before a thread has said how many.
         copies: copies of the phase: memory, elements, values.
     """
 
     began: int
     fences: set[str] = field(default_factory=set)
-    waited: int = 0
+    wait_clock: int = 0
     phase: int = 0
-    awaited: int | None = None
-    asked: int = 0
+    awaited_bytes: int | None = None
+    asked_bytes: int = 0
     copies: list[tuple[SharedMemory, NDArray[np.int64], NDArray[Any]]] = field(default_factory=list)
 
 
@@ -49,7 +49,7 @@ def _together(launch: Launch, name: str, mask: Mask) -> None:
         raise DivergenceError(f"{name} must be reached by all threads of a block, but is in a branch")
 
 
-def _skipped(launch: Launch, call: Intrinsic) -> bool:
+def _is_skipped(launch: Launch, call: Intrinsic) -> bool:
     return call.predicate is not None and not _number(launch, call, call.predicate)
 
 
@@ -77,7 +77,7 @@ def _begin(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     count = launch.memory[call.output.buffer].extents[0]
     if call.output.buffer in launch.slots:
         raise CopyError(f"mbarriers must begin once, but {call.output.buffer} begin again")
-    launch.converged = False
+    launch.is_converged = False
     launch.slots[call.output.buffer] = [Slot(launch.clock.now) for _ in range(count)]
 
 
@@ -88,12 +88,12 @@ def _fence(fence: str, launch: Launch, call: Intrinsic, mask: Mask) -> None:
         raise CopyError(f"mbarriers must be begun before they are fenced, but {call.output.buffer} are not")
     for slot in launch.slots[call.output.buffer]:
         slot.fences.add(fence)
-    launch.converged = False
+    launch.is_converged = False
 
 
 def _converge(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     _together(launch, call.name, mask)
-    launch.converged = True
+    launch.is_converged = True
 
 
 def _expect(launch: Launch, call: Intrinsic, mask: Mask) -> None:
@@ -103,31 +103,31 @@ def _expect(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     ever where another phase of the same parity is over meanwhile.
     """
     _together(launch, call.name, mask)
-    launch.converged = False
-    if _skipped(launch, call):
+    launch.is_converged = False
+    if _is_skipped(launch, call):
         return
     slot, parity, name = _slot(launch, call, call.output)
     if missing := [fence for fence in FENCES if fence not in slot.fences]:
         raise CopyError(f"an mbarrier must be fenced before bytes are awaited, but {name} has no {missing[0]}")
-    if slot.waited == launch.clock.now:
+    if slot.wait_clock == launch.clock.now:
         raise CopyError(
             f"a phase must be behind all threads when the next one begins, but no barrier is behind the wait for "
             f"phase {slot.phase - 1} of {name}"
         )
-    if slot.awaited is not None or slot.phase % 2 != parity:
+    if slot.awaited_bytes is not None or slot.phase % 2 != parity:
         raise CopyError(f"a phase must be waited for before the next one, but {name} is in phase {slot.phase}")
-    slot.awaited = int(call.name.partition(":")[2])
+    slot.awaited_bytes = int(call.name.partition(":")[2])
 
 
 def _copy(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     """Boxes of the source, as its tensor map has it, for the rows of 128 bytes of the tile."""
     _together(launch, call.name, mask)
-    launch.converged = False
-    if _skipped(launch, call):
+    launch.is_converged = False
+    if _is_skipped(launch, call):
         return
     given, operand = call.inputs
     slot, parity, name = _slot(launch, call, operand)
-    if slot.awaited is None or slot.phase % 2 != parity:
+    if slot.awaited_bytes is None or slot.phase % 2 != parity:
         raise CopyError(
             f"bytes must be awaited before they are asked for, but {name} awaits none in phase {slot.phase}"
         )
@@ -142,15 +142,15 @@ def _copy(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     first = int(memory.flat_index(tuple(_number(launch, call, i) for i in call.output.indices), None))
     begin = [_of_blocks(launch, call, i) for i in given.indices]
     for part in range(parts):
-        box = boxed(described, source.data, [*begin[:-1], begin[-1] + part * line])
-        place = first + part * rows * line + swizzled(box.shape[-2], line)
+        box = make_boxes(described, source.data, [*begin[:-1], begin[-1] + part * line])
+        place = first + part * rows * line + swizzle(box.shape[-2], line)
         at = (launch.lanes.rows * memory.size + place.reshape(1, -1)).reshape(-1)
         threads = np.repeat(launch.lanes.number[:, 0], place.size)
         values = box.reshape(blocks, -1).reshape(-1)
         memory.shadow.writes(at, threads, memory.flat()[at], values)
         memory.shadow.moves(at)
         slot.copies.append((memory, at, values))
-        slot.asked += described.box_bytes
+        slot.asked_bytes += described.box_bytes
 
 
 def _of_blocks(launch: Launch, call: Intrinsic, index: Expr) -> NDArray[np.int64]:
@@ -161,22 +161,24 @@ def _of_blocks(launch: Launch, call: Intrinsic, index: Expr) -> NDArray[np.int64
     return found[:, 0]
 
 
-def boxed(described: TensorMap, data: NDArray[Any], begin: list[NDArray[np.int64]]) -> NDArray[Any]:
+def make_boxes(tensor_map: TensorMap, data: NDArray[Any], begin: list[NDArray[np.int64]]) -> NDArray[Any]:
     """Boxes of an array by its tensor map: (blocks, rows, columns), zero where there is no element."""
     place: Any = np.zeros((), np.int64)
     inside: Any = np.ones((), bool)
-    strides = (*(s // data.itemsize for s in described.strides), 1)
-    dimensions = len(described.shape)
-    for d, (first, extent, stride, size) in enumerate(zip(begin, described.shape, strides, described.box, strict=True)):
+    strides = (*(s // data.itemsize for s in tensor_map.strides), 1)
+    dimensions = len(tensor_map.shape)
+    for d, (first, extent, stride, size) in enumerate(
+        zip(begin, tensor_map.shape, strides, tensor_map.box, strict=True)
+    ):
         at = first[:, None] + np.arange(size)[None, :]
         at = at.reshape(first.size, *(size if i == d else 1 for i in range(dimensions)))
         inside = inside & (at >= 0) & (at < extent)
         place = place + at * stride
     found = np.where(inside, data[np.where(inside, place, 0)], data.dtype.type(0))
-    return np.asarray(found).reshape(begin[0].size, -1, described.box[-1])
+    return np.asarray(found).reshape(begin[0].size, -1, tensor_map.box[-1])
 
 
-def swizzled(rows: int, line: int) -> NDArray[np.int64]:
+def swizzle(rows: int, line: int) -> NDArray[np.int64]:
     """Returns where the unit puts the elements of a box, in elements: parts of a row exchanged by the row's number."""
     row, column = np.arange(rows)[:, None], np.arange(line)[None, :]
     part = line // 8
@@ -186,24 +188,24 @@ def swizzled(rows: int, line: int) -> NDArray[np.int64]:
 def _arrive(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     """All threads wait; a phase of the other parity is over, and so no reason to wait."""
     _together(launch, call.name, mask)
-    launch.converged = False
+    launch.is_converged = False
     slot, parity, name = _slot(launch, call, call.output)
     if slot.began == launch.clock.now:
         raise CopyError(f"mbarriers must be waited for behind a barrier after they began, but {name} has none")
     if slot.phase % 2 != parity:
         return
-    if slot.awaited is None or slot.awaited != slot.asked:
+    if slot.awaited_bytes is None or slot.awaited_bytes != slot.asked_bytes:
         raise CopyError(
-            f"a phase must await the bytes that are copied, but {name} awaits {slot.awaited} of {slot.asked} bytes in "
-            f"phase {slot.phase}"
+            f"a phase must await the bytes that are copied, but {name} awaits {slot.awaited_bytes} of "
+            f"{slot.asked_bytes} bytes in phase {slot.phase}"
         )
     for memory, at, values in slot.copies:
         assert memory.shadow is not None
         memory.flat()[at] = values
         memory.shadow.lands(at)
-    slot.copies, slot.asked, slot.awaited = [], 0, None
+    slot.copies, slot.asked_bytes, slot.awaited_bytes = [], 0, None
     slot.phase += 1
-    slot.waited = launch.clock.now
+    slot.wait_clock = launch.clock.now
 
 
 INTRINSICS |= {BEGIN: _begin, EXPECT: _expect, COPY: _copy, ARRIVE: _arrive, CONVERGE: _converge}

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr
-from search_space.ir.rounding import limited
-from search_space.ir.semantics import applied
+from search_space.ir.rounding import match_clamp
+from search_space.ir.semantics import apply_function
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
 from targets.buffers import constant_shape, elements
@@ -32,7 +32,7 @@ from tests.targets.cuda.emulator.memory import (
     PrivateMemory,
     SharedMemory,
     SumsMemory,
-    undefined,
+    make_undefined,
 )
 from tests.targets.cuda.emulator.races import Clock, CopyError, DivergenceError, Shadow
 from tests.targets.cuda.emulator.values import COMBINE, combine, evaluate_cast
@@ -71,30 +71,30 @@ def emulate(program: DeviceProgram, arrays: Mapping[str, NDArray[Any]], seed: in
         memory |= emulate(prologue, {b.name: memory[b.name] for b in prologue.program.inputs}, seed)
     for buffer in (*program.program.params, *program.workspace):
         if buffer.name not in memory:
-            memory[buffer.name] = undefined(constant_shape(buffer), buffer.dtype)
+            memory[buffer.name] = make_undefined(constant_shape(buffer), buffer.dtype)
         elif memory[buffer.name].shape != constant_shape(buffer):
             raise RunError(
                 f"`{buffer.name}` must have shape {constant_shape(buffer)}, but got shape={memory[buffer.name].shape}"
             )
     rng = np.random.default_rng(seed)
-    flat = {b.name: _flattened(b, memory[b.name]) for b in (*program.program.params, *program.workspace)}
+    flat = {b.name: _flatten(b, memory[b.name]) for b in (*program.program.params, *program.workspace)}
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             launch(kernel, flat, rng)
     for buffer in program.program.params:
         if buffer.name in program.program.outputs:
-            memory[buffer.name] = _shaped(buffer, flat[buffer.name])
+            memory[buffer.name] = _reshape(buffer, flat[buffer.name])
     return memory
 
 
-def _flattened(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
+def _flatten(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
     """A copy of the elements as they lie in memory."""
-    out = undefined((elements(buffer),), buffer.dtype)
-    _shaped(buffer, out)[...] = array
+    out = make_undefined((elements(buffer),), buffer.dtype)
+    _reshape(buffer, out)[...] = array
     return out
 
 
-def _shaped(buffer: Buffer, flat: NDArray[Any]) -> NDArray[Any]:
+def _reshape(buffer: Buffer, flat: NDArray[Any]) -> NDArray[Any]:
     """The buffer's view of its memory."""
     strides = [int(s.value) * flat.itemsize for s in buffer.strides]
     return np.lib.stride_tricks.as_strided(flat, constant_shape(buffer), strides)
@@ -125,7 +125,7 @@ def require_converged(launch: Launch, name: str) -> None:
     Raises:
         DivergenceError: one of a warp waited or worked alone, with nothing behind by which they meet again.
     """
-    if not launch.converged:
+    if not launch.is_converged:
         raise DivergenceError(f"the threads of a warp must run {name} together, but may have come apart before")
 
 
@@ -158,7 +158,7 @@ class Launch:
         sums: buffers that warpgroups add products to.
         tiles: elements of shared memory that products still read, with the group of these.
         slots: mbarriers by name of their buffer.
-        converged: whether the threads of each warp are known to be at the same place.
+        is_converged: whether the threads of each warp are known to be at the same place.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Launch:
         for buffer, _ in kernel.shared:
             self.memory[buffer.name] = SharedMemory(buffer, self.lanes, clock, kernel.block)
         self.env: dict[str, Any] = {}
-        self.copying, self.converged = False, True
+        self.copying, self.is_converged = False, True
         self.sums = {n.output.buffer for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name in PRODUCTS}
         self.tiles: list[tuple[int, Shadow, NDArray[np.int64]]] = []
         self.slots: dict[str, list[Slot]] = {}
@@ -187,7 +187,7 @@ class Launch:
     def run(self) -> None:
         self.stmt(self.kernel.body, None)
         for name, slots in self.slots.items():
-            if any(slot.awaited is not None for slot in slots):
+            if any(slot.awaited_bytes is not None for slot in slots):
                 raise CopyError(f"copies must be waited for before a kernel ends, but {self.kernel.name} leaves {name}")
 
     # ------------------------------------------------------------------ statements
@@ -210,12 +210,12 @@ class Launch:
                     f"a barrier must be reached by all threads of a block, but {self.kernel.name} has one in a branch"
                 )
             self.clock.now += 1
-            self.converged = True
+            self.is_converged = True
             if stmt.pending is not None:
-                self.clock.arrived = self.clock.group - 1 - stmt.pending
+                self.clock.last_arrived = self.clock.group - 1 - stmt.pending
             if stmt.proxy:
                 self.clock.fences += 1
-                self.clock.fenced = self.clock.arrived
+                self.clock.last_fenced = self.clock.last_arrived
         else:
             assert isinstance(stmt, Intrinsic), stmt
             family = stmt.name.partition(":")[0]
@@ -269,13 +269,13 @@ class Launch:
         if op == "select":
             return self._select(e, mask)
         if op == "cast":
-            within = limited(e)
+            within = match_clamp(e)
             value = self.value(e.args[0] if within is None else within.number, mask)
             if within is not None:  # NaN becomes the lower limit
                 value = np.fmin(np.fmax(value, np.float32(within.low)), np.float32(within.high))
             return evaluate_cast(value, e.dtype)
         if op == "call":
-            return applied(e.args[0], self.value(e.args[1], mask), e.dtype)
+            return apply_function(e.args[0], self.value(e.args[1], mask), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
         return combine(op, a, b)
 

@@ -14,7 +14,7 @@ from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS
 from search_space.ir.stmt import Buffer
 from targets.buffers import constant_shape, elements
-from tests.targets.cuda.emulator.races import Clock, RaceError, Shadow, exchanged
+from tests.targets.cuda.emulator.races import Clock, RaceError, Shadow, exchange
 
 Index = int | NDArray[np.int64]
 Mask = NDArray[np.bool_] | None
@@ -36,7 +36,7 @@ class Lanes:
         self.number = blocks[:, None] * threads + self.columns
         self.shape = (blocks.size, threads)
 
-    def chosen(self, mask: Mask) -> NDArray[np.bool_]:
+    def select(self, mask: Mask) -> NDArray[np.bool_]:
         return np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
 
 
@@ -75,14 +75,14 @@ class Memory:
                 )
             place = place + index * stride
         if self.buffer.swizzled:
-            place = exchanged(place)
+            place = exchange(place)
         return place if mask is None or mask.any() else 0
 
     def read(self, indices: tuple[Index, ...], mask: Mask) -> Any:
         """Elements at indices, for every thread."""
         place = self.flat_index(indices, mask)
         if self.shadow is not None:
-            at, chosen = self._flat(place), self.lanes.chosen(mask)
+            at, chosen = self._flat(place), self.lanes.select(mask)
             self.shadow.reads(at[chosen], self.lanes.number[chosen])
         return self.get(place)
 
@@ -90,7 +90,7 @@ class Memory:
         """Sets elements, all threads at once; `copied`: by copies that arrive later."""
         place = self.flat_index(indices, mask)
         if self.shadow is not None:
-            at, chosen = self._flat(place), self.lanes.chosen(mask)
+            at, chosen = self._flat(place), self.lanes.select(mask)
             at, threads = at[chosen], self.lanes.number[chosen]
             new = np.broadcast_to(np.asarray(values, numpy_dtype(self.buffer.dtype)), self.lanes.shape)[chosen]
             self.shadow.writes(at, threads, self.flat()[at], new)
@@ -124,7 +124,7 @@ class DeviceMemory(Memory):
         return self.data[index]
 
     def put(self, index: Index, values: Any, mask: Mask) -> None:
-        chosen = self.lanes.chosen(mask)
+        chosen = self.lanes.select(mask)
         at = np.broadcast_to(np.asarray(index), self.lanes.shape)[chosen]
         self.data[at] = np.broadcast_to(values, self.lanes.shape)[chosen]
 
@@ -142,7 +142,7 @@ class SharedMemory(Memory):
         size = elements(buffer)
         shadow = Shadow(buffer, lanes.blocks * size, clock, block)
         super().__init__(buffer, lanes, shadow)
-        self.data = undefined((lanes.blocks, size), buffer.dtype)
+        self.data = make_undefined((lanes.blocks, size), buffer.dtype)
 
     def get(self, index: Index) -> Any:
         if not isinstance(index, np.ndarray):
@@ -152,7 +152,7 @@ class SharedMemory(Memory):
         return self.data[self.lanes.rows, index]
 
     def put(self, index: Index, values: Any, mask: Mask) -> None:
-        chosen = self.lanes.chosen(mask)
+        chosen = self.lanes.select(mask)
         at = self._flat(index)[chosen]
         self.data.reshape(-1)[at] = np.broadcast_to(values, self.lanes.shape)[chosen]
 
@@ -168,7 +168,7 @@ class PrivateMemory(Memory):
 
     def __init__(self, buffer: Buffer, lanes: Lanes) -> None:
         super().__init__(buffer, lanes)
-        self.data = undefined((self.size, *lanes.shape), buffer.dtype)
+        self.data = make_undefined((self.size, *lanes.shape), buffer.dtype)
 
     def get(self, index: Index) -> Any:
         if not isinstance(index, np.ndarray):
@@ -182,13 +182,13 @@ class PrivateMemory(Memory):
             else:
                 np.copyto(self.data[index], values, where=np.broadcast_to(mask, self.lanes.shape))
             return
-        chosen = self.lanes.chosen(mask)
+        chosen = self.lanes.select(mask)
         rows, columns = np.nonzero(chosen)
         at = np.broadcast_to(index, self.lanes.shape)[chosen]
         self.data[at, rows, columns] = np.broadcast_to(values, self.lanes.shape)[chosen]
 
 
-def undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def make_undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Contents that nobody has written: NaN, or a number that shows."""
     return np.full(shape, np.nan if dtype in FLOATS else 77 % (2 if dtype == BOOL else 128), numpy_dtype(dtype))
 
@@ -198,23 +198,23 @@ class SumsMemory(PrivateMemory):
 
     Attributes:
         group: group of the products that were started last.
-        fenced: whether nobody but products has touched them since the last fence.
+        is_fenced: whether nobody but products has touched them since the last fence.
     """
 
     def __init__(self, buffer: Buffer, lanes: Lanes, clock: Clock) -> None:
         super().__init__(buffer, lanes)
-        self.clock, self.group, self.fenced = clock, 0, False
+        self.clock, self.group, self.is_fenced = clock, 0, False
 
     def get(self, index: Index) -> NDArray[np.float32]:
-        self._settled("read")
+        self._require_settled("read")
         held: NDArray[np.float32] = super().get(index)
         return held
 
     def put(self, index: Index, values: NDArray[np.float32], mask: Mask) -> None:
-        self._settled("written")
-        self.fenced = False
+        self._require_settled("written")
+        self.is_fenced = False
         super().put(index, values, mask)
 
-    def _settled(self, what: str) -> None:
-        if self.group > self.clock.multiplied:
+    def _require_settled(self, what: str) -> None:
+        if self.group > self.clock.last_multiplied:
             raise RaceError(f"{self.buffer.name} must not be {what} before the products that add to it are waited for")

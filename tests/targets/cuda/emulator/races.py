@@ -34,18 +34,18 @@ class Clock:
     Attributes:
         now: barriers so far.
         group: group of the copies that begin now.
-        arrived: the last group that is known to have arrived.
+        last_arrived: the last group that is known to have arrived.
         fences: fences so far, which show writes to tensor cores; fenced: the last group that had arrived before.
         products: group of the products of warpgroups that begin now; multiplied: the last that has been waited for.
     """
 
     now: int = 1
     group: int = 1
-    arrived: int = 0
+    last_arrived: int = 0
     fences: int = 0
-    fenced: int = 0
+    last_fenced: int = 0
     products: int = 1
-    multiplied: int = 0
+    last_multiplied: int = 0
 
 
 class Shadow:
@@ -64,10 +64,10 @@ class Shadow:
         self.buffer, self.clock, self.block = buffer, clock, block
         self.threads = int(np.prod(block))
         self.writer = np.full(size, _NOBODY, np.int64)
-        self.written = np.zeros(size, np.int64)
+        self.write_times = np.zeros(size, np.int64)
         self.reader = np.full(size, _NOBODY, np.int64)
         self.read = np.zeros(size, np.int64)
-        self.copied: NDArray[np.int64] | None = None  # group of the copy that fills an element
+        self.copy_groups: NDArray[np.int64] | None = None  # group of the copy that fills an element
         self.moving: NDArray[np.bool_] | None = None  # filled by the TMA unit, and not waited for
         self.factors: NDArray[np.int64] | None = None  # group of the products that read an element by themselves
         self.fences = np.full(size if buffer.swizzled else 0, -1, np.int64)  # so many before an element was written
@@ -79,10 +79,14 @@ class Shadow:
             RaceError: another thread has written one of them.
         """
         writer = self.writer[elements]
-        clash = (writer != _NOBODY) & (writer != threads) & self._unordered(writer, self.written[elements], threads)
+        clash = (
+            (writer != _NOBODY)
+            & (writer != threads)
+            & self._find_unordered(writer, self.write_times[elements], threads)
+        )
         if clash.any():
             self._report(elements, threads, writer, clash, "reads", "writes")
-        self._arrived(elements, threads)
+        self._require_arrival(elements, threads)
         fresh = self.read[elements] != self.clock.now
         first = elements[fresh]
         self.reader[first] = threads[fresh]
@@ -92,9 +96,9 @@ class Shadow:
 
     def copies(self, elements: NDArray[np.int64]) -> None:
         """Elements are filled by asynchronous copies of the group that is being made."""
-        if self.copied is None:
-            self.copied = np.zeros(self.writer.size, np.int64)
-        self.copied[elements] = self.clock.group
+        if self.copy_groups is None:
+            self.copy_groups = np.zeros(self.writer.size, np.int64)
+        self.copy_groups[elements] = self.clock.group
 
     def moves(self, elements: NDArray[np.int64]) -> None:
         """Elements are filled by the TMA unit from now on."""
@@ -107,7 +111,7 @@ class Shadow:
         assert self.moving is not None
         self.moving[elements] = False
         self.writer[elements] = _NOBODY
-        self.written[elements] = 0
+        self.write_times[elements] = 0
         self.fences[elements] = -1
 
     def multiplies(self, elements: NDArray[np.int64]) -> None:
@@ -118,13 +122,13 @@ class Shadow:
         """
         writer = self.writer[elements]
         warpgroup = np.full(elements.size, _MANY, np.int64)
-        clash = (writer != _NOBODY) & (self.written[elements] == self.clock.now)
+        clash = (writer != _NOBODY) & (self.write_times[elements] == self.clock.now)
         if clash.any():
             self._report(elements, warpgroup, writer, clash, "reads", "writes")
-        self._arrived(elements, warpgroup)
+        self._require_arrival(elements, warpgroup)
         unseen = self.fences[elements] >= self.clock.fences
-        if self.copied is not None:
-            unseen |= self.copied[elements] > self.clock.fenced
+        if self.copy_groups is not None:
+            unseen |= self.copy_groups[elements] > self.clock.last_fenced
         if unseen.any():
             at = int(np.flatnonzero(unseen)[0])
             raise RaceError(
@@ -141,12 +145,12 @@ class Shadow:
         self.reader[elements] = _MANY
         self.read[elements] = self.clock.now
 
-    def _arrived(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+    def _require_arrival(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
         if self.moving is not None and self.moving[elements].any():
             self._report(elements, threads, self.writer[elements], self.moving[elements], "uses", "still copies")
-        if self.copied is None:
+        if self.copy_groups is None:
             return
-        early = self.copied[elements] > self.clock.arrived
+        early = self.copy_groups[elements] > self.clock.last_arrived
         if early.any():
             self._report(elements, threads, self.writer[elements], early, "uses", "still copies")
 
@@ -158,25 +162,25 @@ class Shadow:
         Raises:
             RaceError: another thread has read one of them, or has written something else.
         """
-        self._arrived(elements, threads)
+        self._require_arrival(elements, threads)
         if self.factors is not None:
-            early = self.factors[elements] > self.clock.multiplied
+            early = self.factors[elements] > self.clock.last_multiplied
             if early.any():
                 self._report(elements, threads, np.full(elements.size, _MANY), early, "writes", "still multiplies")
         if self.fences.size:
             self.fences[elements] = self.clock.fences
         reader = self.reader[elements]
-        clash = (reader != _NOBODY) & (reader != threads) & self._unordered(reader, self.read[elements], threads)
+        clash = (reader != _NOBODY) & (reader != threads) & self._find_unordered(reader, self.read[elements], threads)
         if clash.any():
             self._report(elements, threads, reader, clash, "writes", "reads")
         differs = _bits(old) != _bits(new)
         writer = self.writer[elements]
         clash = differs & (writer != _NOBODY) & (writer != threads)
-        clash &= self._unordered(writer, self.written[elements], threads)
+        clash &= self._find_unordered(writer, self.write_times[elements], threads)
         if clash.any():
             self._report(elements, threads, writer, clash, "writes", "writes")
         self.writer[elements] = threads
-        self.written[elements] = self.clock.now
+        self.write_times[elements] = self.clock.now
         winner = self.writer[elements]
         lost = winner != threads
         if lost.any():
@@ -190,7 +194,7 @@ class Shadow:
                 other[order[1:]] = threads[order[:-1]]
                 self._report(elements, threads, other, clash, "writes", "writes")
 
-    def _unordered(
+    def _find_unordered(
         self, other: NDArray[np.int64], when: NDArray[np.int64], threads: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Tells where no barrier of a block lies between another thread's access and now."""
@@ -218,7 +222,7 @@ class Shadow:
         return f"{self.buffer.name}[{', '.join(map(str, self._indices(index)))}]"
 
     def _indices(self, index: int) -> list[int]:
-        index = exchanged(index) if self.buffer.swizzled else index
+        index = exchange(index) if self.buffer.swizzled else index
         rest, out = index % sizes(self.buffer), []
         for stride in (int(s.value) for s in self.buffer.strides):
             out.append(rest // stride)
@@ -233,7 +237,7 @@ class Shadow:
         return f"thread ({local % x}, {local // x % y}, {local // (x * y)}) of block {thread // self.threads}"
 
 
-def exchanged(index: Any) -> Any:
+def exchange(index: Any) -> Any:
     """Returns where elements of a swizzled buffer lie, and which element is at a place: parts of 8 in rows of 64."""
     return index ^ (index >> 3 & 56)
 

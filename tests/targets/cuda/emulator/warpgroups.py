@@ -100,7 +100,7 @@ def _multiply(wgmma: Wgmma, launch: Launch, call: Intrinsic, mask: Mask) -> None
     """The product of each warpgroup's tiles, added to its sums."""
     _together(launch, call.name, mask)
     memory = _sums(launch, call)
-    if not memory.fenced:
+    if not memory.is_fenced:
         raise RaceError(f"{memory.buffer.name} must be fenced after it was written, before products add to it")
     a = _tile(launch, call.inputs[0], ROWS, False, mask)
     b = _tile(launch, call.inputs[1], wgmma.columns, True, mask)
@@ -116,7 +116,7 @@ def _multiply(wgmma: Wgmma, launch: Launch, call: Intrinsic, mask: Mask) -> None
 
 def _fence(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     _together(launch, call.name, mask)
-    _sums(launch, call).fenced = True
+    _sums(launch, call).is_fenced = True
 
 
 def _commit(launch: Launch, call: Intrinsic, mask: Mask) -> None:
@@ -128,11 +128,11 @@ def _wait(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     """Tiles have been read until now; of later groups they still are."""
     _together(launch, call.name, mask)
     clock = launch.clock
-    clock.multiplied = clock.products - 1 - int(call.name.partition(":")[2])
+    clock.last_multiplied = clock.products - 1 - int(call.name.partition(":")[2])
     for group, shadow, elements in launch.tiles:
-        if group <= clock.multiplied:
+        if group <= clock.last_multiplied:
             shadow.read_together(elements)
-    launch.tiles = [tile for tile in launch.tiles if tile[0] > clock.multiplied]
+    launch.tiles = [tile for tile in launch.tiles if tile[0] > clock.last_multiplied]
 
 
 for _wgmma in WGMMAS:

@@ -87,7 +87,7 @@ def _load(intrinsic: TensorIntrin, dtype: str, launch: Launch, call: Intrinsic, 
     _put(launch, call.output, fragment, factor(held, dtype), mask)
 
 
-def _truncated(tile: NDArray[Any], dtype: str) -> NDArray[Any]:
+def _truncate(tile: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Returns factors as tensor cores see them: of tfloat32 without the bits that rounding should have made 0."""
     return (tile.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if dtype == TFLOAT32 else tile
 
@@ -98,8 +98,8 @@ def _multiply(mma: Mma, launch: Launch, call: Intrinsic, mask: Mask) -> None:
     left, right, out = mma.product.fragments
     assert left is not None and right is not None and out is not None
     kind = numpy_dtype(mma.dtypes[2])
-    a = _truncated(_get(launch, call.inputs[0], left, mma.register_dtypes[0], mask), mma.dtypes[0]).astype(kind)
-    b = _truncated(_get(launch, call.inputs[1], right, mma.register_dtypes[1], mask), mma.dtypes[1]).astype(kind)
+    a = _truncate(_get(launch, call.inputs[0], left, mma.register_dtypes[0], mask), mma.dtypes[0]).astype(kind)
+    b = _truncate(_get(launch, call.inputs[1], right, mma.register_dtypes[1], mask), mma.dtypes[1]).astype(kind)
     c = _get(launch, call.output, out, mma.dtypes[2], mask)
     c = c + a @ (b.swapaxes(-1, -2) if mma.turned else b)
     rows, columns = lane_elements(out)

@@ -36,7 +36,7 @@ def parametric_relu(call: Call) -> str:
     """Computes x for positive x, else slope * x."""
     x, slope, known, rank = call.value(0), call.value(1), call.array(1), len(call.type(0).shape)
     if set(call.shape(slope)[:-rank] if rank else call.shape(slope)) == {1}:  # it broadcasts to the data's shape
-        slope = call.reshaped(slope, call.shape(slope)[-rank:] if rank else ())
+        slope = call.reshape(slope, call.shape(slope)[-rank:] if rank else ())
     if known is not None and np.isfinite(known).all():
         return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), slope])])
     # For an infinite or NaN slope, a product with 0 would be NaN.

@@ -25,7 +25,7 @@ from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType, array_type
 from autotune.graph.loops import Body, add_loop, list_loops
 from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.passes.dead_code import dead_code
-from autotune.graph.unrolling import unrolled
+from autotune.graph.unrolling import unroll
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,14 +61,14 @@ class _Inside:
     Attributes:
         graph: graph whose outputs are the condition, if any, the new states, and the stacked values.
         states: states that change → values that they become.
-        stacked: stacked values in order, possibly with repetitions.
+        stacked_values: stacked values in order, possibly with repetitions.
         back: stacked values whose first step comes last.
         condition: value of the condition; "": none.
     """
 
     graph: Graph
     states: Mapping[str, str]
-    stacked: Sequence[str]
+    stacked_values: Sequence[str]
     back: Collection[str]
     condition: str
 
@@ -79,12 +79,12 @@ class _ConstantSteps:
 
     Attributes:
         count: number of steps.
-        stacked: stacked outputs, (count, *shape).
+        stacked_outputs: stacked outputs, (count, *shape).
         states: states before each step and after the last, (count + 1, *shape).
     """
 
     count: int
-    stacked: Mapping[str, Array]
+    stacked_outputs: Mapping[str, Array]
     states: Mapping[str, Array]
 
 
@@ -112,14 +112,16 @@ def one_loop(call: Call, body: onnx.GraphProto, steps: Steps) -> list[Result] | 
         steps: inputs of the steps.
     """
     try:
-        inside = _imported(call, body, steps)
+        inside = _import_body(call, body, steps)
         constant = _constant_steps(call, inside, steps)
         left = _left(call, inside, constant, steps)
     except (UnsupportedModelError, GraphError) as error:
         _LOG.debug("%s node %r has nodes for each step: %s", call.op, call.title, error)
         return None
     ends: dict[str, Result] = {**steps.states, **{name: array[-1] for name, array in constant.states.items()}}
-    stacks: dict[str, Result] = {n: array[:: -1 if n in inside.back else 1] for n, array in constant.stacked.items()}
+    stacks: dict[str, Result] = {
+        n: array[:: -1 if n in inside.back else 1] for n, array in constant.stacked_outputs.items()
+    }
     if left is not None:
         results = _run(call, left, constant, steps, inside.back)
         stacks = {**results, **stacks}
@@ -127,10 +129,10 @@ def one_loop(call: Call, body: onnx.GraphProto, steps: Steps) -> list[Result] | 
             if name not in constant.states:
                 kept = left.body.stacked[left.outputs.index(made)]
                 ends[name] = _row(call, results[made], made in inside.back) if kept else results[made]
-    return [*(ends[name] for name in steps.states), *(stacks[name] for name in inside.stacked)]
+    return [*(ends[name] for name in steps.states), *(stacks[name] for name in inside.stacked_values)]
 
 
-def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
+def _import_body(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
     """Imports the body as a graph whose inputs are states, elements and all values around it.
 
     Raises:
@@ -152,12 +154,12 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
     seen = {name: array for name, array in outer.arrays.items() if name not in kinds}
     builder, values = GraphBuilder(call.title, kinds), {name: name for name in kinds}
     arrays = ChainMap({}, seen)
-    inner = replace(outer, builder=builder, values=values, arrays=arrays, failed=dict(outer.failed), prefix="")
+    inner = replace(outer, builder=builder, values=values, arrays=arrays, failures=dict(outer.failures), prefix="")
     inner.arrays.update({tensor.name: read_array(tensor) for tensor in body.initializer})
     inner.arrays.update({**fixed, **({steps.condition: np.array(True)} if steps.condition else {})})
     import_nodes(inner, body.node)
     inside = replace(call, context=inner)
-    names = [_added(inside, inner.result(value.name)) for value in body.output]
+    names = [_ensure_value(inside, inner.result(value.name)) for value in body.output]
     graph = dead_code(builder.finish(names))
     condition = names.pop(0) if steps.condition else ""
     states = {name: made for name, made in zip(steps.states, names, strict=False) if name not in unchanged}
@@ -186,7 +188,7 @@ def _constant_steps(call: Call, inside: _Inside, steps: Steps) -> _ConstantSteps
     call.require(not going or going in reached, "must go on by a constant condition", "a computed one")
     endless = steps.most is None or steps.most > MOST_TRIPS
     call.require(not (endless and going in inside.graph.constants), f"must have at most {MOST_TRIPS} steps", "more")
-    stacked = {name for name in inside.stacked if name in reached}
+    stacked = {name for name in inside.stacked_values if name in reached}
     graph = _part(inside.graph, [*filter(None, [going]), *(inside.states[n] for n in states), *stacked])
     now = {name: np.asarray(steps.states[name]) for name in states}
     before: dict[str, list[Array]] = {name: [array] for name, array in now.items()}
@@ -216,14 +218,14 @@ def _left(call: Call, inside: _Inside, constant: _ConstantSteps, steps: Steps) -
         UnsupportedModelError: a loop within is longer than this one, and so is the better loop.
         GraphError: a state changes its type.
     """
-    stacked = [name for name in dict.fromkeys(inside.stacked) if name not in constant.stacked]
+    stacked = [name for name in dict.fromkeys(inside.stacked_values) if name not in constant.stacked_outputs]
     states = {name: made for name, made in inside.states.items() if name not in constant.states}
     outputs = (*stacked, *dict.fromkeys(made for made in states.values() if made not in stacked))
     if not outputs:
         return None
     longest = max((loop.attrs["trips"] for loop in list_loops(inside.graph)), default=0)
     call.require(longest <= constant.count, f"must have loops of at most {constant.count} steps within", longest)
-    graph = unrolled(_part(inside.graph, outputs))
+    graph = unroll(_part(inside.graph, outputs))
     carried = [name for name in states if name in graph.inputs]
     sequences = [name for name in (*steps.sequences, steps.number, *constant.states) if name in graph.inputs]
     shared = [name for name in graph.inputs if name not in {*carried, *sequences}]
@@ -242,8 +244,8 @@ def _run(call: Call, left: _Left, constant: _ConstantSteps, steps: Steps, back: 
         **steps.states,
     }
     initial |= {name: array[:-1] for name, array in constant.states.items()}
-    inputs = [_added(call, initial[n]) if n in initial else call.context.value(n) for n in left.inputs]
-    first = len(left.body.carried)
+    inputs = [_ensure_value(call, initial[n]) if n in initial else call.context.value(n) for n in left.inputs]
+    first = len(left.body.state_outputs)
     reads = [name in steps.reads_back for name in left.inputs[first : first + left.body.sequences]]
     writes = [name in back for name in left.outputs]
     title = f"{call.context.prefix}{call.title}"
@@ -292,7 +294,7 @@ def _type(call: Call, value: Result) -> TensorType:
     return call.context.builder.type(value) if isinstance(value, str) else array_type(value)
 
 
-def _added(call: Call, value: Result) -> str:
+def _ensure_value(call: Call, value: Result) -> str:
     return value if isinstance(value, str) else call.constant(value)
 
 
@@ -300,4 +302,4 @@ def _row(call: Call, value: str, back: bool) -> str:
     """Selects the element that the last step stacked."""
     trips, *shape = call.shape(value)
     begin = (0 if back else trips - 1, *(0 for _ in shape))
-    return call.reshaped(call.add("slice", [value], begin=begin, size=(1, *shape)), tuple(shape))
+    return call.reshape(call.add("slice", [value], begin=begin, size=(1, *shape)), tuple(shape))

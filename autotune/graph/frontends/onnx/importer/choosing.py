@@ -10,7 +10,7 @@ import numpy as np
 from autotune.graph.calls import Call, Result
 from autotune.graph.frontends.onnx.file import element_type
 from autotune.graph.frontends.onnx.importer.activations import with_number
-from autotune.graph.frontends.onnx.importer.reductions import first_extreme, reduced
+from autotune.graph.frontends.onnx.importer.reductions import first_extreme, reduce_over
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.ir import Array
@@ -30,9 +30,9 @@ def _back(call: Call, value: str, axes: tuple[int, ...]) -> str:
     return value if list(axes) == list(range(len(axes))) else call.add("transpose", [value], axes=axes)
 
 
-def along(axis: int, rank: int, places: Array) -> Array:
+def along(axis: int, rank: int, vector: Array) -> Array:
     """Reshapes a vector to lie along one of `rank` axes."""
-    return places.reshape([-1 if a == axis else 1 for a in range(rank)])
+    return vector.reshape([-1 if a == axis else 1 for a in range(rank)])
 
 
 @imports("TopK")
@@ -76,11 +76,11 @@ def hardmax(call: Call) -> str:
     old = call.context.opset < 13
     axis = int(call.attrs.get("axis", 1 if old else -1)) % len(shape)
     if old:
-        value, axis = call.reshaped(value, (math.prod(shape[:axis]), math.prod(shape[axis:]))), 1
+        value, axis = call.reshape(value, (math.prod(shape[:axis]), math.prod(shape[axis:]))), 1
     rank, extent = len(call.shape(value)), call.shape(value)[axis]
     place = first_extreme(call, value, axis, "max")
     hit = call.add("equal", [place, call.constant(along(axis, rank, np.arange(extent, dtype=np.int32)))])
-    return call.reshaped(call.cast(hit, call.type(0).dtype), shape)
+    return call.reshape(call.cast(hit, call.type(0).dtype), shape)
 
 
 @imports("Trilu")
@@ -124,7 +124,7 @@ def compress(call: Call) -> str:
     indices = np.flatnonzero(call.require_array(1, "condition"))
     call.require(indices.size > 0, "must leave elements", "a condition that is false everywhere")
     if "axis" not in call.attrs:
-        return take_places(call, call.reshaped(value, (math.prod(call.shape(value)),)), indices, 0)
+        return take_places(call, call.reshape(value, (math.prod(call.shape(value)),)), indices, 0)
     return take_places(call, value, indices, int(call.attrs["axis"]) % len(call.shape(value)))
 
 
@@ -181,7 +181,7 @@ def unit_length(call: Call) -> str:
     call.require(p in (1, 2), "must have `p` 1 or 2", f"p={p}")
     axis = int(call.attrs.get("axis", -1)) % len(call.shape(value))
     sizes = call.add("abs", [value]) if p == 1 else call.add("multiply", [value, value])
-    norm = reduced(call, sizes, (axis,), "sum", True)
+    norm = reduce_over(call, sizes, (axis,), "sum", True)
     norm = norm if p == 1 else call.add("sqrt", [norm])
     none = call.add("equal", [norm, call.scalar(0, norm)])
     return call.add("where", [none, call.scalar(0, norm), call.add("divide", [value, norm])])

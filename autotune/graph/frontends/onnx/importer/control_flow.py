@@ -15,7 +15,7 @@ from autotune.graph.frontends.onnx.importer.bodies import Steps, one_loop
 from autotune.graph.frontends.onnx.importer.nodes import import_subgraph
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import take_places
-from autotune.graph.frontends.onnx.importer.shapes import joined
+from autotune.graph.frontends.onnx.importer.shapes import concatenate_parts
 from autotune.graph.ir import Array
 from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.unrolling import LEAST_STEPS, MOST_STEPS
@@ -55,7 +55,7 @@ def loop(call: Call) -> Sequence[Result | None]:
             column.append(value)
         step += 1
     read = call.outputs[len(state) :]
-    return [*state, *(_stacked(call, column, 0, name) for column, name in zip(stacked, read, strict=False))]
+    return [*state, *(_stack(call, column, 0, name) for column, name in zip(stacked, read, strict=False))]
 
 
 @imports("Scan")
@@ -96,7 +96,7 @@ def scan(call: Call) -> Sequence[Result | None]:
     ways = zip(stacked, output_axes, reversed_outputs, strict=True)
     ordered = [(column[::-1] if back else column, axis) for column, axis, back in ways]
     read = call.outputs[len(state) :]
-    return [*state, *(_stacked(call, *each, name) for each, name in zip(ordered, read, strict=False))]
+    return [*state, *(_stack(call, *each, name) for each, name in zip(ordered, read, strict=False))]
 
 
 def _axis_first(call: Call, sequence: Result, axis: int) -> Result:
@@ -126,10 +126,12 @@ def _part(call: Call, sequence: Result, index: int, axis: int) -> Result:
     return take_places(call, sequence, np.array(index), axis)
 
 
-def _stacked(call: Call, parts: Sequence[Result], axis: int, name: str) -> Result | None:
+def _stack(call: Call, parts: Sequence[Result], axis: int, name: str) -> Result | None:
     """Stacks the results of all steps along a new axis; without steps, records an error for readers of the result."""
     if not parts:
-        call.context.failed[name] = f"{call.op} node {call.title!r} must have a step, as {name!r} is read, but got none"
+        call.context.failures[name] = (
+            f"{call.op} node {call.title!r} must have a step, as {name!r} is read, but got none"
+        )
         return None
     known: list[Array] = [part for part in parts if not isinstance(part, str)]
     if len(known) == len(parts):
@@ -138,4 +140,4 @@ def _stacked(call: Call, parts: Sequence[Result], axis: int, name: str) -> Resul
     shape = call.shape(values[0])
     place = axis % (len(shape) + 1)
     wide = (*shape[:place], 1, *shape[place:])
-    return joined(call, [call.add("reshape", [value], shape=wide) for value in values], place)
+    return concatenate_parts(call, [call.add("reshape", [value], shape=wide) for value in values], place)

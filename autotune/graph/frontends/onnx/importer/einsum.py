@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from autotune.graph.calls import Call
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.shapes import is_equation
 from search_space.ir.expr import FLOATS
@@ -28,7 +28,7 @@ class _Operand:
 def einsum(call: Call) -> str:
     """Multiplies two operands at a time, from the left; axes of one operand alone are summed first."""
     shapes = [call.type(index).shape for index in range(len(call.inputs))]
-    terms, output = _parsed(call, shapes)
+    terms, output = _parse(call, shapes)
     extents = _extents(call, terms, shapes)
     call.require(
         all(label in extents for label in output),
@@ -47,16 +47,16 @@ def einsum(call: Call) -> str:
         right = _reduce_axes(call, right, wanted | set(left.labels))
         left = _reduce_axes(call, left, wanted | set(right.labels))
         left = _product(call, left, right, [*output, *sorted(wanted - set(output))])
-    value = _ordered(call, left, [label for label in output if label in left.labels])
+    value = _transpose_to(call, left, [label for label in output if label in left.labels])
     final = tuple(extents[label] for label in output)
-    return call.cast(call.reshaped(value, final), dtype)
+    return call.cast(call.reshape(value, final), dtype)
 
 
 def _equation(call: Call) -> str:
     return bytes(call.attrs["equation"]).decode()
 
 
-def _parsed(call: Call, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels]:
+def _parse(call: Call, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels]:
     """Parses the labels of inputs and output; without an arrow the output has the ellipsis and the unique letters."""
     equation = _equation(call).replace(" ", "")
     call.require(is_equation(equation), "must have an equation of letters", f"equation={equation!r}")
@@ -119,14 +119,14 @@ def _operand(call: Call, value: str, labels: Labels) -> _Operand:
     return _Operand(value, labels)
 
 
-def _reduce_axes(call: Call, operand: _Operand, wanted: Collection[str]) -> _Operand:
+def _reduce_axes(call: Call, operand: _Operand, remaining: Collection[str]) -> _Operand:
     """Sums over the axes that are not wanted."""
-    axes = [axis for axis, label in enumerate(operand.labels) if label not in wanted]
-    labels = tuple(label for label in operand.labels if label in wanted)
-    return _Operand(reduced(call, operand.value, axes, "sum", False), labels)
+    axes = [axis for axis, label in enumerate(operand.labels) if label not in remaining]
+    labels = tuple(label for label in operand.labels if label in remaining)
+    return _Operand(reduce_over(call, operand.value, axes, "sum", False), labels)
 
 
-def _ordered(call: Call, operand: _Operand, labels: Sequence[str]) -> str:
+def _transpose_to(call: Call, operand: _Operand, labels: Sequence[str]) -> str:
     """Transposes a value to an order of labels."""
     axes = tuple(operand.labels.index(label) for label in labels)
     return operand.value if axes == tuple(range(len(axes))) else call.add("transpose", [operand.value], axes=axes)
@@ -136,7 +136,7 @@ def _product(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) 
     """Multiplies two operands and sums over shared labels that are not in `order`, the labels that are read later."""
     both = [label for label in left.labels if label in right.labels]
     summed = [label for label in both if label not in order]
-    if _swapped(call, left, right, order):
+    if _must_swap(call, left, right, order):
         left, right = right, left
     batch = [label for label in order if label in both]
     rows, columns = ([label for label in order if label in one.labels and label not in both] for one in (left, right))
@@ -146,17 +146,20 @@ def _product(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) 
     if not several or call.context.builder.type(left.value).dtype != "float32":
         return _elementwise(call, left, right, [*batch, *rows, *columns], summed, extents)
     b, m, n, k = (math.prod(extents[label] for label in group) for group in (batch, rows, columns, summed))
-    sides = [_ordered(call, left, [*batch, *rows, *summed]), _ordered(call, right, [*batch, *summed, *columns])]
+    sides = [
+        _transpose_to(call, left, [*batch, *rows, *summed]),
+        _transpose_to(call, right, [*batch, *summed, *columns]),
+    ]
     around = (b,) if batch else ()
     shapes = [(*around, m, k), (*around, k, n)]
-    sides = list(map(call.reshaped, sides, shapes))
+    sides = list(map(call.reshape, sides, shapes))
     out = call.add("batch_matmul" if batch else "matmul", sides)
     labels = (*batch, *rows, *columns)
     final = tuple(extents[label] for label in labels)
-    return _Operand(call.reshaped(out, final), labels)
+    return _Operand(call.reshape(out, final), labels)
 
 
-def _swapped(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> bool:
+def _must_swap(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> bool:
     """Tells whether to exchange the factors: constants go right; otherwise the factor with the output's last labels."""
     constants = [call.context.builder.array(one.value) is not None for one in (left, right)]
     if constants[0] != constants[1]:
@@ -169,14 +172,14 @@ def _swapped(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) 
 
 
 def _elementwise(
-    call: Call, left: _Operand, right: _Operand, outer: list[str], summed: list[str], extents: dict[str, int]
+    call: Call, left: _Operand, right: _Operand, outer: list[str], sum_labels: list[str], extents: dict[str, int]
 ) -> _Operand:
     """Multiplies elements, then sums."""
-    labels = [*outer, *summed]
+    labels = [*outer, *sum_labels]
     sides = []
     for one in (left, right):
-        value = _ordered(call, one, [label for label in labels if label in one.labels])
+        value = _transpose_to(call, one, [label for label in labels if label in one.labels])
         shape = tuple(extents[label] if label in one.labels else 1 for label in labels)
-        sides.append(call.reshaped(value, shape))
+        sides.append(call.reshape(value, shape))
     out = call.add("multiply", sides)
     return _reduce_axes(call, _Operand(out, tuple(labels)), outer)

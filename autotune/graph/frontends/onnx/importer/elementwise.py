@@ -37,7 +37,7 @@ _SAME = {
     "Not": "logical_not",
     "Where": "where",
 }
-_FOLDED = {"Add": "add", "Sum": "add", "Mul": "multiply", "Max": "maximum", "Min": "minimum"}
+_COMBINING_OPS = {"Add": "add", "Sum": "add", "Mul": "multiply", "Max": "maximum", "Min": "minimum"}
 
 
 @imports(*_SAME)
@@ -46,11 +46,11 @@ def same(call: Call) -> str:
     return call.add(_SAME[call.op], [call.value(i) for i in range(len(call.inputs))])
 
 
-@imports(*_FOLDED)
-def folded(call: Call) -> str:
+@imports(*_COMBINING_OPS)
+def combine(call: Call) -> str:
     """Combines two or more operands, from the left."""
     values = [call.value(i) for i in range(len(call.inputs))]
-    return functools.reduce(lambda a, b: call.add(_FOLDED[call.op], [a, b]), values)
+    return functools.reduce(lambda a, b: call.add(_COMBINING_OPS[call.op], [a, b]), values)
 
 
 @imports("Identity", "Dropout")
@@ -74,10 +74,10 @@ def clip(call: Call) -> str:
             ends.append(call.require_array(place, name).reshape(-1)[0].item())
         else:
             ends.append(call.attrs.get(name, -np.inf if name == "min" else np.inf))
-    return clipped(call, call.value(0), *ends)
+    return clip_between(call, call.value(0), *ends)
 
 
-def clipped(call: Call, value: str, low: int | float, high: int | float) -> str:
+def clip_between(call: Call, value: str, low: int | float, high: int | float) -> str:
     """Clips a value between two numbers of its dtype."""
     dtype = call.context.builder.type(value).dtype
     if dtype in FLOATS:

@@ -71,22 +71,22 @@ def choose_digits(length: int, parts: int, columns: int, moved: bool) -> Digits:
     """
     size = length * columns
 
-    def stage(done: int, digit: int) -> int:
-        of = parts if done == 1 else 2
-        numbers = size * (of + 2) + done * 2 * of * digit * digit
+    def stage(product: int, digit: int) -> int:
+        of = parts if product == 1 else 2
+        numbers = size * (of + 2) + product * 2 * of * digit * digit
         return size * 2 * of * digit + BALANCE * numbers + START
 
     divisors = _divisors(length)
 
     @cache
-    def best(done: int) -> tuple[int, Digits]:
-        """Returns the cost and digits of the stages after those whose digits have the product `done`."""
-        rest = length // done
-        ways: list[tuple[int, Digits]] = [(stage(done, rest), (rest,))]
+    def best(product: int) -> tuple[int, Digits]:
+        """Returns the cost and digits of the stages after those whose digits have the product `product`."""
+        rest = length // product
+        ways: list[tuple[int, Digits]] = [(stage(product, rest), (rest,))]
         for digit in divisors:
             if digit < rest and rest % digit == 0:
-                cost, digits = best(done * digit)
-                ways.append((stage(done, digit) + cost, (digit, *digits)))
+                cost, digits = best(product * digit)
+                ways.append((stage(product, digit) + cost, (digit, *digits)))
         return min(ways)
 
     around = BALANCE * 2 * size * (parts + 2) + 2 * START

@@ -65,24 +65,24 @@ def _newest(versions: Sequence[int], opset: int) -> int:
     return max(older) if older else min(versions)
 
 
-def bound_node(node: NodeProto, attributes: Attributes, omitted: Collection[str] = ()) -> NodeProto:
+def bound_node(node: NodeProto, attributes: Attributes, omitted_inputs: Collection[str] = ()) -> NodeProto:
     """Copies a node of a function's body with the caller's attributes in place of references to them.
 
     Args:
         node: node, not modified.
         attributes: attributes of the caller, by name.
-        omitted: inputs of the function that the caller omits; the copy omits them, too.
+        omitted_inputs: inputs of the function that the caller omits; the copy omits them, too.
     """
     copied = NodeProto()
     copied.CopyFrom(node)
-    _bind(copied, attributes, omitted)
+    _bind(copied, attributes, omitted_inputs)
     return copied
 
 
-def _bind(node: NodeProto, attributes: Attributes, omitted: Collection[str]) -> None:
+def _bind(node: NodeProto, attributes: Attributes, omitted_inputs: Collection[str]) -> None:
     """Replaces references to attributes by the caller's attributes in place; references without one are removed."""
     for place, name in enumerate(node.input):
-        if name in omitted:
+        if name in omitted_inputs:
             node.input[place] = ""
     items = []
     for item in node.attribute:
@@ -95,7 +95,7 @@ def _bind(node: NodeProto, attributes: Attributes, omitted: Collection[str]) -> 
             continue
         for graph in (item.g, *item.graphs):
             for inner in graph.node:
-                _bind(inner, attributes, omitted)
+                _bind(inner, attributes, omitted_inputs)
         items.append(item)
     kept = [AttributeProto.FromString(item.SerializeToString()) for item in items]
     del node.attribute[:]

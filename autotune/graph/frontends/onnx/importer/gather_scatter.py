@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.calls import Call
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.ir import Array
@@ -42,7 +42,7 @@ def gather_elements(call: Call) -> str:
         along = np.moveaxis(places, axis, 0).reshape(places.shape[axis], -1)
         if plain == [n for a, n in enumerate(shape) if a != axis] and (along == along[:, :1]).all():
             return take_places(call, value, np.where(along[:, 0] < 0, along[:, 0] + shape[axis], along[:, 0]), axis)
-    return _gathered(call, call.add("reshape", [value], shape=(math.prod(shape),)), rows, rows.shape)
+    return _gather_rows(call, call.add("reshape", [value], shape=(math.prod(shape),)), rows, rows.shape)
 
 
 @imports("GatherND")
@@ -58,7 +58,7 @@ def gather_nd(call: Call) -> str:
         rows = _further(call, rows, first)
     count = math.prod(shape[: batch + depth])
     wide = (math.prod(inner),) if inner else ()
-    return _gathered(call, call.add("reshape", [value], shape=(count, *wide)), rows, (*rows.shape, *inner))
+    return _gather_rows(call, call.add("reshape", [value], shape=(count, *wide)), rows, (*rows.shape, *inner))
 
 
 @imports("ScatterND")
@@ -66,18 +66,18 @@ def scatter_nd(call: Call) -> str:
     """Replaces parts of data at constant or computed positions, or reduces them with updates."""
     shape, depth = call.type(0).shape, call.type(1).shape[-1]
     count, parts = math.prod(shape[:depth]), bool(shape[depth:])
-    return _scattered(call, call.value(0), call.value(2), _rows(call, shape[:depth]), count, parts)
+    return _scatter_rows(call, call.value(0), call.value(2), _rows(call, shape[:depth]), count, parts)
 
 
 @imports("ScatterElements", "Scatter")
 def scatter_elements(call: Call) -> str:
     """Computes out[indices[i, j], j] = updates[i, j] for axis 0, at constant or computed indices."""
     shape = call.type(0).shape
-    return _scattered(call, call.value(0), call.value(2), _elements(call, shape)[1], math.prod(shape), False)
+    return _scatter_rows(call, call.value(0), call.value(2), _elements(call, shape)[1], math.prod(shape), False)
 
 
 @imports("MaxUnpool")
-def unpooled(call: Call) -> str:
+def unpool(call: Call) -> str:
     """Writes maxima to the positions they came from, and zeros elsewhere."""
     shape = call.type(0).shape
     rank = len(shape) - 2
@@ -92,7 +92,7 @@ def unpooled(call: Call) -> str:
     else:
         rows = _Rows(shape, indices.astype(np.int64))
     data = call.constant(np.zeros(inner, numpy_dtype(call.type(0).dtype)))
-    out = _scattered(call, data, call.value(0), rows, math.prod(inner), False)
+    out = _scatter_rows(call, data, call.value(0), rows, math.prod(inner), False)
     after = tuple(f - n for f, n in zip(final, inner, strict=True))
     call.require(min(after) >= 0, f"must have an output of at least {list(inner)}", list(final))
     return call.add("pad", [out], before=(0,) * len(inner), after=after) if any(after) else out
@@ -108,7 +108,7 @@ def _elements(call: Call, shape: tuple[int, ...]) -> tuple[int, _Rows]:
     array = call.array(1)
     if array is not None:
         return axis, _Rows(extents, _inside(call, array, shape[axis]) * strides[axis] + first)
-    places = _clipped(call, np.array([shape[axis]], np.int32))
+    places = _clamp_indices(call, np.array([shape[axis]], np.int32))
     if strides[axis] > 1:
         places = call.add("multiply", [places, call.constant(np.array([strides[axis]], np.int32))])
     return axis, _further(call, _Rows(extents, None, places), first)
@@ -122,10 +122,10 @@ def _rows(call: Call, extents: Sequence[int]) -> _Rows:
     array = call.array(1)
     if array is not None:
         return _Rows(tuple(outer), (_inside(call, array, np.array(extents)) * strides).sum(-1))
-    numbers = _clipped(call, np.array(extents, np.int32))
+    numbers = _clamp_indices(call, np.array(extents, np.int32))
     if depth > 1:
         numbers = call.add("multiply", [numbers, call.constant(strides.astype(np.int32))])
-        numbers = reduced(call, numbers, (len(outer),), "sum", True)
+        numbers = reduce_over(call, numbers, (len(outer),), "sum", True)
     return _Rows(tuple(outer), None, call.add("reshape", [numbers], shape=tuple(outer)))
 
 
@@ -136,7 +136,7 @@ def _inside(call: Call, indices: Array, extent: int | Array) -> Array:
     return np.where(indices < 0, indices + extent, indices).astype(np.int64)
 
 
-def _clipped(call: Call, extents: Array) -> str:
+def _clamp_indices(call: Call, extents: Array) -> str:
     """Converts computed indices to int32; negative ones count from the end, indices out of bounds are clamped."""
     indices = call.value(1)
     dtype = numpy_dtype(call.type(1).dtype)
@@ -156,15 +156,15 @@ def _further(call: Call, rows: _Rows, first: Array) -> _Rows:
     return _Rows(rows.shape, None, call.add("add", [rows.value, call.constant(first.astype(np.int32))]))
 
 
-def _gathered(call: Call, data: str, rows: _Rows, final: tuple[int, ...]) -> str:
+def _gather_rows(call: Call, data: str, rows: _Rows, final: tuple[int, ...]) -> str:
     if rows.array is not None:
         out = take_places(call, data, rows.array, 0)
     else:
         out = call.add("gather", [data, rows.value], axis=0)
-    return call.reshaped(out, final)
+    return call.reshape(out, final)
 
 
-def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, parts: bool) -> str:
+def _scatter_rows(call: Call, data: str, updates: str, rows: _Rows, count: int, parts: bool) -> str:
     """Replaces `rows` of the data's `count` rows by the updates' rows; `parts`: rows have more than one element."""
     shape, kind = call.shape(data), call.attrs.get("reduction", b"none")
     reduction, total = bytes(kind).decode(), math.prod(rows.shape)
@@ -191,7 +191,7 @@ def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, par
     order, none = np.arange(total, dtype=np.int32)[None], np.full((1, 1), -1, np.int32)
     found = call.add("equal", [flat, numbers])
     found = call.add("where", [found, call.constant(order), call.constant(none)])
-    last = call.add("reshape", [reduced(call, found, (1,), "max", True)], shape=(count,))
+    last = call.add("reshape", [reduce_over(call, found, (1,), "max", True)], shape=(count,))
     chosen = call.add("gather", [updates, call.add("maximum", [last, call.constant(np.zeros(1, np.int32))])], axis=0)
     hit = call.add("less_equal", [call.constant(np.zeros(1, np.int32)), last])
     hit = call.add("reshape", [hit], shape=(count, *[1] * len(wide)))

@@ -37,9 +37,9 @@ class Axis:
     @property
     def same(self) -> bool:
         """Tells whether the output equals the input."""
-        return self.size == self.extent and bool((self.places() == np.arange(self.extent)).all())
+        return self.size == self.extent and bool((self.compute_positions() == np.arange(self.extent)).all())
 
-    def places(self) -> Array:
+    def compute_positions(self) -> Array:
         """Computes the input position of each output element, (size,); pixels are 1 apart, the first is at 0."""
         at: Array = np.arange(self.size, dtype=np.float64)
         last = self.extent - 1
@@ -82,13 +82,13 @@ class Axis:
             case "tf_crop_and_resize" if self.size > 1:
                 begin, end = map(single, self.region)
                 return begin * last + at * (end - begin) * last / single(self.size - 1)
-        return self.places().astype(single)
+        return self.compute_positions().astype(single)
 
     def outside(self) -> Array:
         """Marks output elements that lie outside the input and have no value in it, (size,)."""
         if self.transformation != "tf_crop_and_resize":
             return np.zeros(self.size, bool)
-        places = self.places()
+        places = self.compute_positions()
         return (places < 0) | (places > self.extent - 1)
 
     def nearest(self, rounding: str) -> Array:
@@ -123,7 +123,7 @@ class InterpolationKernel:
         """Computes each position's first neighbour, int32 (size,), and the weights from it on, float32 (size, taps)."""
         shrink = min(1.0, axis.scale) if self.antialias else 1.0
         reach = (2 if self.cubic else 1) / shrink
-        where = axis.places()
+        where = axis.compute_positions()
         first = np.floor(where - reach).astype(np.int64) + 1
         near = first[:, None] + np.arange(math.ceil(2 * reach))
         weights = self._weight(np.abs(near - where[:, None]) * shrink)

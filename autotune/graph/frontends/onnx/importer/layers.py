@@ -64,7 +64,7 @@ class ConvWindow:
     pads: tuple[tuple[int, ...], tuple[int, ...]]
     groups: int = 1
 
-    def unpadded(self) -> ConvWindow:
+    def without_padding(self) -> ConvWindow:
         """Returns the same window without padding, for data that is padded already."""
         none = (0,) * len(self.stride)
         return replace(self, pads=(none, none))
@@ -180,19 +180,19 @@ def _pooled_axes(
     """Pools data (n, *spatial, c) over one or two spatial axes; other axes are merged into batch and width."""
     n, *spatial, c = call.shape(data)
     if len(spatial) == 2:
-        return _pooled(call, data, kernel, stride, pads, explicit)
+        return _pool(call, data, kernel, stride, pads, explicit)
     before, window, after = spatial[: axes.start], spatial[axes], spatial[axes.stop :]
     if len(window) == 1:
         window = [*window, math.prod(after)]
         kernel, stride = (*kernel, 1), (*stride, 1)
         pads, explicit = ((*pads[0], 0), (*pads[1], 0)), ((*explicit[0], 0), (*explicit[1], 0))
     out = call.add("reshape", [data], shape=(n * math.prod(before), *window, c))
-    out = _pooled(call, out, kernel, stride, pads, explicit)
+    out = _pool(call, out, kernel, stride, pads, explicit)
     made = call.shape(out)[1:3][: axes.stop - axes.start]
     return call.add("reshape", [out], shape=(n, *before, *made, *after, c))
 
 
-def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides) -> str:
+def _pool(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides) -> str:
     """Pools data (n, h, w, c); `pads` is padding before and after each axis, `explicit` omits that of `ceil_mode`."""
     before, after = pads
     attrs = {"kernel": tuple(kernel), "stride": tuple(stride)}
@@ -284,7 +284,7 @@ def product(call: Call, left: str, right: str) -> str:
         shape = (*shape[:-2], shape[-1])
     if len(operand_shapes[1]) == 1:
         shape = shape[:-1]
-    return call.reshaped(out, shape)
+    return call.reshape(out, shape)
 
 
 @imports("Softmax", "LogSoftmax")

@@ -15,7 +15,7 @@ from autotune.graph.frontends.onnx.importer.registry import DEFAULT, ModelContex
 from autotune.graph.frontends.onnx.importer.weights import with_weights
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.limits import Budget
-from autotune.graph.unrolling import LEAST_STEPS, unrolled
+from autotune.graph.unrolling import LEAST_STEPS, unroll
 from search_space.dtypes import BITS
 
 OPSETS = range(6, 29)
@@ -33,7 +33,7 @@ def import_model(model: onnx.ModelProto, seed: int = 0, loops: bool = False) -> 
         UnsupportedModelError: an operator or opset is not supported, which is named, or a loop has too many steps to
             unroll.
     """
-    return unrolled(import_with_types(model, seed)[0], below=LEAST_STEPS if loops else None)
+    return unroll(import_with_types(model, seed)[0], below=LEAST_STEPS if loops else None)
 
 
 def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dict[str, TensorType]]:

@@ -41,13 +41,13 @@ def matmul_nbits(call: Call) -> str:
         constants.append(_zeros(call, columns, blocks, bits).T)
     shape_of_data = call.shape(call.value(0))
     call.require(shape_of_data[-1:] == (depth,), f"must have an A of {depth} columns", list(shape_of_data))
-    rows = call.reshaped(call.value(0), (math.prod(shape_of_data[:-1]), depth))
+    rows = call.reshape(call.value(0), (math.prod(shape_of_data[:-1]), depth))
     names = [call.constant(np.ascontiguousarray(array)) for array in constants]
     # `accuracy_level` 4 allows rounding of data to bytes, in blocks. ONNX Runtime does not round data if zeros are
     # floats.
     in_bytes = int(call.attrs.get("accuracy_level", 0)) == IN_BYTES and not _has_float_zeros(call)
     product = "dynamic_matmul" if in_bytes else "matmul_nbits"
-    out = call.reshaped(call.add(product, [rows, *names], bits=bits), (*shape_of_data[:-1], columns))
+    out = call.reshape(call.add(product, [rows, *names], bits=bits), (*shape_of_data[:-1], columns))
     return call.add("add", [out, call.value(5)]) if call.has(5) else out
 
 

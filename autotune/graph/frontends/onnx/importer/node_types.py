@@ -90,18 +90,18 @@ def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, Inferred
     except (shape_inference.InferenceError, checker.ValidationError):
         # The importers give better messages, and accept some nodes that ONNX's inference does not.
         return {}
-    return {name: _inferred(kind) for name, kind in outputs.items() if kind.HasField("tensor_type")}
+    return {name: _read_type(kind) for name, kind in outputs.items() if kind.HasField("tensor_type")}
 
 
-def check_types(context: Context, node: onnx.NodeProto, title: str, inferred: Mapping[str, InferredType]) -> None:
+def check_types(context: Context, node: onnx.NodeProto, title: str, inferred_types: Mapping[str, InferredType]) -> None:
     """Checks the imported outputs of a node against the types that ONNX infers.
 
     Raises:
         UnsupportedModelError: an output has another type.
     """
     shapes = not infers_otherwise(node)
-    for name, kind in _imported(context, node):
-        wanted = inferred.get(name)
+    for name, kind in _list_imported(context, node):
+        wanted = inferred_types.get(name)
         if wanted is None:
             continue
         if not (wanted if shapes else InferredType(wanted.dtype, None)).agrees(kind):
@@ -124,7 +124,7 @@ def _range(node: onnx.NodeProto, ends: Sequence[Array]) -> Mapping[str, Inferred
     return {node.output[0]: InferredType(str(ends[0].dtype), (max(0, math.ceil(count)),))}
 
 
-def _imported(context: Context, node: onnx.NodeProto) -> Iterator[tuple[str, TensorType]]:
+def _list_imported(context: Context, node: onnx.NodeProto) -> Iterator[tuple[str, TensorType]]:
     for name in node.output:
         if name and context.is_known(name):
             yield name, _known_type(context, name)
@@ -135,7 +135,7 @@ def _known_type(context: Context, name: str) -> TensorType:
     return array_type(context.arrays[name]) if name in context.arrays else context.builder.type(context.values[name])
 
 
-def _inferred(kind: onnx.TypeProto) -> InferredType:
+def _read_type(kind: onnx.TypeProto) -> InferredType:
     tensor = kind.tensor_type
     dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)) if tensor.elem_type else ""
     dtype = "" if dtype == "object" else dtype  # NumPy has types of its own for strings

@@ -16,7 +16,7 @@ from autotune.graph.frontends.onnx.file import read_array
 from autotune.graph.frontends.onnx.importer.functions import bound_node, expand_definition, has_body
 from autotune.graph.frontends.onnx.importer.node_types import InferredType, check_types, infer_types
 from autotune.graph.frontends.onnx.importer.registry import DEFAULT, ModelContext, find_handler, get_model_context
-from autotune.graph.frontends.onnx.nodes import TYPED, NodeError, run_node
+from autotune.graph.frontends.onnx.nodes import TYPED_OPS, NodeError, run_node
 from autotune.graph.ir import Array, GraphError
 from autotune.graph.limits import check_value
 from search_space.dtypes import FLOATS, NARROW, numpy_dtype
@@ -68,10 +68,10 @@ def import_node(context: ModelContext, node: onnx.NodeProto) -> None:
     check_types(context, node, title, inferred)
 
 
-def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, InferredType], fold: bool) -> bool:
+def _import_known(call: Call, node: onnx.NodeProto, inferred_types: Mapping[str, InferredType], fold: bool) -> bool:
     """Evaluates a node that depends on constants alone, or has no output elements; tells whether it did."""
     context = call.context
-    kinds = {name: inferred[name].full if name in inferred else None for name in node.output if name}
+    kinds = {name: inferred_types[name].full if name in inferred_types else None for name in node.output if name}
     reads_nothing = any(name and call.type(i).size == 0 for i, name in enumerate(node.input) if context.is_known(name))
     may_give_nothing = reads_nothing or node.op_type == "Slice"
     if may_give_nothing and kinds and all(kind is not None and kind.size == 0 for kind in kinds.values()):
@@ -84,7 +84,7 @@ def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, Infer
         return True
     except NodeError as error:
         _LOG.debug("not folded: %s", error)
-        context.failed.update(dict.fromkeys(node.output, str(error)))
+        context.failures.update(dict.fromkeys(node.output, str(error)))
     return False
 
 
@@ -101,15 +101,17 @@ def _import_computed(context: ModelContext, call: Call, node: onnx.NodeProto) ->
         _import_body(context, call, node, function)
         return
     if handler is None:  # its outputs stay unknown, which is an error only where they are read
-        reason = next((context.failed[n] for n in (*node.output, *node.input) if n in context.failed), refusal(node))
-        context.failed.update(dict.fromkeys(node.output, reason))
+        reason = next(
+            (context.failures[n] for n in (*node.output, *node.input) if n in context.failures), refusal(node)
+        )
+        context.failures.update(dict.fromkeys(node.output, reason))
         return
     try:
         found = handler(call)
     except GraphError as error:
         raise UnsupportedModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
     results: list[Result | None] = [found] if isinstance(found, str) else list(found)
-    for name, result in zip(node.output, _rounded(call, results), strict=False):
+    for name, result in zip(node.output, _round_results(call, results), strict=False):
         if name and result is not None:
             context.bind(name, result)
 
@@ -132,7 +134,7 @@ def _import_body(context: ModelContext, call: Call, node: onnx.NodeProto, functi
     attributes = {item.name: item for item in function.attribute_proto} | {item.name: item for item in node.attribute}
     opset = next((o.version for o in function.opset_import if o.domain in DEFAULT), context.opset)
     prefix, calling = f"{context.prefix}{call.title}.", (*context.calling, key)
-    inner = replace(context, values={}, arrays={}, opset=opset, failed={}, prefix=prefix, calling=calling)
+    inner = replace(context, values={}, arrays={}, opset=opset, failures={}, prefix=prefix, calling=calling)
     omitted = set(function.input)
     for name, outer in zip(function.input, node.input, strict=False):
         if outer:
@@ -142,8 +144,8 @@ def _import_body(context: ModelContext, call: Call, node: onnx.NodeProto, functi
     for name, wanted in zip(function.output, node.output, strict=False):
         if not wanted:
             continue
-        if not inner.is_known(name) and name in inner.failed:  # an error only where it is read
-            context.failed[wanted] = inner.failed[name]
+        if not inner.is_known(name) and name in inner.failures:  # an error only where it is read
+            context.failures[wanted] = inner.failures[name]
         else:
             context.bind(wanted, inner.result(name))
 
@@ -172,7 +174,7 @@ def import_subgraph(call: Call, graph: onnx.GraphProto, inputs: Sequence[Result]
         outer,
         values=ChainMap({}, outer.values),
         arrays=ChainMap({}, outer.arrays),
-        failed=dict(outer.failed),
+        failures=dict(outer.failures),
         prefix=f"{outer.prefix}{call.title}.",
     )
     inner.arrays.update({tensor.name: read_array(tensor) for tensor in graph.initializer})
@@ -192,22 +194,22 @@ def foldable(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
     return all(not name or name in arrays for name in node.input) and repeatable(node)
 
 
-def _rounded(call: Call, results: list[Result | None]) -> list[Result | None]:
+def _round_results(call: Call, results: list[Result | None]) -> list[Result | None]:
     """Casts results of a node to ONNX's dtype: graphs compute 16-bit floats in float32.
 
     The operator's first floating-point input decides the dtype; statistics of `LayerNormalization` are always float32.
     """
-    if call.op in TYPED or any(isinstance(value, onnx.GraphProto) for value in call.attrs.values()):
+    if call.op in TYPED_OPS or any(isinstance(value, onnx.GraphProto) for value in call.attrs.values()):
         return results
     read = (call.type(i).dtype for i, name in enumerate(call.inputs) if call.context.is_known(name))
     dtype = next((dtype for dtype in read if dtype in FLOATS), "float32")
     if dtype not in NARROW:
         return results
     count = 1 if call.op == "LayerNormalization" else len(results)
-    return [_narrowed(call, result, dtype) for result in results[:count]] + results[count:]
+    return [_narrow(call, result, dtype) for result in results[:count]] + results[count:]
 
 
-def _narrowed(call: Call, result: Result | None, dtype: str) -> Result | None:
+def _narrow(call: Call, result: Result | None, dtype: str) -> Result | None:
     if not isinstance(result, str) or call.context.builder.type(result).dtype != "float32":
         return result
     return call.add("cast", [result], dtype=dtype)

@@ -14,9 +14,9 @@ from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.file import element_type
 from autotune.graph.frontends.onnx.importer.activations import with_number
 from autotune.graph.frontends.onnx.importer.layers import convolution, make_window, product
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import repeated
+from autotune.graph.frontends.onnx.importer.selection import repeat_axis
 from autotune.graph.ir import Array
 
 _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
@@ -26,11 +26,11 @@ def _along(call: Call, parameter: str, shape: tuple[int, ...]) -> str:
     """Broadcasts a scale or zero to data of `shape`: one for all, per element of an axis, or per block."""
     size = call.shape(parameter)
     if math.prod(size) == 1:
-        return call.reshaped(parameter, (1,) if shape else ())
+        return call.reshape(parameter, (1,) if shape else ())
     axis, block = int(call.attrs.get("axis", 1)) % len(shape), int(call.attrs.get("block_size", 0))
     if not block:
-        return call.reshaped(parameter, tuple(shape[axis] if a == axis else 1 for a in range(len(shape))))
-    wide = repeated(call, parameter, axis, block, each=True)
+        return call.reshape(parameter, tuple(shape[axis] if a == axis else 1 for a in range(len(shape))))
+    wide = repeat_axis(call, parameter, axis, block, each=True)
     return wide if call.shape(wide) == shape else call.add("slice", [wide], begin=(0,) * len(shape), size=shape)
 
 
@@ -78,7 +78,7 @@ def dequantise(call: Call) -> str:
     return call.add("multiply", [call.cast(numbers, "float32"), scale])
 
 
-def _moved(call: Call, value: str, zero: str | None, dtype: str) -> tuple[str, str | None]:
+def _shift_bytes(call: Call, value: str, zero: str | None, dtype: str) -> tuple[str, str | None]:
     """Converts bytes and their zero (int32; None for 0) to bytes of `dtype`."""
     was = call.context.builder.type(value).dtype
     call.require(was in _BYTES, f"must multiply {' and '.join(_BYTES)}", was)
@@ -95,26 +95,29 @@ def _column(call: Call, zero: str, rank: int, axis: int) -> str:
     """Broadcasts a zero, or one zero per element of an axis, to the rank of a product."""
     shape = call.shape(zero)
     if math.prod(shape) == 1:
-        return call.reshaped(zero, (1,))
+        return call.reshape(zero, (1,))
     if len(shape) > 1:
         return zero
-    return call.reshaped(zero, tuple(shape[0] if a == axis else 1 for a in range(rank)))
+    return call.reshape(zero, tuple(shape[0] if a == axis else 1 for a in range(rank)))
 
 
 def _products(call: Call, left: str, right: str, zeros: tuple[str | None, str | None]) -> str:
     """Computes (left - its zero) times (right - its zero) in int32, over the last two axes."""
-    (a, left_zero), (b, right_zero) = _moved(call, left, zeros[0], "uint8"), _moved(call, right, zeros[1], "int8")
+    (a, left_zero), (b, right_zero) = (
+        _shift_bytes(call, left, zeros[0], "uint8"),
+        _shift_bytes(call, right, zeros[1], "int8"),
+    )
     out, depth = product(call, a, b), call.shape(a)[-1]
     rank = len(call.shape(out))
     ranks = len(call.shape(a)), len(call.shape(b))
     call.require(min(ranks) > 1, "must multiply matrices", f"{call.shape(a)} and {call.shape(b)}")
     if left_zero is not None:
         left_zero = _column(call, left_zero, rank, rank - 2)
-        sums = reduced(call, call.cast(b, "int32"), (ranks[1] - 2,), "sum", True)
+        sums = reduce_over(call, call.cast(b, "int32"), (ranks[1] - 2,), "sum", True)
         out = call.add("subtract", [out, call.add("multiply", [left_zero, sums])])
     if right_zero is not None:
         right_zero = _column(call, right_zero, rank, rank - 1)
-        sums = reduced(call, call.cast(a, "int32"), (ranks[0] - 1,), "sum", True)
+        sums = reduce_over(call, call.cast(a, "int32"), (ranks[0] - 1,), "sum", True)
         if left_zero is not None:
             sums = call.add("subtract", [sums, with_number(call, "multiply", left_zero, depth)])
         out = call.add("subtract", [out, call.add("multiply", [right_zero, sums])])
@@ -143,27 +146,27 @@ def quantised_product(call: Call) -> str:
     return _to_bytes(call, scaled, call.value(7), call.type(7).dtype)
 
 
-def _convolved(call: Call, weight: Array, zeros: tuple[str | None, Array | None]) -> str:
+def _convolve(call: Call, weight: Array, zeros: tuple[str | None, Array | None]) -> str:
     """Adds a convolution of bytes less their zeros in int32, channels first; the weight and its zero are constants."""
     rank, window = weight.ndim - 2, make_window(call, weight)
     by = -128 if weight.dtype == np.uint8 else 0
     filters = (weight.astype(np.int32) + by).astype(np.int8)
     filter_zero = by + (np.zeros(1, np.int32) if zeros[1] is None else zeros[1].astype(np.int32).reshape(-1))
-    data, zero = _moved(call, call.value(0), zeros[0], "uint8")
+    data, zero = _shift_bytes(call, call.value(0), zeros[0], "uint8")
     if any(map(any, window.pads)):  # padding represents 0, so it is the zero
-        number = call.constant(np.zeros(1, np.int32)) if zero is None else call.reshaped(zero, (1,))
+        number = call.constant(np.zeros(1, np.int32)) if zero is None else call.reshape(zero, (1,))
         sides = [(0, 0, *side) for side in window.pads]
         data = call.add("pad_with", [data, call.cast(number, "uint8")], before=sides[0], after=sides[1])
-    out = convolution(call, data, filters, window.unpadded())
+    out = convolution(call, data, filters, window.without_padding())
     column = (-1, *[1] * rank)
     if zero is not None:
         sums = filters.sum(axis=tuple(range(1, rank + 2)), dtype=np.int32).reshape(column)
-        out = call.add("subtract", [out, call.add("multiply", [call.reshaped(zero, (1,)), call.constant(sums)])])
+        out = call.add("subtract", [out, call.add("multiply", [call.reshape(zero, (1,)), call.constant(sums)])])
     if filter_zero.any():
-        sums = convolution(call, data, np.ones_like(filters), window.unpadded())
+        sums = convolution(call, data, np.ones_like(filters), window.without_padding())
         if zero is not None:
             count = math.prod(weight.shape[1:])
-            sums = call.add("subtract", [sums, with_number(call, "multiply", call.reshaped(zero, (1,)), count)])
+            sums = call.add("subtract", [sums, with_number(call, "multiply", call.reshape(zero, (1,)), count)])
         factors = np.broadcast_to(filter_zero, weight.shape[:1]).reshape(column)
         out = call.add("subtract", [out, call.add("multiply", [sums, call.constant(factors.astype(np.int32))])])
     return out
@@ -173,14 +176,14 @@ def _convolved(call: Call, weight: Array, zeros: tuple[str | None, Array | None]
 def integer_convolution(call: Call) -> str:
     """Computes a convolution of bytes less their zeros, in int32."""
     zero = call.require_array(3, "zero of the weight") if call.has(3) else None
-    return _convolved(call, call.require_array(1, "weight"), (_optional(call, 2), zero))
+    return _convolve(call, call.require_array(1, "weight"), (_optional(call, 2), zero))
 
 
 @imports("QLinearConv")
 def quantised_convolution(call: Call) -> str:
     """Computes a convolution of bytes with scales and an int32 bias, and requantises it."""
     weight = call.require_array(3, "weight")
-    sums = _convolved(call, weight, (call.value(2), call.require_array(5, "zero of the weight")))
+    sums = _convolve(call, weight, (call.value(2), call.require_array(5, "zero of the weight")))
     rank = len(call.shape(sums))
     if call.has(8):
         sums = call.add("add", [sums, _column(call, call.value(8), rank, 1)])

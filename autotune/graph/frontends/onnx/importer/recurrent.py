@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.shapes import joined
+from autotune.graph.frontends.onnx.importer.shapes import concatenate_parts
 from autotune.graph.ir import Array, GraphBuilder, TensorType
 from autotune.graph.loops import Body, add_loop
 from autotune.graph.ops.loops import MOST_TRIPS
@@ -71,10 +71,12 @@ def recurrent(call: Call) -> list[str]:
         outputs.append(output)
         lasts.append(states)
     width = directions[0].width
-    y = joined(call, [call.add("reshape", [output], shape=(steps, 1, batch, width)) for output in outputs], 1)
+    y = concatenate_parts(
+        call, [call.add("reshape", [output], shape=(steps, 1, batch, width)) for output in outputs], 1
+    )
     results = [call.add("transpose", [y], axes=(2, 0, 1, 3)) if first else y]
     for parts in zip(*lasts, strict=True):
-        last = joined(call, [call.add("reshape", [part], shape=(1, batch, width)) for part in parts], 0)
+        last = concatenate_parts(call, [call.add("reshape", [part], shape=(1, batch, width)) for part in parts], 0)
         results.append(call.add("transpose", [last], axes=(1, 0, 2)) if first else last)
     return results
 
@@ -141,17 +143,19 @@ def _project_inputs(call: Call, x: str) -> str:
     return call.add("reshape", [out], shape=(steps, batch, count * width))
 
 
-def _run(direction: _Direction, projected: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
+def _run(
+    direction: _Direction, projection: str, steps: int, batch: int, backwards: bool
+) -> tuple[str, tuple[str, ...]]:
     """Runs a direction; returns outputs in input order, (steps, batch, width), and final states."""
     call, width = direction.call, direction.width
-    kind = call.context.builder.type(projected)  # states of 16-bit models are float32, like all intermediate values
+    kind = call.context.builder.type(projection)  # states of 16-bit models are float32, like all intermediate values
     states = [call.cast(_initial(direction, i, batch), kind.dtype) for i in ((5, 6) if call.op == "LSTM" else (5,))]
     body = _body(direction, batch, kind, len(states))
     outer, more = call.context.builder, len(states) - 1
     results = add_loop(
         outer,
         body,
-        [*states, projected],
+        [*states, projection],
         steps,
         [backwards],
         [backwards] + [False] * more,
@@ -197,9 +201,9 @@ def _lstm(direction: _Direction) -> Step:
     weights = call.constant(direction.weights)
     more = [] if direction.peepholes is None else [call.constant(direction.peepholes)]
 
-    def step(projected: str, states: list[str]) -> list[str]:
+    def step(projection: str, states: list[str]) -> list[str]:
         hidden, state = states
-        gates = call.add("add", [call.add("matmul", [hidden, weights]), projected])
+        gates = call.add("add", [call.add("matmul", [hidden, weights]), projection])
         state = call.add("lstm_state", [gates, state, *more], functions=(gate, new))
         return [call.add("lstm_output", [gates, state, *more], functions=(gate, shown)), state]
 
@@ -210,8 +214,8 @@ def _rnn(direction: _Direction) -> Step:
     call, (function,) = direction.call, direction.functions
     weights = call.constant(direction.weights)
 
-    def step(projected: str, states: list[str]) -> list[str]:
-        return [call.add(function, [call.add("add", [call.add("matmul", [states[0], weights]), projected])])]
+    def step(projection: str, states: list[str]) -> list[str]:
+        return [call.add(function, [call.add("add", [call.add("matmul", [states[0], weights]), projection])])]
 
     return step
 
@@ -221,17 +225,17 @@ def _gru(direction: _Direction) -> Step:
     if call.attrs.get("linear_before_reset", 0):
         weights, bias = call.constant(direction.weights), call.constant(direction.bias)
 
-        def linear(projected: str, states: list[str]) -> list[str]:
+        def linear(projection: str, states: list[str]) -> list[str]:
             hidden = call.add("add", [call.add("matmul", [states[0], weights]), bias])
-            return [call.add("gru_linear", [projected, hidden, states[0]], functions=(gate, new))]
+            return [call.add("gru_linear", [projection, hidden, states[0]], functions=(gate, new))]
 
         return linear
     of_gates, of_new = (call.constant(np.ascontiguousarray(w)) for w in np.split(direction.weights, [2 * width], 1))
 
-    def step(projected: str, states: list[str]) -> list[str]:
-        rows, (state,) = call.shape(projected)[0], states
+    def step(projection: str, states: list[str]) -> list[str]:
+        rows, (state,) = call.shape(projection)[0], states
         sides = [(0, 2 * width), (2 * width, width)]
-        gates, fresh = (call.add("slice", [projected], begin=(0, b), size=(rows, n)) for b, n in sides)
+        gates, fresh = (call.add("slice", [projection], begin=(0, b), size=(rows, n)) for b, n in sides)
         gates = call.add("add", [call.add("matmul", [state, of_gates]), gates])
         kept = call.add("gru_reset", [gates, state], functions=(gate,))
         fresh = call.add("add", [call.add("matmul", [kept, of_new]), fresh])

@@ -28,19 +28,19 @@ _REDUCERS = {
 }
 
 
-def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: bool) -> str:
+def reduce_over(call: Call, value: str, axes: Sequence[int], reducer: str, keep: bool) -> str:
     """Reduces all, some or no axes, which stay with extent 1 if `keep`."""
     if not axes:
         return value
     dtype = call.context.builder.type(value).dtype
     if reducer in ("max", "min") and dtype in ("bool", "int8", "uint8"):
-        return call.cast(reduced(call, call.cast(value, "int32"), axes, reducer, keep), dtype)
+        return call.cast(reduce_over(call, call.cast(value, "int32"), axes, reducer, keep), dtype)
     shape = call.shape(value)
     final = tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes)
     if len(axes) == len(shape):  # the operation `reduce` leaves at least one axis
         value, axes = call.add("reshape", [value], shape=(1, math.prod(shape))), (1,)
     out = call.add("reduce", [value], axes=tuple(axes), reducer=reducer)
-    return call.reshaped(out, final)
+    return call.reshape(out, final)
 
 
 def moments(call: Call, value: str, axes: Sequence[int]) -> tuple[str, str]:
@@ -48,9 +48,9 @@ def moments(call: Call, value: str, axes: Sequence[int]) -> tuple[str, str]:
 
     The mean uses differences from the first element: for equal elements it is exact, and the variance is 0.
     """
-    mean = reduced(call, value, axes, "pivoted_mean", True)
+    mean = reduce_over(call, value, axes, "pivoted_mean", True)
     centred = call.add("subtract", [value, mean])
-    return mean, reduced(call, call.add("multiply", [centred, centred]), axes, "mean", True)
+    return mean, reduce_over(call, call.add("multiply", [centred, centred]), axes, "mean", True)
 
 
 @imports(*_REDUCERS)
@@ -67,16 +67,16 @@ def reduce(call: Call) -> str:
         call.require(dtype in FLOATS, "must reduce floating-point values", dtype)
         # Differences of infinities are NaN.
         limit = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
-        largest = call.add("clip", [reduced(call, value, axes, "max", True)], low=-limit, high=limit)
+        largest = call.add("clip", [reduce_over(call, value, axes, "max", True)], low=-limit, high=limit)
         small = call.add("exp", [call.add("subtract", [value, largest])])
-        out = call.add("add", [call.add("log", [reduced(call, small, axes, "sum", True)]), largest])
+        out = call.add("add", [call.add("log", [reduce_over(call, small, axes, "sum", True)]), largest])
         final = tuple(n for a, n in enumerate(shape) if a not in axes)
         return out if keep else call.add("reshape", [out], shape=final)
     if call.op == "ReduceL1":
         value = call.add("abs", [value])
     if call.op in ("ReduceL2", "ReduceSumSquare"):
         value = call.add("multiply", [value, value])
-    out = reduced(call, value, axes, reducer, keep)
+    out = reduce_over(call, value, axes, reducer, keep)
     if call.op in ("ReduceL2", "ReduceLogSum"):
         out = call.add("sqrt" if call.op == "ReduceL2" else "log", [out])
     return out
@@ -88,14 +88,14 @@ def first_extreme(call: Call, value: str, axis: int, reducer: str, last: bool = 
     NaN counts as the extremum of both kinds.
     """
     shape = call.shape(value)
-    extreme = reduced(call, value, (axis,), reducer, True)
+    extreme = reduce_over(call, value, (axis,), reducer, True)
     indices = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
     hit = call.add("equal", [value, extreme])
     if call.context.builder.type(value).dtype in FLOATS:
         hit = call.add("logical_or", [hit, nan_in(call, value)])
     chosen = call.add("where", [hit, call.constant(indices), other])
-    return reduced(call, chosen, (axis,), "max" if last else "min", True)
+    return reduce_over(call, chosen, (axis,), "max" if last else "min", True)
 
 
 @imports("ArgMax", "ArgMin")
@@ -130,10 +130,10 @@ def running_sum(call: Call) -> str:
     axis = int(call.require_array(1, "axis").reshape(-1)[0])
     call.require(-rank <= axis < rank, f"must have an axis of {rank}", f"axis={axis}")
     flags = {name: bool(call.attrs.get(name, 0)) for name in ("exclusive", "reverse")}
-    return _scanned(call, value, axis % rank, **flags)
+    return _scan(call, value, axis % rank, **flags)
 
 
-def _scanned(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) -> str:
+def _scan(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) -> str:
     """Computes running sums; for a long axis, sums within parts plus the totals of earlier parts."""
     shape = call.shape(value)
     extent, rank = shape[axis], len(shape)
@@ -161,7 +161,7 @@ def _scanned(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) 
     totals = call.add(
         "reshape", [call.add("slice", [inner], begin=begin, size=size)], shape=size[: axis + 1] + size[axis + 2 :]
     )
-    earlier = call.add("reshape", [_scanned(call, totals, axis, True, reverse)], shape=size)
+    earlier = call.add("reshape", [_scan(call, totals, axis, True, reverse)], shape=size)
     out = call.add(
         "reshape", [call.add("add", [inner, earlier])], shape=(*shape[:axis], parts * width, *shape[axis + 1 :])
     )

@@ -38,7 +38,7 @@ HANDLERS: dict[str, Handler] = {}
 
 DEFAULT = ("", "ai.onnx")
 """Names of the default domain."""
-CONTRIBUTED: dict[tuple[str, str], Handler] = {}
+CONTRIB_HANDLERS: dict[tuple[str, str], Handler] = {}
 """Handlers of operators of other domains, by domain and operator."""
 
 
@@ -46,7 +46,7 @@ def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
     """Registers a function as the importer of operators of ONNX's or another domain."""
 
     def register(handler: _Same) -> _Same:
-        table: dict[Any, Handler] = CONTRIBUTED if domain else HANDLERS
+        table: dict[Any, Handler] = CONTRIB_HANDLERS if domain else HANDLERS
         for name in names:
             key = (domain, name) if domain else name
             assert key not in table, key
@@ -58,4 +58,4 @@ def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
 
 def find_handler(node: onnx.NodeProto) -> Handler | None:
     """Returns the importer of a node, or None."""
-    return HANDLERS.get(node.op_type) if node.domain in DEFAULT else CONTRIBUTED.get((node.domain, node.op_type))
+    return HANDLERS.get(node.op_type) if node.domain in DEFAULT else CONTRIB_HANDLERS.get((node.domain, node.op_type))

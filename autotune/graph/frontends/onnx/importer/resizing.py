@@ -10,7 +10,7 @@ import numpy as np
 from autotune.graph.calls import Call, channels_first, channels_last
 from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, InterpolationKernel
 from autotune.graph.frontends.onnx.importer.registry import imports
-from autotune.graph.frontends.onnx.importer.selection import repeated, take_places
+from autotune.graph.frontends.onnx.importer.selection import repeat_axis, take_places
 from autotune.graph.ir import Array
 from autotune.graph.limits import check_value
 from autotune.graph.types import TensorType
@@ -40,8 +40,8 @@ def resize(call: Call) -> str:
             antialias=bool(call.attrs.get("antialias", 0)),
             exclude_outside=bool(call.attrs.get("exclude_outside", 0)),
         )
-        out = _interpolated(call, value, axes, kernel)
-    return _filled(call, out, axes)
+        out = _interpolate(call, value, axes, kernel)
+    return _fill_outside(call, out, axes)
 
 
 def _text(call: Call, name: str, default: str) -> str:
@@ -89,20 +89,20 @@ def _nearest(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
     call.require(asked in ROUNDINGS, "must have a known rounding", f"nearest_mode={asked!r}")
     for axis, how in axes.items():
         simple = "floor" if how.scale >= 1 else "ceil"
-        value = copied(call, value, axis, how.nearest(simple if old else asked))
+        value = copy_elements(call, value, axis, how.nearest(simple if old else asked))
     return value
 
 
-def copied(call: Call, value: str, axis: int, places: Array) -> str:
+def copy_elements(call: Call, value: str, axis: int, indices: Array) -> str:
     """Copies elements at constant indices of an axis, (size,); repeats all elements equally if possible."""
     extent = call.shape(value)[axis]
-    count = places.size // extent
-    if places.size % extent == 0 and (places == np.repeat(np.arange(extent), count)).all():
-        return repeated(call, value, axis, count, each=True)
-    return take_places(call, value, places, axis)
+    count = indices.size // extent
+    if indices.size % extent == 0 and (indices == np.repeat(np.arange(extent), count)).all():
+        return repeat_axis(call, value, axis, count, each=True)
+    return take_places(call, value, indices, axis)
 
 
-def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: InterpolationKernel) -> str:
+def _interpolate(call: Call, value: str, axes: Mapping[int, Axis], kernel: InterpolationKernel) -> str:
     """Interpolates. Many channels come last if other axes are resized: neighbours are then whole vectors.
 
     With few channels, rows are vectors: one axis at a time, the last one when there are fewest elements.
@@ -127,7 +127,7 @@ def _sums(call: Call, value: str, axes: Sequence[int], tables: Sequence[Array]) 
     return call.add("resample", [value, *map(call.constant, tables)], axes=tuple(axes))
 
 
-def _filled(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
+def _fill_outside(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
     """Writes the extrapolation value to elements outside of the input."""
     outside = {axis: how.outside() for axis, how in axes.items()}
     shape = call.shape(value)

@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.graph.calls import Call
 from autotune.graph.frontends.onnx.importer.activations import with_number
-from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import take_places
 
@@ -21,11 +21,11 @@ MOST_NEIGHBOURS = 64
 """Maximum number of pixels that are combined for one position."""
 
 
-def _bounded(call: Call, places: str, low: float, high: float) -> str:
-    return call.add("clip", [places], low=low, high=high)
+def _clamp(call: Call, positions: str, low: float, high: float) -> str:
+    return call.add("clip", [positions], low=low, high=high)
 
 
-def _reflected(call: Call, x: str, low: float, high: float) -> str:
+def _reflect(call: Call, x: str, low: float, high: float) -> str:
     """Mirrors positions at both ends until they lie between them."""
     span = high - low
     if span <= 0:
@@ -42,7 +42,7 @@ def _number(call: Call, position: str, extent: int, padding: str, aligned: bool)
     if padding == "reflection":
         ends = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
         # Reflections of whole numbers are whole up to rounding, which must not lead to the pixel below.
-        position = call.add("floor", [with_number(call, "add", _reflected(call, position, *ends), 0.25)])
+        position = call.add("floor", [with_number(call, "add", _reflect(call, position, *ends), 0.25)])
     inside = None
     if padding == "zeros":
         sides = [
@@ -50,7 +50,7 @@ def _number(call: Call, position: str, extent: int, padding: str, aligned: bool)
             call.add("less_equal", [position, call.scalar(extent - 1.0, position)]),
         ]
         inside = call.add("logical_and", sides)
-    return _bounded(call, position, 0.0, extent - 1.0), inside
+    return _clamp(call, position, 0.0, extent - 1.0), inside
 
 
 def _weights(call: Call, mode: str, share: str) -> list[tuple[int, str]]:
@@ -84,10 +84,10 @@ def _flat(call: Call, value: str) -> str:
     return call.add("reshape", [out], shape=(n * math.prod(spatial), c))
 
 
-def _rows(call: Call, places: Sequence[str], spatial: Sequence[int], first: str) -> str:
+def _rows(call: Call, positions: Sequence[str], spatial: Sequence[int], first: str) -> str:
     """Computes pixel numbers (int32) in the flat image from whole positions along each axis and the first pixel."""
-    out = call.cast(places[0], "int32")
-    for place, extent in zip(places[1:], spatial[1:], strict=True):
+    out = call.cast(positions[0], "int32")
+    for place, extent in zip(positions[1:], spatial[1:], strict=True):
         out = call.add("add", [with_number(call, "multiply", out, extent), call.cast(place, "int32")])
     return call.add("add", [out, first])
 
@@ -121,7 +121,7 @@ def grid_sample(call: Call) -> str:
     most = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode, MOST_NEIGHBOURS + 1) ** rank
     call.require(most <= MOST_NEIGHBOURS, f"must weigh at most {MOST_NEIGHBOURS} pixels", f"mode={mode!r}")
     grid = call.cast(call.add("reshape", [call.value(1)], shape=(n, count, rank)), "float32")
-    columns = [call.reshaped(take_places(call, grid, np.array([rank - 1 - a]), 2), (n, count)) for a in range(rank)]
+    columns = [call.reshape(take_places(call, grid, np.array([rank - 1 - a]), 2), (n, count)) for a in range(rank)]
     padding = _text(call, "padding_mode", "zeros")
     axes = [_neighbours(call, at, extent, mode, padding) for at, extent in zip(columns, spatial, strict=True)]
     flat = _flat(call, call.value(0))
@@ -151,9 +151,9 @@ def _samples(call: Call, ends: tuple[str, str], extent: int, size: int, least: f
     at = call.add("add", [ends[0], call.add("multiply", [reach, parts])])
     sides = ([call.scalar(-1.0, at), at], [at, call.scalar(float(extent), at)])
     inside = call.cast(call.add("logical_and", [call.add("less_equal", side) for side in sides]), "float32")
-    at = _bounded(call, at, 0.0, extent - 1.0)
+    at = _clamp(call, at, 0.0, extent - 1.0)
     below = call.add("floor", [at])
-    above = _bounded(call, with_number(call, "add", below, 1.0), 0.0, extent - 1.0)
+    above = _clamp(call, with_number(call, "add", below, 1.0), 0.0, extent - 1.0)
     share = call.add("subtract", [at, below])
     rest = call.add("subtract", [call.scalar(1.0, share), share])
     return [(place, call.add("multiply", [weight, inside])) for place, weight in ((below, rest), (above, share))]
@@ -189,4 +189,4 @@ def region_align(call: Call) -> str:
         terms.append(call.add("multiply", [_pixels(call, flat, pixels), weight]))
     cells = reduce(lambda a, b: call.add("add" if mode == "avg" else "maximum", [a, b]), terms)
     cells = call.add("reshape", [cells], shape=(regions, c, counts[0], samples, counts[1], samples))
-    return reduced(call, cells, (3, 5), "mean" if mode == "avg" else "max", False)
+    return reduce_over(call, cells, (3, 5), "mean" if mode == "avg" else "max", False)

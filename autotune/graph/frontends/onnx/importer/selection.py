@@ -14,13 +14,13 @@ from autotune.graph.ir import Array
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import DTYPES, FLOATS
 
-_SWAPPED = {"Greater": "less", "GreaterOrEqual": "less_equal"}
+_MIRROR_OPS = {"Greater": "less", "GreaterOrEqual": "less_equal"}
 
 
-@imports(*_SWAPPED)
-def swapped(call: Call) -> str:
+@imports(*_MIRROR_OPS)
+def compare_swapped(call: Call) -> str:
     """Compares the operands in exchanged order."""
-    return call.add(_SWAPPED[call.op], [call.value(1), call.value(0)])
+    return call.add(_MIRROR_OPS[call.op], [call.value(1), call.value(0)])
 
 
 @imports("IsNaN")
@@ -59,7 +59,7 @@ def power(call: Call) -> str:
     exponent = call.array(1)
     number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else None
     if exponent is not None and exponent.ndim > len(call.shape(x)):
-        x = call.reshaped(x, (*[1] * (exponent.ndim - len(call.shape(x))), *call.shape(x)))
+        x = call.reshape(x, (*[1] * (exponent.ndim - len(call.shape(x))), *call.shape(x)))
     if number in (1.0, 2.0, 3.0):
         out = x
         for _ in range(int(number) - 1):
@@ -101,10 +101,10 @@ def sign_of_numbers(call: Call) -> str:
     return call.add("subtract", sides)
 
 
-def take_places(call: Call, value: str, places: Array, axis: int) -> str:
+def take_places(call: Call, value: str, indices: Array, axis: int) -> str:
     """Selects constant indices of an axis, none of them negative: a slice if they are evenly spaced."""
     shape = call.shape(value)
-    flat = places.reshape(-1)
+    flat = indices.reshape(-1)
     steps = set(np.diff(flat).tolist())
     if len(steps) <= 1 and 0 not in steps:
         begin = tuple(int(flat[0]) if a == axis else 0 for a in range(len(shape)))
@@ -114,8 +114,8 @@ def take_places(call: Call, value: str, places: Array, axis: int) -> str:
             value = call.add("slice", [value], begin=begin, size=size, step=step)
     else:
         value = call.add("gather", [value, call.constant(flat.astype(np.int32))], axis=axis)
-    final = (*shape[:axis], *places.shape, *shape[axis + 1 :])
-    return call.reshaped(value, final)
+    final = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+    return call.reshape(value, final)
 
 
 @imports("Gather")
@@ -184,11 +184,11 @@ def tile(call: Call) -> str:
     repeats = [int(n) for n in call.require_array(1, "repeats").reshape(-1)]
     for axis, count in enumerate(repeats):
         call.require(count > 0, "must repeat at least once", f"repeats={repeats}")
-        value = repeated(call, value, axis, count)
+        value = repeat_axis(call, value, axis, count)
     return value
 
 
-def repeated(call: Call, value: str, axis: int, count: int, each: bool = False) -> str:
+def repeat_axis(call: Call, value: str, axis: int, count: int, each: bool = False) -> str:
     """Repeats an axis `count` times, or each of its elements."""
     if count == 1:
         return value

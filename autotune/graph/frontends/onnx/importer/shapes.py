@@ -67,10 +67,10 @@ def concat(call: Call) -> str:
     """Concatenates along an axis; empty parts are ignored."""
     arrays = [call.array(i) for i in range(len(call.inputs))]
     parts = [call.value(i) for i, array in enumerate(arrays) if array is None or array.size]
-    return joined(call, parts, int(call.attrs["axis"]))
+    return concatenate_parts(call, parts, int(call.attrs["axis"]))
 
 
-def joined(call: Call, parts: Sequence[str], axis: int) -> str:
+def concatenate_parts(call: Call, parts: Sequence[str], axis: int) -> str:
     """Concatenates values; very many in several steps."""
     while len(parts) > MOST_PARTS:
         groups = [list(parts[i : i + MOST_PARTS]) for i in range(0, len(parts), MOST_PARTS)]

@@ -41,9 +41,9 @@ def pad(call: Call) -> str:
             return value
         low, high = (tuple(s[i] for s in sides) for i in (0, 1))
         if call.has(2) and call.array(2) is None:
-            number = call.reshaped(call.value(2), (1,))
+            number = call.reshape(call.value(2), (1,))
             return call.add("pad_with", [value, number], before=low, after=high)
-        return padded(call, value, low, high, _fill(call))
+        return pad_with_number(call, value, low, high, _fill(call))
     for axis, side in enumerate(sides):
         if any(side):
             indices = np.arange(call.shape(value)[axis])
@@ -51,13 +51,15 @@ def pad(call: Call) -> str:
             value = take_places(
                 call,
                 value,
-                np.pad(indices, side, mode="edge") if mode == "edge" else _padded(indices, side, mode),
+                np.pad(indices, side, mode="edge") if mode == "edge" else _pad_indices(indices, side, mode),
                 axis,
             )
     return value
 
 
-def padded(call: Call, value: str, before: tuple[int, ...], after: tuple[int, ...], number: int | float = 0.0) -> str:
+def pad_with_number(
+    call: Call, value: str, before: tuple[int, ...], after: tuple[int, ...], number: int | float = 0.0
+) -> str:
     """Pads a value by a number of its dtype."""
     if is_float_exact(number):
         return call.add("pad", [value], before=before, after=after, value=float(number))
@@ -73,7 +75,7 @@ def _fill(call: Call) -> int | float:
     return found
 
 
-def _padded(indices: Array, side: tuple[int, int], mode: str) -> Array:
+def _pad_indices(indices: Array, side: tuple[int, int], mode: str) -> Array:
     return np.pad(indices, side, mode="reflect") if mode == "reflect" else np.pad(indices, side, mode="wrap")
 
 
@@ -131,7 +133,7 @@ def conv_transpose(call: Call) -> str:
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank in (1, 2), "must slide over one or two axes", f"input shape={shape}")
-    weight = _dilated(call.require_array(1, "weight"), call.ints("dilations", default=[1] * rank) or ())
+    weight = _dilate(call.require_array(1, "weight"), call.ints("dilations", default=[1] * rank) or ())
     kernel, stride = weight.shape[2:], call.ints("strides", default=[1] * rank) or ()
     more = call.ints("output_padding", default=[0] * rank) or ()
     full = [(n - 1) * s + k for n, s, k in zip(shape[2:], stride, kernel, strict=True)]
@@ -189,7 +191,7 @@ def _cut(
     return (less, rest, more) if kind == b"SAME_UPPER" else (rest, less, more)
 
 
-def _dilated(weight: Array, dilation: tuple[int, ...]) -> Array:
+def _dilate(weight: Array, dilation: tuple[int, ...]) -> Array:
     if set(dilation) == {1}:
         return weight
     spatial = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]

@@ -36,7 +36,7 @@ def discrete_fourier_transform(call: Call) -> str:
     real = call.context.builder.node(value)
     if real is not None and _without_imaginary(call, real):
         transform = replace(transform, value=real.inputs[0])
-    return _transformed(call, transform)
+    return _transform(call, transform)
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def _without_imaginary(call: Call, node: Node) -> bool:
     return zeros is not None and node.type.shape[-1] == 2 and not zeros.any()
 
 
-def _transformed(call: Call, of: _Transform) -> str:
+def _transform(call: Call, of: _Transform) -> str:
     """Transforms by one product, or by stages if these cost less."""
     shape, dtype = call.shape(of.value), call.context.builder.type(of.value).dtype
-    _checked(call, dtype, shape[-1], of.length)
+    _check(call, dtype, shape[-1], of.length)
     columns = math.prod(shape[:-1]) // shape[of.axis]
     digits: fourier.Digits = (of.length,)
     if dtype == "float32":
@@ -93,12 +93,12 @@ def _at_once(call: Call, of: _Transform) -> str:
     matrix = _matrix(call, of.value, shape[of.axis], of.length, of.inverse, of.onesided)
     order = [a for a in range(rank) if a != of.axis]
     order.insert(rank - 2, of.axis)
-    value = _turned(call, of.value, order)
+    value = _transpose(call, of.value, order)
     outer = [shape[a] for a in order[:-2]]
     rows = call.add("reshape", [value], shape=(math.prod(outer), len(matrix)))
     out = call.add("matmul", [rows, call.constant(matrix)])
     out = call.add("reshape", [out], shape=(*outer, of.output_length, of.parts))
-    return _turned(call, out, np.argsort(order))
+    return _transpose(call, out, np.argsort(order))
 
 
 def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
@@ -107,9 +107,9 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
     rank, parts, signals = len(shape), shape[-1], [a for a in range(len(shape) - 1) if a != of.axis]
     others = [shape[a] for a in signals]
     for size in fourier.list_shapes(digits, parts):
-        _limited(call, *size)
-    value = _turned(call, of.value, [rank - 1, of.axis, *signals])
-    value = _fitted(call, value, of, digits[0])
+        _check_size(call, *size)
+    value = _transpose(call, of.value, [rank - 1, of.axis, *signals])
+    value = _fit_length(call, value, of, digits[0])
     done, columns = 1, math.prod(others)
     frequencies = [*digits[:-1], -(-of.output_length * digits[-1] // of.length)]
     for number, matrices in enumerate(fourier.stages(digits, parts, of.inverse)):
@@ -128,14 +128,14 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
     value = call.add("reshape", [value], shape=(*frequencies, of.parts, *others))
     before = [count + 1 + signals.index(a) for a in signals if a < of.axis]
     after = [count + 1 + signals.index(a) for a in signals if a > of.axis]
-    value = _turned(call, value, [*before, *reversed(range(count)), *after, count])
+    value = _transpose(call, value, [*before, *reversed(range(count)), *after, count])
     final = [*shape[:-1], of.parts]
     final[of.axis] = math.prod(frequencies)
     value = call.add("reshape", [value], shape=tuple(final))
     return _cut(call, value, of.axis, of.output_length)
 
 
-def _fitted(call: Call, value: str, of: _Transform, digit: int) -> str:
+def _fit_length(call: Call, value: str, of: _Transform, digit: int) -> str:
     """Pads a signal, (parts, extent, ...), to a multiple of the length of a part of the first digit.
 
     In half a spectrum all frequencies except the first and the middle one count twice.
@@ -162,7 +162,7 @@ def _cut(call: Call, value: str, axis: int, size: int) -> str:
     return call.add("slice", [value], begin=(0,) * len(shape), size=sizes)
 
 
-def _turned(call: Call, value: str, axes: Iterable[int]) -> str:
+def _transpose(call: Call, value: str, axes: Iterable[int]) -> str:
     """Transposes, unless every axis stays in place."""
     order = tuple(int(a) for a in axes)
     return value if order == tuple(range(len(order))) else call.add("transpose", [value], axes=order)
@@ -189,13 +189,13 @@ def short_time_fourier_transform(call: Call) -> str:
     return call.add("reshape", [out], shape=(samples, frames, waves.shape[2] // 2, 2))
 
 
-def _checked(call: Call, dtype: str, parts: int, length: int) -> None:
+def _check(call: Call, dtype: str, parts: int, length: int) -> None:
     call.require(dtype in FLOATS, "must transform floating-point values", f"{call.type(0)}")
     call.require(parts in (1, 2), "must have real and, perhaps, imaginary parts along its last axis", f"{parts}")
     call.require(length > 0, "must have a length", f"{length}")
 
 
-def _limited(call: Call, *shape: int) -> None:
+def _check_size(call: Call, *shape: int) -> None:
     fits = math.prod(shape) <= MOST_WEIGHTS
     call.require(fits, f"must be of at most {MOST_WEIGHTS} weights", " x ".join(map(str, shape)))
 
@@ -204,8 +204,8 @@ def _matrix(call: Call, value: str, extent: int, length: int, inverse: bool, one
     """Returns the matrix of a whole transform, in the dtype of the value."""
     kind = call.context.builder.type(value)
     parts = kind.shape[-1]
-    _checked(call, kind.dtype, parts, length)
+    _check(call, kind.dtype, parts, length)
     kept = length // 2 + 1 if onesided and not inverse else length
     outputs = kept * (1 if inverse and onesided else 2)
-    _limited(call, extent * parts, outputs)
+    _check_size(call, extent * parts, outputs)
     return fourier.full_matrix(extent, parts, length, inverse, onesided).astype(kind.dtype)

@@ -51,11 +51,11 @@ def _arc_tangent(call: Call, x: str) -> str:
     large = call.add("divide", [call.scalar(-1.0, x), size])
     above = [call.add("less", [call.scalar(math.tan(k * math.pi / 8), x), size]) for k in (3, 1)]
 
-    def chosen(far: str, between: str, near: str) -> str:
+    def choose(far: str, between: str, near: str) -> str:
         return call.add("where", [above[0], far, call.add("where", [above[1], between, near])])
 
-    turned = chosen(*(call.scalar(k * math.pi / 4, x) for k in (2, 1, 0)))
-    out = call.add("add", [turned, _odd(call, chosen(large, middle, size), _ATAN)])
+    turned = choose(*(call.scalar(k * math.pi / 4, x) for k in (2, 1, 0)))
+    out = call.add("add", [turned, _odd(call, choose(large, middle, size), _ATAN)])
     return call.add("where", [call.add("less", [x, call.scalar(0.0, x)]), call.add("negative", [out]), out])
 
 

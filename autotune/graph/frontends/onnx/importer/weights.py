@@ -50,11 +50,11 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     out.graph.node.extend(kept)
     shapes = {n.output[0]: tuple(int(v) for v in arrays[n.input[0]]) for n in creators}
     dtypes = {n.output[0]: _dtype(n) for n in creators}
-    context, budget = _Places(model, arrays), Budget()
+    context, budget = _WeightPositions(model, arrays), Budget()
     for name, (node, place) in replaced.items():
         budget.take(f"the weight {name!r}", TensorType(shapes[name], str(dtypes[name])))
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        array = context.drawn(node, place, shapes[name], rng).astype(dtypes[name])
+        array = context.draw(node, place, shapes[name], rng).astype(dtypes[name])
         out.graph.initializer.append(numpy_helper.from_array(array, name))
     return out
 
@@ -90,7 +90,7 @@ _DRAWS: dict[str, dict[int, str]] = {
 """Operator → input number of a weight → distribution."""
 
 
-class _Places:
+class _WeightPositions:
     """The positions of weights in a model: nodes before and behind theirs.
 
     Args:
@@ -106,7 +106,7 @@ class _Places:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
 
-    def drawn(self, node: onnx.NodeProto, index: int, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, node: onnx.NodeProto, index: int, shape: Shape, rng: np.random.Generator) -> Array:
         """Draws a weight for an input of a node."""
         kind = _DRAWS[node.op_type][index]
         if kind == "small":
@@ -115,12 +115,12 @@ class _Places:
             return rng.uniform(0.5, 1.5, shape)
         if kind == "scale":
             return rng.uniform(0.8, 1.2, shape) * (0.5 if self._ends_branch(node) else 1.0)
-        gain = 2.0 if self._rectified(node.input[0]) else 1.0
+        gain = 2.0 if self._is_rectified(node.input[0]) else 1.0
         values: Array = rng.standard_normal(shape) * np.sqrt(gain / _fan_in(node, shape))
         expected = self._expected_variance(node)
         return values if expected is None else values * np.sqrt(expected).reshape(-1, *[1] * (len(shape) - 1))
 
-    def _rectified(self, name: str) -> bool:
+    def _is_rectified(self, name: str) -> bool:
         """Tells whether a value is a rectifier's output, perhaps moved or pooled: half of its variance is gone."""
         while (node := self._makers.get(name)) is not None and node.op_type in _KEEPING:
             name = node.input[0]

@@ -41,7 +41,7 @@ class Windows:
         fields = zip(extent, self.before, self.after, self.kernel, self.stride, self.dilation, strict=True)
         return tuple((n + b + a - (k - 1) * d - 1) // s + 1 for n, b, a, k, s, d in fields)
 
-    def places(self, extent: Sequence[int], axis: int, step: int) -> Array:
+    def list_indices(self, extent: Sequence[int], axis: int, step: int) -> Array:
         """Returns the indices, along an axis of the unpadded data, of one element of all windows."""
         count = self.counts(extent)[axis]
         return np.arange(count) * self.stride[axis] + step * self.dilation[axis] - self.before[axis]
@@ -67,7 +67,7 @@ def slices(call: Call, value: str, windows: Windows, fill: float) -> list[str]:
     return parts
 
 
-def folded(call: Call, op: str, parts: Sequence[str]) -> str:
+def combine_pairs(call: Call, op: str, parts: Sequence[str]) -> str:
     """Combines values pair by pair, which keeps chains of dependencies short."""
     while len(parts) > 1:
         pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
@@ -77,7 +77,7 @@ def folded(call: Call, op: str, parts: Sequence[str]) -> str:
 
 def sums(call: Call, value: str, windows: Windows) -> str:
     """Sums the elements of each window; padding is 0."""
-    return folded(call, "add", slices(call, value, windows, 0.0))
+    return combine_pairs(call, "add", slices(call, value, windows, 0.0))
 
 
 def means(call: Call, value: str, windows: Windows, counted: bool) -> str:
@@ -85,7 +85,7 @@ def means(call: Call, value: str, windows: Windows, counted: bool) -> str:
     extent, share = call.shape(value)[2:], np.ones((), np.float32)
     for axis, n in enumerate(extent):
         least, most = (-windows.before[axis], n + windows.explicit[axis]) if counted else (0, n)
-        columns = np.stack([windows.places(extent, axis, step) for step in range(windows.kernel[axis])])
+        columns = np.stack([windows.list_indices(extent, axis, step) for step in range(windows.kernel[axis])])
         share = share[..., None] * ((least <= columns) & (columns < most)).sum(0).astype(np.float32)
     return call.add("multiply", [sums(call, value, windows), call.constant((1 / share).astype(np.float32))])
 
@@ -97,7 +97,7 @@ def lowest(dtype: str) -> float:
 
 def maxima(call: Call, value: str, windows: Windows) -> str:
     """Computes the maximum of each window."""
-    return folded(call, "maximum", slices(call, value, windows, lowest(call.context.builder.type(value).dtype)))
+    return combine_pairs(call, "maximum", slices(call, value, windows, lowest(call.context.builder.type(value).dtype)))
 
 
 def maxima_with_places(call: Call, value: str, windows: Windows, columns_first: bool) -> list[Result]:
@@ -116,7 +116,7 @@ def maxima_of_planes(call: Call, value: str, windows: Windows, columns_first: bo
     numbers = np.arange(math.prod(extent), dtype=np.int32).reshape(extent, order="F" if columns_first else "C")
     best, index = parts[0], ""
     for element, part in zip(windows.elements(), parts, strict=True):
-        grid = [windows.places(extent, axis, step).clip(0, extent[axis] - 1) for axis, step in enumerate(element)]
+        grid = [windows.list_indices(extent, axis, step).clip(0, extent[axis] - 1) for axis, step in enumerate(element)]
         here = call.constant(numbers[np.ix_(*grid)])
         if not index:
             index = here
