@@ -80,7 +80,7 @@ def explain(
     Args:
         model: model in evaluation mode, or in training mode with `training`.
         *inputs: inputs of one call.
-        **named: inputs of the same call, by name.
+        **named_inputs: inputs of the same call, by name.
         dynamic: option of `torch.compile`: whether Dynamo traces graphs for any shape.
         training: option of the backend: graphs that need gradients count, and the graphs of their gradients.
     """

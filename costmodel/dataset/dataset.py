@@ -173,7 +173,7 @@ class Dataset:
     """Measured programs of many tasks.
 
     Args:
-        copy_measurements: sketches and programs of each task.
+        measurements: sketches and programs of each task.
 
     Attributes:
         tasks: tasks in the order of the files.

@@ -86,7 +86,7 @@ def executor(monkeypatch):
 
     trace = SimpleNamespace(from_json=lambda steps: SimpleNamespace(to_json=lambda: steps))
     install("search_space.schedule.trace", Trace=trace)
-    install("search_space.space", program_of=make_program)
+    install("search_space.space", make_program=make_program)
     install("search_space.workloads", Workload=FakeWorkload)
     registry = install("targets.registry", get=lambda name: {"cpu": FakeTarget()}[name])
     monkeypatch.setattr(targets, "registry", registry, raising=False)

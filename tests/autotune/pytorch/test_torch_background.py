@@ -275,7 +275,7 @@ def test_a_model_that_is_dropped_is_let_go(gate: Gate) -> None:
 EXITING = """
 import os, sys, time
 from pathlib import Path
-from autotune.graph.ir import Builder, TensorType
+from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options
 
@@ -283,7 +283,7 @@ def below(pid):
     found = [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
     return [p for c in found for p in (c, *below(c))]
 
-b = Builder("layer", {"x": TensorType((4, 16))})
+b = GraphBuilder("layer", {"x": TensorType((4, 16))})
 graph = b.finish([b.add("exp", [b.add("relu", ["x"])])])
 loaded = compile_graph(graph, Options(trials=100000, threads=1, background=True))
 end = time.monotonic() + 60
