@@ -31,13 +31,13 @@ def save(
     """
     host = describe_host()
     path = folder / f"{name}.json"
-    made = {
+    provenance = {
         "commit": read_commit(measured_paths=measured_paths),
         "cpu": host["cpu"],
         "cores": host["cores"],
         **moment(),
     }
-    rows = {key: {"made": made, **row} for key, row in document["rows"].items()}
+    rows = {key: {"made": provenance, **row} for key, row in document["rows"].items()}
     if path.exists():
         before = json.loads(path.read_text())
         if before["host"] == host:

@@ -144,12 +144,12 @@ class _Block:
     def _under(self, mask: _Mask, name: str, reader: Store, loops: Loops) -> bool:
         """Tells whether a store has a single read of a buffer, under an equal mask."""
         own = self._mask(reader, loops)
-        places = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
+        indices = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         return (
             own is not None
             and own.visible_columns is mask.visible_columns
-            and len(places) == 1
-            and _alike(own.column, places[0])
+            and len(indices) == 1
+            and _alike(own.column, indices[0])
         )
 
     def _find_sum_loop(self, reader: Store, loops: Loops, name: str) -> tuple[For, int, Expr] | None:
