@@ -20,7 +20,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return {**now, "settings": dict(settings)}
 
     monkeypatch.setattr(collected, "describe_state", describe_state)
-    monkeypatch.setattr(collected, "read_commit", lambda measured: now["commit"])
+    monkeypatch.setattr(collected, "read_commit", lambda measured_paths: now["commit"])
     return now
 
 

@@ -199,7 +199,7 @@ def make_mixed_module(dtype: str, autocast: bool) -> Any:
 
         def forward(self, x: Any) -> Any:
             with torch.autocast("cpu", getattr(torch, dtype), enabled=autocast):
-                return self.attended(x)
+                return self.attend(x)
 
     torch.manual_seed(0)
     module, data = Attending().eval(), torch.randn(2, 5, 8)

@@ -312,7 +312,7 @@ def test_a_thread_that_is_stopped_takes_up_nothing_more() -> None:
         begin_event = threading.Event()
 
         def run(self, stop: Stop) -> None:
-            self.begun.set()
+            self.begin_event.set()
             until(stop)
             raise OSError("what goes wrong at the end is nobody's business")
 
@@ -320,7 +320,7 @@ def test_a_thread_that_is_stopped_takes_up_nothing_more() -> None:
     assert background.stop()
     background = Background()
     background.add(job := Waits())
-    assert job.begun.wait(10) and background.stop()
-    job.begun.clear()
+    assert job.begin_event.wait(10) and background.stop()
+    job.begin_event.clear()
     background.add(job)
-    assert not job.begun.is_set()
+    assert not job.begin_event.is_set()

@@ -38,7 +38,7 @@ def test_providers_begin_when_the_pool_is_entered():
         begin_event = threading.Event()
 
         async def provide(self, fleet):
-            self.begun.set()
+            self.begin_event.set()
 
     pool = RayPool()
     pool.providers = (Provider(),)

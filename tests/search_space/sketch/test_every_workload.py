@@ -229,8 +229,8 @@ def test_a_sketch_that_has_no_program_is_left_out_and_says_why(broken_rule: bool
     assert space.refused.keys() == {"direct:wrong"} and "must run over extents" in space.refused["direct:wrong"]
 
 
-@pytest.mark.parametrize("broken", [True], indirect=True)
-def test_a_workload_without_a_sketch_is_refused_with_the_reason_and_nothing_is_measured(broken: bool) -> None:
+@pytest.mark.parametrize("broken_rule", [True], indirect=True)
+def test_a_workload_without_a_sketch_is_refused_with_the_reason_and_nothing_is_measured(broken_rule: bool) -> None:
     workload = workloads.elementwise("relu", (4, 6))
     space = generate(workload, registry.get("cpu").hardware)
     assert not space.sketches and space.refused == {"direct:broken": "`tile` must be odd, but got tile=2"}
