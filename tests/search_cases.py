@@ -43,7 +43,8 @@ def pool_class() -> type:
             for trial in trials:
                 key = json.dumps([trial.workload_key, trial.trace_key])
                 number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big")
-                self.requests.append(json.dumps({**trial.to_json(), "best_seconds": None}, default=list, sort_keys=True))
+                request = {**trial.to_json(), "best_seconds": None}
+                self.requests.append(json.dumps(request, default=list, sort_keys=True))
                 seconds = 1e-5 * (1 + number / 2**30)
                 outcome = Outcome((seconds,) * 3, seconds, spread=0.0, max_error=0.0)
                 if number % 12 == 0:

@@ -225,7 +225,8 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
     def kernel_name(algorithm: str, trace: Trace) -> str | None:
         return symbol_name(workload, Schedule(algorithm, trace), {}, target)
 
-    return select_without_trials(task, settings, limits.list_algorithms(workload), hardware=hardware, kernel_name=kernel_name)
+    algorithms = limits.list_algorithms(workload)
+    return select_without_trials(task, settings, algorithms, hardware=hardware, kernel_name=kernel_name)
 
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
