@@ -12,6 +12,7 @@ from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.precisions import table as precisions_table
 from benchmarks.pytorch import table as pytorch_table
+from benchmarks.readme_table import vta_gains
 from benchmarks.search.summary import speedups
 from benchmarks.stacks import STACKS
 from benchmarks.survey import table as survey_table
@@ -92,8 +93,7 @@ def models(document: Document) -> str:
 
 def vta(document: Document) -> str:
     """Returns the speed-up over published schedules."""
-    gains = [row["cycles"]["published"] / row["cycles"]["tuned"] for row in document["rows"].values()]
-    line = mean_and_ends([(gain, 0.0) for gain in gains])
+    line = mean_and_ends([(gain, 0.0) for gain in vta_gains(document)])
     return table(["published cycles / tuned: geometric mean", "lowest", "highest", "layers"], [line])
 
 

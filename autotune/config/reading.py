@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from autotune.config import strict_yaml
 from autotune.config.errors import ConfigError, in_file
@@ -85,8 +86,7 @@ def find_description(key: str) -> str:
     Raises:
         KeyError: no such key.
     """
-    *parents, name = key.split(".")
-    return _join_lines(fields_at(RunConfig, parents)[name].description or "")
+    return _join_lines(_find_field(key).description or "")
 
 
 def find_default(key: str) -> Any:
@@ -95,8 +95,12 @@ def find_default(key: str) -> Any:
     Raises:
         KeyError: no such key.
     """
+    return _find_field(key).default
+
+
+def _find_field(key: str) -> FieldInfo:
     *parents, name = key.split(".")
-    return fields_at(RunConfig, parents)[name].default
+    return fields_at(RunConfig, parents)[name]
 
 
 def json_schema() -> dict[str, Any]:

@@ -109,7 +109,7 @@ class _Spans:
     def __init__(self, tensors: Sequence[te.Tensor], bounds: tuple[float, float]) -> None:
         self.of: dict[te.Operation, Span] = {}
         self.is_defined = True
-        """Whether all arguments of logarithms, roots and divisions lie where these are defined."""
+        """Flag for logarithms, roots and divisions whose arguments all lie where these are defined."""
         for op in operations(tensors[-1:]):
             self.of[op] = self._bound_input(op, bounds) if op.body is None else self._stage(op, op.body)
 

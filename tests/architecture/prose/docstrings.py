@@ -54,9 +54,9 @@ def _inside(parent: ast.AST, prefix: str) -> Iterator[Docstring]:
             yield from _inside(node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             targets = previous.targets if isinstance(previous, ast.Assign) else [getattr(previous, "target", None)]
-            if isinstance(previous, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
-                text = node.value.value
-                yield Docstring("constant", f"{prefix}{targets[0].id}", _unindent(text), node.lineno)
+            if isinstance(targets[0], ast.Name | ast.Attribute):
+                name = targets[0].id if isinstance(targets[0], ast.Name) else targets[0].attr
+                yield Docstring("constant", f"{prefix}{name}", _unindent(node.value.value), node.lineno)
         else:
             yield from _inside(node, prefix)
         previous = node
