@@ -31,6 +31,7 @@ __all__ = [
     "floor_divide",
     "floor_mod",
     "fmod",
+    "gradient",
     "if_then_else",
     "max",
     "min",
@@ -235,6 +236,13 @@ def _operands(a: Any, b: Any) -> tuple[Expr, Expr]:
 def _crosses(rest: Expr, b: Expr) -> Expr:
     """Tells whether a remainder has another sign than the divisor, so that rounding down is not rounding to zero."""
     return logical_and(ir.make("ne", rest, 0), ir.make("ne", b < 0, rest < 0))
+
+
+def gradient(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
+    """Differentiates a tensor by others, see `search_space.gradient.reverse.gradient`."""
+    from search_space.gradient.reverse import gradient as differentiate  # which is written in this language
+
+    return differentiate(output, inputs, seed)
 
 
 def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:

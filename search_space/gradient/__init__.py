@@ -1,0 +1,1 @@
+"""Gradients of tensor expressions: reverse mode over stages, as tensor expressions."""

@@ -1,0 +1,173 @@
+"""`te.gradient`: operators against autograd, kinks and NaN as in PyTorch, 16-bit sums, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from search_space import te, workloads
+from search_space.gradient.derivatives import FUNCTION_DERIVATIVES
+from search_space.ir.expr import MATH
+from search_space.operators import evaluation
+from search_space.workloads import Workload
+from tests.search_space.gradient import float64
+
+OPERATORS = [
+    workloads.matmul(4, 5, 6),
+    workloads.batch_matmul(2, 4, 5, 6),
+    workloads.dense(3, 5, 4, bias=True, activation="gelu"),
+    workloads.conv1d(2, 9, 3, 4, kernel=3, stride=2, padding=1),
+    workloads.conv2d(1, 6, 7, 3, 4, 3, 2, 1),
+    workloads.conv2d(1, 7, 7, 4, 4, 3, 1, 1, groups=2, bias=True, activation="relu"),
+    workloads.conv2d(1, 9, 9, 2, 3, 2, 3, 0),
+    workloads.conv2d(1, 9, 9, 2, 3, 3, 1, 2, dilation=2),
+    workloads.conv2d(1, 9, 9, 2, 3, 3, 2, 2, dilation=2),
+    workloads.conv2d(1, 11, 11, 2, 2, 3, 2, 3, dilation=3),
+    workloads.conv3d(1, 4, 5, 5, 2, 2, kernel=3, padding=1),
+    workloads.conv2d_transpose(1, 4, 4, 2, 3, 3, 2, 1),
+    workloads.depthwise_conv2d(1, 7, 7, 3, kernel=3, stride=2, padding=1),
+    workloads.max_pool2d(1, 6, 6, 2, 3, 2, 1),
+    workloads.avg_pool2d(1, 6, 6, 2, 3, 2, 1),
+    workloads.softmax(3, 5),
+    workloads.layer_norm(3, 5),
+]
+
+
+@pytest.mark.parametrize("workload", OPERATORS, ids=lambda w: w.key[:60])
+def test_gradients_of_operators_are_those_of_autograd(workload: Workload) -> None:
+    *inputs, output = workload.tensors()
+    seed = te.placeholder(output.shape, name="seed")
+    generator = torch.Generator().manual_seed(0)
+    values = {t.op: torch.randn(t.shape, dtype=torch.float64, generator=generator) for t in [*inputs, seed]}
+    gradients = te.gradient(output, inputs, seed)
+    wanted = float64.differentiate(output, inputs, values[seed.op], values)
+    for tensor, actual, right in zip(inputs, float64.evaluate(gradients, values), wanted, strict=True):
+        assert actual.shape == tensor.shape
+        torch.testing.assert_close(actual, right, rtol=1e-6, atol=1e-6)
+
+
+def test_gradients_are_central_differences() -> None:
+    x, w = te.placeholder((3, 4), name="x"), te.placeholder((4, 2), name="w")
+    k, r = te.reduce_axis((0, 4), "k"), [te.reduce_axis((0, n), f"r{n}") for n in (3, 2)]
+    hidden = te.compute((3, 2), lambda i, j: te.sum(x[i, k] * te.tanh(w[k, j]), axis=k), name="hidden")
+    loss = te.compute((1,), lambda i: te.sum(te.log1p(hidden[r[0], r[1]] * hidden[r[0], r[1]]), axis=r), name="loss")
+    rng, step = np.random.default_rng(0), 1e-5
+    values = {t.op: torch.from_numpy(rng.standard_normal(t.shape)) for t in (x, w)}
+    for tensor, actual in zip((x, w), float64.evaluate(te.gradient(loss, [x, w]), values), strict=True):
+        for at in np.ndindex(*tensor.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = values[tensor.op].clone()
+                moved[at] += sign * step
+                ends.append(float64.evaluate([loss], {**values, tensor.op: moved})[0].item())
+            assert actual[at].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-7)
+
+
+def vector(function: Callable[..., Any], count: int) -> tuple[list[te.Tensor], te.Tensor]:
+    """Returns vectors of 5, and an element-wise function of them."""
+    inputs = [te.placeholder((5,), name=f"v{number}") for number in range(count)]
+    return inputs, te.compute((5,), lambda i: function(*(v[i] for v in inputs)), name="out")
+
+
+NAN, INF = float("nan"), float("inf")
+KINKS: list[tuple[Callable[..., Any], Callable[..., torch.Tensor], Sequence[Sequence[float]]]] = [
+    (lambda x: te.maximum(x, 0.0), torch.relu, [[-1, 0, 2, NAN, INF]]),
+    (
+        lambda x: te.minimum(te.maximum(x, 0.0), 6.0),
+        lambda x: torch.nn.functional.hardtanh(x, 0, 6),
+        [[-1, 0, 6, 7, 3]],
+    ),
+    (te.maximum, torch.maximum, [[1, 2, 3, -INF, 0], [1, 3, 2, 0, -0.0]]),
+    (te.minimum, torch.minimum, [[1, 2, 3, -INF, 0], [1, 3, 2, 0, -0.0]]),
+    (lambda x: te.__getattr__("abs")(x), torch.abs, [[-2, 0, 3, INF, -INF]]),
+    (lambda x: te.__getattr__("sqrt")(x), torch.sqrt, [[0, 1, 4, INF, -1]]),
+    (lambda x: te.__getattr__("floor")(x), torch.floor, [[-2, 0, 3.5, 1, 2]]),
+    (lambda a, b: a / b, torch.div, [[1, 0, -1, INF, 2], [0, 2, 3, 2, INF]]),
+    (te.fmod, torch.fmod, [[5, -5, 7, 0.5, 2], [3, 3, -2, 2, 4]]),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "values"), KINKS)
+def test_kinks_and_values_that_are_not_finite_are_those_of_pytorch(
+    ours: Callable[..., Any], theirs: Callable[..., torch.Tensor], values: Sequence[Sequence[float]]
+) -> None:
+    inputs, output = vector(ours, len(values))
+    seed = te.placeholder((5,), name="seed")
+    leaves = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in values]
+    weights = torch.tensor([1.0, 2.0, -3.0, 0.5, 1.5])
+    wanted = torch.autograd.grad(theirs(*leaves), leaves, weights)
+    arrays = [leaf.detach().numpy() for leaf in leaves]
+    for gradient, right in zip(te.gradient(output, inputs, seed), wanted, strict=True):
+        actual = evaluation.evaluate([*inputs, seed, gradient], [*arrays, weights.numpy()])
+        np.testing.assert_allclose(actual, right.numpy(), rtol=1e-6)
+
+
+def test_equal_extrema_share_the_gradient_and_nan_takes_it() -> None:
+    rows = [[1.0, 3.0, 3.0], [NAN, 1.0, 2.0], [2.0, 2.0, 2.0], [INF, 1.0, INF]]
+    x, seed, k = te.placeholder((4, 3), name="x"), te.placeholder((4,), name="seed"), te.reduce_axis((0, 3))
+    output = te.compute((4,), lambda i: te.max(x[i, k], axis=k), name="largest")
+    leaf = torch.tensor(rows, requires_grad=True)
+    (wanted,) = torch.autograd.grad(torch.stack([row.max() for row in leaf]), leaf, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    (gradient,) = te.gradient(output, [x], seed)
+    actual = evaluation.evaluate([x, seed, gradient], [np.float32(rows), np.float32([1, 2, 3, 4])])
+    np.testing.assert_array_equal(actual, wanted.numpy())
+
+
+def test_a_product_of_elements_with_zeros_has_its_gradient() -> None:
+    rows = np.float32([[2, 3, 4], [0, 3, 4], [0, 0, 4]])
+    x, seed, k = te.placeholder((3, 3), name="x"), te.placeholder((3,), name="seed"), te.reduce_axis((0, 3))
+    output = te.compute((3,), lambda i: te.prod(x[i, k], axis=k), name="product")
+    (gradient,) = te.gradient(output, [x], seed)
+    actual = evaluation.evaluate([x, seed, gradient], [rows, np.ones(3, np.float32)])
+    np.testing.assert_array_equal(actual, [[12, 8, 6], [12, 0, 0], [0, 0, 0]])
+
+
+def test_shares_of_16_bit_elements_are_added_up_in_float32() -> None:
+    x, seed = te.placeholder((1,), "bfloat16", name="x"), te.placeholder((512,), name="seed")
+    output = te.compute((512,), lambda i: x[0].astype("float32") * 1.0, name="spread")
+    (gradient,) = te.gradient(output, [x], seed)
+    assert gradient.dtype == "bfloat16"
+    actual = evaluation.evaluate(
+        [x, seed, gradient], [np.ones(1, ml_dtypes.bfloat16), np.full(512, 1.0078125, np.float32)]
+    )
+    assert float(actual[0]) == 516.0  # bfloat16 sums of ones end at 256
+
+
+def test_a_gradient_has_a_gradient() -> None:
+    inputs, output = vector(lambda x: x * x * x, 1)
+    seed = te.placeholder((5,), name="seed")
+    (first,) = te.gradient(output, inputs, seed)
+    (second,) = te.gradient(first, inputs, seed)
+    x, one = np.float32([1, 2, 3, -1, 0]), np.ones(5, np.float32)
+    np.testing.assert_array_equal(evaluation.evaluate([*inputs, seed, second], [x, one]), 6 * x)
+
+
+def test_every_function_has_a_derivative() -> None:
+    assert FUNCTION_DERIVATIVES.keys() == set(MATH)
+
+
+def test_what_has_no_gradient_is_refused() -> None:
+    x, at, seed = te.placeholder((5,), name="x"), te.placeholder((3,), "int32", name="at"), te.placeholder((3,))
+    inside = te.compute((3,), lambda i: x[te.maximum(te.minimum(at[i], 4), 0)], name="gathered")
+    with pytest.raises(ValueError, match=r"^`x` must be read at affine indices .* but gathered reads it at .*at\[i"):
+        te.gradient(inside, [x], seed)
+    with pytest.raises(ValueError, match=r"^`at` must be floating-point .* but got dtype=int32$"):
+        te.gradient(inside, [at], seed)
+    step = te.compute((5,), lambda i: (x[i] > 0.0).astype("float32"), name="step")
+    with pytest.raises(ValueError, match=r"^`output` must depend on x through floating-point .*, but step does not$"):
+        te.gradient(step, [x], te.placeholder((5,)))
+    double = te.compute((5,), lambda i: x[i] * 2.0, name="double")
+    with pytest.raises(ValueError, match=r"^`seed` must be a tensor .* more than one element, but got seed=None"):
+        te.gradient(double, [x])
+    with pytest.raises(ValueError, match=r"^`seed` must be float32\[5\] like double, but got float32\[3\]$"):
+        te.gradient(double, [x], seed)
+    n = te.var("n", 1, 9)
+    y = te.placeholder((n,), name="y")
+    open_size = te.compute((n,), lambda i: y[i] * 2.0, name="open")
+    with pytest.raises(ValueError, match=r"^`output` must have no open sizes to be differentiated, but y has n$"):
+        te.gradient(open_size, [y], te.placeholder((n,)))
