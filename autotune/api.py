@@ -18,7 +18,7 @@ from autotune.compiler.job import NetworkJob, get_target
 from autotune.config import CompileConfig, ConfigError, check_section, errors_at
 from autotune.naming import file_name
 from autotune.run_files import RECORDS, make_folder
-from autotune.tuner.settings import Settings, warn_if_untrained
+from autotune.tuner.settings import Settings
 from search_space.scratch import ScratchFolder
 from targets import registry
 from targets.executable import Executable
@@ -149,7 +149,6 @@ def _make_job(config: CompileConfig) -> NetworkJob:
         target = get_target(config)
     algorithms = tuple(config.network.algorithms)
     settings = Settings(target, config.trials, config.seed, measure=config.measure, algorithms=algorithms)
-    warn_if_untrained(settings)
     return NetworkJob(config, settings, config.folder / RECORDS)
 
 

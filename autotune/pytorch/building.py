@@ -28,7 +28,7 @@ from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduleStore
 from autotune.tuner.record_store import RecordStore
 from autotune.tuner.result import collect_records
-from autotune.tuner.settings import Settings, warn_if_untrained
+from autotune.tuner.settings import Settings
 from autotune.tuner.task import CPU, Task
 from autotune.tuner.tune_tasks import TuningStop, tune_kernels
 from search_space.scratch import ScratchFolder
@@ -92,7 +92,6 @@ class Plan:
         threads = options.threads or min(torch.get_num_threads(), host_cores())
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
-        warn_if_untrained(settings)
         hardware, algorithms = settings.target.hardware, tuple(options.algorithms)
         limits = Limits(named=algorithms, hardware=hardware, open_sizes=bool(shapes.sizes))
         precision = precision_mode(options.precision)

@@ -21,7 +21,7 @@ from autotune.tuner.pools import check_runnable, make_pool
 from autotune.tuner.preparation import open_source
 from autotune.tuner.result import TuneResult, list_problems
 from autotune.tuner.search.base import NoLegalSchedule
-from autotune.tuner.settings import Settings, explain_roofline
+from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from autotune.tuner.tune_tasks import TaskRequest, tune_kernels, tune_tasks
 from measure.database import Database
@@ -124,8 +124,6 @@ def _run(
     check_runnable(config.measure, (target, registry.get(config.target)))
     if config.measure.pool in ("local", "ray") and not target.simulated:
         tell_if_busy(say)
-    if settings.trials and (why := explain_roofline(settings.cost_model)):
-        say(why)
     network, limits, job = None, None, None
     if config.model is None:
         tasks = list_tasks(config)

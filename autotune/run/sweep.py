@@ -138,6 +138,14 @@ def sweep(
     family = config.target.partition(":")[0]
     (folder / "designs").mkdir(parents=True, exist_ok=True)
     points: list[SweepPoint] = []
+    told: set[str] = set()
+
+    def say_once(text: str) -> None:
+        """Shows a sentence unless an earlier design had it too."""
+        if text not in told:
+            told.add(text)
+            say(text)
+
     with make_pool(config.measure) as pool, claim_folder(folder), Database(folder / "records.jsonl") as database:
         for values in _combinations(variations):
             stem = "-".join(f"{field}={value}" for field, value in values.items())
@@ -152,7 +160,7 @@ def sweep(
                 continue
             point = replace(point, memory_bytes=sum(size for _, size in hardware.memories))
             varied = config.model_copy(update={"target": f"{family}:{file}"})
-            point = _tune(point, varied, pool, database)
+            point = _tune(point, varied, pool, database, say_once)
             say(f"{point.name}: {point.problem or latency(point.seconds)}")
             points.append(point)
             if point.interrupted:
@@ -171,12 +179,15 @@ def _combinations(variations: Variations) -> Iterator[dict[str, Any]]:
         yield dict(zip(variations, values, strict=True))
 
 
-def _tune(point: SweepPoint, config: RunConfig, pool: MeasurePool, database: Database) -> SweepPoint:
+def _tune(
+    point: SweepPoint, config: RunConfig, pool: MeasurePool, database: Database, say: Callable[[str], None]
+) -> SweepPoint:
     """Tunes the tasks of the design, and returns its point with the results."""
     settings = make_settings(config)
     tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in list_tasks(config)]
     mine = [task for task in tasks if settings.of(task).target.name == config.target]
-    results = tune_tasks([TaskRequest(task, settings, need=Need.NOTHING) for task in mine], pool, database)
+    requests = [TaskRequest(task, settings, need=Need.NOTHING) for task in mine]
+    results = tune_tasks(requests, pool, database, say=say)
     point = replace(
         point,
         seconds=sum(result.weight * result.best_seconds for result in results),

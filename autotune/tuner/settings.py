@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -96,12 +95,6 @@ def explain_roofline(section: Model) -> str:
         return ""
     why = missing(f"the cost model {LEARNED_MODEL}", "lightgbm")
     return f"candidates are scored by the {section.name}: {why}" if why else ""
-
-
-def warn_if_untrained(settings: Settings) -> None:
-    """Warns a caller in Python that a search of these settings has no learned model; a command prints it instead."""
-    if settings.trials and (why := explain_roofline(settings.cost_model)):
-        warnings.warn(why, stacklevel=4)
 
 
 def check_exploration(model: CostModel, exploration: float) -> None:

@@ -16,7 +16,7 @@ from autotune.tuner.pools import make_pool
 from autotune.tuner.preparation import prepare_task, reusable_records
 from autotune.tuner.result import AllTrialsFailed, TuneResult
 from autotune.tuner.schedulers import Gradient, TaskScheduler
-from autotune.tuner.settings import Settings
+from autotune.tuner.settings import Settings, explain_roofline
 from autotune.tuner.task import Task
 from autotune.tuner.task_tuning import TaskTuning
 from costmodel.transfer import Source
@@ -93,7 +93,7 @@ def tune_tasks(
         callbacks: listeners.
         stop: function that ends the run early like Ctrl-C; called for each task, and several times a second while
             trials are measured.
-        say: function that shows the user what takes long.
+        say: function that shows the user what takes long, and why no learned model scores the candidates.
 
     Returns:
         A result for each request, in order; after Ctrl-C from the measurements so far.
@@ -108,6 +108,10 @@ def tune_tasks(
     if not requests:
         return []
     measure = requests[0].settings.measure
+    models = [request.settings.cost_model for request in requests if request.guided and request.settings.trials]
+    for why in dict.fromkeys(map(explain_roofline, models)):
+        if why:
+            say(why)
     with notice_if_slow(f"preparing the search spaces of {len(requests)} task{'s' * (len(requests) > 1)}", say):
         tunings = [prepare_request(request, database if resume else None, source, stop) for request in requests]
     scheduler = schedule(tunings)

@@ -12,7 +12,7 @@ from autotune.tuner.callbacks import Callback
 from autotune.tuner.preparation import open_source
 from autotune.tuner.result import TuneResult
 from autotune.tuner.search.base import SearchStrategy
-from autotune.tuner.settings import Settings, warn_if_untrained
+from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
 from costmodel.models.base import CostModel
@@ -115,7 +115,7 @@ def settings_for(
     if transfer is not None:
         section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
         model = Model(**{**dict(model), "transfer": section})
-    settings = Settings(
+    return Settings(
         target,
         trials,
         seed,
@@ -124,5 +124,3 @@ def settings_for(
         measure if isinstance(measure, Measure) else Measure(pool=measure),
         tuple(algorithms),
     )
-    warn_if_untrained(settings)
-    return settings

@@ -127,19 +127,11 @@ def test_the_base_installation_tunes(tmp_path: Path) -> None:
     assert (folder / "summary.json").exists() and not (folder / "curve.png").exists()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "autotune.tune(workloads.matmul(8, 8, 8), trials=1)",
-        "autotune.tune_for_sizes(lambda n: workloads.matmul(n, 8, 8), range(8, 10), trials=1)",
-        "autotune.compile('squeezenet1_1', trials=1)",
-    ],
-)
-def test_a_search_from_python_warns_that_it_has_no_learned_model(call: str, tmp_path: Path) -> None:
-    said = python(
-        tmp_path, "-W", "error::UserWarning", "-c", f"import autotune; from search_space import workloads; {call}"
-    )
-    assert said.returncode and "UserWarning: candidates are scored by the roofline: the cost model" in said.stderr
+def test_a_search_from_python_says_once_that_it_has_no_learned_model(tmp_path: Path) -> None:
+    call = "import autotune; from search_space import workloads; autotune.tune(workloads.matmul(8, 8, 8), trials=1)"
+    said = python(tmp_path, "-c", call)
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.count("candidates are scored by the roofline: the cost model") == 1
 
 
 def test_the_base_installation_compiles_and_runs_networks(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.config import Measure
-from autotune.tuner import preparation, tune_tasks
+from autotune.tuner import preparation, settings, tune_tasks
 from autotune.tuner.result import AllTrialsFailed
 from autotune.tuner.search.base import NoLegalSchedule
 from autotune.tuner.settings import Settings
@@ -50,6 +50,15 @@ def test_a_task_without_a_legal_candidate_is_named(barren: None, need: Need) -> 
     with pytest.raises(NoLegalSchedule) as caught:
         tune_tasks.tune_tasks([request(), request(BARREN, need)], pool)
     assert caught.value.task == BARREN.key and pool.outstanding == 0
+
+
+def test_a_search_says_once_that_it_has_no_learned_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "missing", lambda what, *modules: f"{what} must have a package")
+    told: list[str] = []
+    tune_tasks.tune_tasks([request(), request(BARREN, Need.NOTHING)], fakes.HashPool(), say=told.append)
+    untold = [replace(request(), guided=False), request(trials=0)]
+    tune_tasks.tune_tasks(untold, fakes.HashPool(), say=told.append)
+    assert len(told) == 1 and told[0].endswith(": the cost model lightgbm must have a package")
 
 
 def test_a_task_that_needs_nothing_is_passed_over(barren: None) -> None:
