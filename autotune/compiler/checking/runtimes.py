@@ -49,9 +49,9 @@ class Ours:
     precision = ""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
-        from autotune.compiler.executable.loading import load
+        import autotune  # public names alone: an older release may serve its own executables
 
-        self._network = load(facts["folder"], facts["threads"])
+        self._network = autotune.load(facts["folder"], facts["threads"])
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         out = self._network(*(arrays[p.name] for p in self._network.inputs))
