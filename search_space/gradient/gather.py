@@ -31,12 +31,14 @@ class Solution:
     Attributes:
         values: axis → expression in the element's indices and in `free`.
         free: axes that the equations leave open, with their extents.
-        conditions: conditions under which the axes are such a place; they read nothing.
+        outside: axes whose value may lie outside of their range, with their extents; elsewhere there is no read.
+        conditions: further conditions under which the axes are such a place; they read nothing.
         simplify: simplifier of expressions in the element's indices and the free axes.
     """
 
     values: dict[str, Expr]
     free: dict[str, int]
+    outside: dict[str, int]
     conditions: list[Expr]
     simplify: Simplifier
 
@@ -46,8 +48,12 @@ class Solution:
 
     def test(self, guards: Iterable[Expr]) -> tuple[Expr, ...]:
         """Lists the conditions under which an element is read here: those of the solution, then guards on the axes."""
-        conditions = (*map(self.simplify, self.conditions), *map(self.locate, guards))
+        ranges = [test for axis in self.outside for test in self._range(axis)]
+        conditions = (*map(self.simplify, [*ranges, *self.conditions]), *map(self.locate, guards))
         return tuple(test for test in dict.fromkeys(conditions) if not test.is_const or not test.value)
+
+    def _range(self, axis: str) -> tuple[Expr, Expr]:
+        return make("le", const(0), self.values[axis]), make("lt", self.values[axis], const(self.outside[axis]))
 
 
 @dataclass
@@ -59,13 +65,15 @@ class _System:
         element: extents of the indices of the element.
         equations: coefficients by unknown, and the right side.
         solutions: unknown → expression in others; later ones may occur in earlier ones.
-        conditions: conditions so far.
+        outside: unknowns whose solution may lie outside of their range, with their extents.
+        conditions: further conditions so far.
     """
 
     extents: dict[str, int]
     element: Mapping[str, int]
     equations: list[tuple[dict[str, int], Expr]] = field(default_factory=list)
     solutions: dict[str, Expr] = field(default_factory=dict)
+    outside: dict[str, int] = field(default_factory=dict)
     conditions: list[Expr] = field(default_factory=list)
     _parts: dict[tuple[Expr, int], tuple[Expr, Expr]] = field(default_factory=dict)
     _ranges: dict[str, int] = field(default_factory=dict)
@@ -197,8 +205,9 @@ class _System:
         extent = self.extents.pop(name)
         self.solutions[name] = value
         if check:
-            self.require(make("le", const(0), value))
-            self.require(make("lt", value, const(extent)))
+            tests = make("le", const(0), value), make("lt", value, const(extent))
+            if not all(_always(test, self._ranges) for test in tests):
+                self.outside[name] = extent
         equations, self.equations = self.equations, []
         for factors, right in equations:
             if name not in factors:
@@ -261,10 +270,27 @@ def solve_reads(
         solutions[name] = _resolve(system.solutions[name], solutions)
     free = {n: e for n, e in system.extents.items() if e > 1}
     ones: dict[str, Expr | int] = {n: 0 for n, e in system.extents.items() if e == 1}
-    simplify = Simplifier({name: const(extent) for name, extent in {**element, **free}.items()})
-    values = {axis: substitute(solutions.get(axis, var(axis)), ones) for axis in axes if axis not in free}
-    conditions = [substitute(_resolve(condition, solutions), ones) for condition in system.conditions]
-    return Solution({axis: simplify(value) for axis, value in values.items()}, free, conditions, simplify)
+    ranges = {**element, **free}
+    simplify = Simplifier({name: const(extent) for name, extent in ranges.items()})
+
+    def finish(e: Expr) -> Expr:
+        return simplify(substitute(_resolve(e, solutions), ones))
+
+    values = {axis: finish(var(axis)) for axis in axes if axis not in free}
+    conditions = [finish(condition) for condition in system.conditions]
+    outside = {}
+    for name, extent in system.outside.items():
+        value = finish(var(name))
+        tests = [
+            test
+            for test in (make("le", const(0), value), make("lt", value, const(extent)))
+            if not _always(test, ranges)
+        ]
+        if tests and name in values:
+            outside[name] = extent
+        else:
+            conditions += tests
+    return Solution(values, free, outside, conditions, simplify)
 
 
 def _resolve(e: Expr, memo: Mapping[str, Expr]) -> Expr:

@@ -10,35 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from search_space import te
 from search_space.dtypes import FLOATS, NARROW
 from search_space.gradient.derivatives import Guards, ReadDerivative, differentiate
 from search_space.gradient.gather import NotAffine, list_cases, solve_reads
+from search_space.gradient.shares import Share, make_share
 from search_space.ir.access import conjuncts
 from search_space.ir.expr import Expr, cast, const, eq, logical_and, make, select, substitute, walk
 from search_space.ir.sizes import find_sizes
 from search_space.tags import Tag
 from search_space.tensor import IterVar, Operation, Reduction, Tensor
-
-
-@dataclass(frozen=True)
-class Share:
-    """A part of a tensor's adjoint.
-
-    Attributes:
-        element: names of the element's indices.
-        conditions: conditions of the share, in the order of their tests; elsewhere it is 0.
-        value: its value, in the element's indices and the axes of the sum.
-        axes: axes that it is summed over, with their extents.
-    """
-
-    element: tuple[str, ...]
-    conditions: Guards
-    value: Expr
-    axes: dict[str, int]
 
 
 def gradient(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
@@ -181,7 +164,7 @@ def _solve(op: Operation, read: ReadDerivative, axes: dict[str, int], guards: Gu
         for inner, value in read.terms.items():
             tests = [part for guard in (*chosen, *guards, *inner) for part in conjuncts(guard)]
             solution = solve_reads(indices, axes, extents, tests)
-            shares.append(Share(element, solution.test(tests), solution.locate(value), solution.free))
+            shares.append(make_share(extents, solution, tuple(tests), value))
     return shares
 
 
@@ -191,42 +174,47 @@ def _new_names(prefix: str, count: int, others: dict[str, int]) -> tuple[str, ..
 
 
 def _sum_shares(op: Operation, shares: Sequence[Share]) -> Tensor:
-    """Adds up the shares of a tensor's adjoint; those over the same axes and conditions in one stage."""
+    """Adds up the shares of a tensor's adjoint; those over the same axes in one stage."""
     name = f"d_{op.name}"
     kind = "float32" if op.dtype in NARROW else op.dtype
     shares = [replace(share, value=cast(share.value, kind)) for share in shares]
-    summed: dict[tuple[Any, ...], list[Share]] = {}
+    plain = [share for share in shares if not share.axes]
+    summed: dict[object, list[Share]] = {}
     for share in shares:
-        summed.setdefault(tuple(share.axes.items()), []).append(share)
-    plain = summed.pop((), [])
+        if share.axes:
+            summed.setdefault(share.group, []).append(share)
     if not plain and len(summed) == 1 and kind == op.dtype:
-        return _sum(op, next(iter(summed.values())), name)
-    parts = [_sum(op, group, f"{name}_{number}") for number, group in enumerate(summed.values())]
+        return _sum(next(iter(summed.values())), op.shape, name)
+    parts = [_sum(group, op.shape, f"{name}_{number}") for number, group in enumerate(summed.values())]
 
     def element(*indices: IterVar) -> Expr:
-        values = [_at(share, indices) for share in plain] + [part[indices] for part in parts]
-        return _add_up(values)
+        values = [share.at(dict(zip(share.element, indices, strict=True))) for share in plain]
+        return _add_up([*values, *(part[indices] for part in parts)])
 
     return te.compute(op.shape, element, name=name, dtype=op.dtype)
 
 
-def _sum(op: Operation, shares: Sequence[Share], name: str) -> Tensor:
-    """Makes the stage that sums shares over their common axes."""
-    axes = [te.reduce_axis((0, extent), axis) for axis, extent in shares[0].axes.items()]
+def _sum(shares: Sequence[Share], shape: Sequence[int], name: str) -> Tensor:
+    """Makes the stage that sums shares over their common axes, and the one that interleaves their phases."""
+    first = shares[0]
+    axes = [te.reduce_axis((0, extent), axis) for axis, extent in first.axes.items()]
+    names = [*(phase for phase, _ in first.phases.values()), *first.element]
 
     def element(*indices: IterVar) -> Reduction:
-        return te.sum(_add_up([_at(share, indices) for share in shares]), axis=axes)
+        return te.sum(_add_up([share.at(dict(zip(names, indices, strict=True))) for share in shares]), axis=axes)
 
-    return te.compute(op.shape, element, name=name)
+    if not first.phases:
+        return te.compute(shape, element, name=name)
+    extents = [*(step for _, step in first.phases.values()), *first.element.values()]
+    phases = te.compute(extents, element, name=f"{name}_phases")
 
+    def interleave(*indices: IterVar) -> Expr:
+        at = dict(zip(first.element, indices, strict=True))
+        remainders = [at[name] % step for name, (_, step) in first.phases.items()]
+        quotients = [index // first.phases[name][1] if name in first.phases else index for name, index in at.items()]
+        return phases[(*remainders, *quotients)]
 
-def _at(share: Share, indices: Sequence[IterVar]) -> Expr:
-    """Returns the value of a share at an element, 0 where its conditions do not hold."""
-    moved = {name: index.expr for name, index in zip(share.element, indices, strict=True)}
-    value = substitute(share.value, moved)
-    for condition in reversed(share.conditions):
-        value = select(substitute(condition, moved), value, const(0.0, value.dtype))
-    return value
+    return te.compute(shape, interleave, name=name)
 
 
 def _add_up(values: Sequence[Expr]) -> Expr:

@@ -1,0 +1,200 @@
+"""Shares of an adjoint, in a form that schedules well: zeros in place of conditions, and a stage for each phase.
+
+A product that counts only where an index is inside a tensor is a product with that tensor padded by zeros, as in a
+convolution. If the element's index is read as a quotient and a remainder alone, as behind a stride, each remainder is a
+phase with a plain product of its own, and the phases are interleaved in the end.
+
+As in convolutions with padding, a product of such a zero and an infinite or NaN factor is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from search_space import te
+from search_space.gradient.derivatives import Guards
+from search_space.gradient.gather import Solution
+from search_space.ir.access import check_reads
+from search_space.ir.expr import (
+    FLOATS,
+    Expr,
+    const,
+    load,
+    logical_and,
+    select,
+    substitute,
+    transform,
+    var,
+    variables,
+    walk,
+)
+from search_space.ir.intervals import Bounds
+from search_space.ir.simplify import Simplifier
+from search_space.tags import Tag
+from search_space.tensor import IterVar, Tensor
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a tensor's adjoint.
+
+    Attributes:
+        element: names of the element's indices, with their extents; of a split dimension, those of the quotient.
+        phases: quotient → name of the remainder and the divisor, for split dimensions.
+        conditions: conditions of the share, in the order of their tests; elsewhere it is 0.
+        value: its value, in the element's indices and the axes of the sum.
+        axes: axes that it is summed over, with their extents.
+    """
+
+    element: Mapping[str, int]
+    phases: Mapping[str, tuple[str, int]]
+    conditions: Guards
+    value: Expr
+    axes: Mapping[str, int]
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """Key of shares that one stage can add up."""
+        return tuple(self.axes.items()), tuple(self.phases.items()), tuple(self.element.items())
+
+    def at(self, indices: Mapping[str, IterVar]) -> Expr:
+        """Returns the value at an element, 0 where the conditions do not hold; `indices` are by name."""
+        moved = {name: index.expr for name, index in indices.items()}
+        value = substitute(self.value, moved)
+        for condition in reversed(self.conditions):
+            value = select(substitute(condition, moved), value, const(0.0, value.dtype))
+        return value
+
+
+def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, value: Expr) -> Share:
+    """Makes the share of a read.
+
+    Args:
+        element: names and extents of the element's indices.
+        solution: axes of the stage at which it reads the element.
+        guards: conditions on the stage's axes, in the order of their tests.
+        value: value in the stage's axes.
+    """
+    plain = Share(element, {}, solution.test(guards), solution.locate(value), solution.free)
+    factors = list(_factors(value))
+    if not solution.free or len(factors) < 2:
+        return plain
+    split, phases, replaced = _split(element, [*solution.values.values(), *solution.conditions])
+    ranges = {**split, **dict(phases.values()), **solution.free}
+    simplify = Simplifier({name: const(extent) for name, extent in ranges.items()})
+
+    def locate(e: Expr) -> Expr:
+        values = {axis: simplify(_replace(at, replaced)) for axis, at in solution.values.items()}
+        return simplify(substitute(e, values))
+
+    padded = dict(_padded_factors(factors, solution, locate, ranges))
+    zeros = {axis for axes, _ in padded.values() for axis in axes}
+    if zeros != solution.outside.keys():
+        return plain
+    moved = transform(value, lambda node: padded[node][1] if node in padded else None)
+    # Tests of the solution have become zeros; those of the stage itself remain.
+    tests = [simplify(_replace(condition, replaced)) for condition in solution.conditions]
+    tests += [locate(guard) for guard in guards]
+    conditions = tuple(test for test in dict.fromkeys(tests) if not test.is_const or not test.value)
+    share = Share(split, phases, conditions, locate(moved), solution.free)
+    body = select(logical_and(*conditions), share.value, 0.0) if conditions else share.value
+    try:
+        check_reads("share", body, ranges)
+    except ValueError:  # another read would be outside without the conditions
+        return plain
+    return share
+
+
+def _factors(e: Expr) -> Iterator[Expr]:
+    """Lists the factors of a product."""
+    if e.op == "mul" and e.dtype in FLOATS:
+        for operand in e.args:
+            yield from _factors(operand)
+    else:
+        yield e
+
+
+def _replace(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    return transform(e, values.get)
+
+
+def _split(
+    element: Mapping[str, int], expressions: Sequence[Expr]
+) -> tuple[dict[str, int], dict[str, tuple[str, int]], dict[Expr, Expr]]:
+    """Splits indices that are read as quotient and remainder by one number alone.
+
+    Returns:
+        The indices with their extents, the phases of those that are split, and what replaces quotients and remainders.
+    """
+    extents, replaced = dict(element), dict[Expr, Expr]()
+    phases: dict[str, tuple[str, int]] = {}
+    for name, extent in element.items():
+        x = var(name)
+        steps = {
+            int(node.args[1].value)
+            for e in expressions
+            for node in walk(e)
+            if node.op in ("floordiv", "mod") and node.args[0] is x and node.args[1].is_const
+        }
+        if len(steps) != 1:
+            continue
+        (step,) = steps
+        phase = f"{name}_phase"
+        parts = {x // step: x, x % step: var(phase)}
+        bare = [_replace(e, {part: const(0) for part in parts}) for e in expressions]
+        if any(name in variables(e) for e in bare):
+            continue
+        extents[name], phases[name] = -(-extent // step), (phase, step)
+        replaced |= parts
+    return extents, phases, replaced
+
+
+def _padded_factors(
+    factors: Sequence[Expr], solution: Solution, locate: object, ranges: Mapping[str, int]
+) -> Iterator[tuple[Expr, tuple[list[str], Expr]]]:
+    """Pads factors by zeros along axes that the solution leaves outside of their ranges.
+
+    Yields:
+        A read, the axes that its zeros stand for, and the read of the padded tensor in the stage's axes.
+    """
+    bounds, left = Bounds(ranges), dict(solution.outside)
+    for factor in dict.fromkeys(factors):
+        if factor.op != "load" or factors.count(factor) > 1:
+            continue
+        tensor: Tensor = factor.args[0]
+        sides = {}
+        for dimension, (index, extent) in enumerate(zip(factor.args[1:], tensor.shape, strict=True)):
+            axis = index.args[0] if index.op == "var" else None
+            if axis in left and left[axis] == extent:
+                low, high = bounds(locate(index))  # type: ignore[operator]
+                sides[dimension] = axis, min(low, 0), max(high, extent - 1)
+                del left[axis]
+        if sides:
+            padding = pad(tensor, {dimension: (low, high) for dimension, (_, low, high) in sides.items()})
+            shifted = [
+                index - sides[dimension][1] if dimension in sides else index
+                for dimension, index in enumerate(factor.args[1:])
+            ]
+            yield factor, ([axis for axis, _, _ in sides.values()], load(padding, shifted, tensor.dtype))
+
+
+def pad(tensor: Tensor, sides: Mapping[int, tuple[int, int]]) -> Tensor:
+    """Makes a copy of a tensor with zeros around it: from its least to its greatest index of each dimension."""
+    shape = [
+        sides[dimension][1] - sides[dimension][0] + 1 if dimension in sides else extent
+        for dimension, extent in enumerate(tensor.shape)
+    ]
+
+    def element(*indices: IterVar) -> Expr:
+        at, conditions = [], []
+        for dimension, index in enumerate(indices):
+            low, high = sides.get(dimension, (0, math.inf))
+            inner = index + low
+            at.append(inner)
+            conditions += [inner >= 0] if low < 0 else []
+            conditions += [inner < tensor.shape[dimension]] if high >= tensor.shape[dimension] and low <= 0 else []
+        return te.if_then_else(te.all(*conditions), tensor[tuple(at)], 0.0) if conditions else tensor[tuple(at)]
+
+    return te.compute(shape, element, name=f"{tensor.name}_around", tag=Tag.PAD)
