@@ -5,9 +5,11 @@ The example of a pass is `EXAMPLE` of its own test, `test_NAME.py`. A pass that 
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -78,6 +80,11 @@ def test_every_pass_changes_an_example_and_comes_to_rest(name: str) -> None:
 def test_passes_come_to_rest(seed: int) -> None:
     graph = optimise(random_graph(seed))
     assert same_graph(optimise(graph), graph)
+
+
+def test_every_pass_has_a_row_on_its_page() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "passes.md").read_text()
+    assert {*PASSES, *OPTIONAL} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 def test_an_unknown_pass_is_named() -> None:
