@@ -62,7 +62,7 @@ def compile(
             has their types, and their shapes except for extents that `shapes` names.
         target: a name of `targets.registry`, or the design of an accelerator.
         threads: number of threads that the kernels are chosen for and run on; None: one per core.
-        precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
+        precision: value of `network.precision`, such as `float32`, `bfloat16` or `mixed`, see docs/precision.md.
         quantise: `weights4` or `weights8`: products read weights of so few bits; `int8`: layers work on bytes; None:
             in floats, see docs/quantisation.md.
         quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.

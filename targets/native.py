@@ -46,9 +46,12 @@ class NativeKernel(Kernel):
 
     Args:
         module: the linked module.
-        find: symbol of the module → address of its function.
+        find: symbol of the module → address of its function: `module.name`, and `module.name` followed by `_pack0`,
+            `_pack1`, ... for each of the program's prologues, which takes the prologue's parameters.
         threads: number of threads of a run that names none.
-        timer: address of `void (kernel, tables, count, iterations, threads, workspace, nanoseconds)`.
+        timer: address of `void timer(kernel, void ***tables, int64_t count, int64_t iterations, int32_t threads,
+            void *workspace, int64_t *nanoseconds)`. Run i takes the arguments `tables[i % count]`, and its time is
+            written to `nanoseconds[i]`.
         cold_timer: address of a timer that takes constants to flush in place of a count; 0: copies of constants rotate
             to be cold.
     """

@@ -22,9 +22,7 @@ CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM f
 
 def worker(
     token_file: Token,
-    target: Annotated[
-        str, typer.Option(help="Target to serve: cpu, c, cuda or vta, with a variant behind a colon.")
-    ] = "cpu",
+    target: Annotated[str, typer.Option(help="Name of the target to serve, such as cpu or cuda:sm_90.")] = "cpu",
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
     ] = "127.0.0.1:0",

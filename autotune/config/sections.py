@@ -381,7 +381,7 @@ class CompileConfig(Section):
     model: str | None = None
     """A network: a name of the onnx model zoo, or a file."""
     target: str = "cpu"
-    """Target: cpu, c, cuda or vta, with a variant behind a colon; the CPU runs the layers that an accelerator lacks."""
+    """Name of a target, such as cpu or cuda:sm_90; the CPU runs the layers that an accelerator lacks."""
     trials: int = Field(default=64, ge=0)
     """Candidates to measure, shared by the tasks of a model; 0, for a model alone: the roofline chooses."""
     seed: int = Field(default=0, ge=0)

@@ -103,6 +103,9 @@ class Values(ABC):
     def integer_operation(self, op: str, a: str, b: str, dtype: str) -> str:
         """Writes an operation on two integers or bools of one dtype; results wrap around, divisions round down.
 
+        The operations are rows of `search_space/ir/semantics.py`: `add`, `sub`, `mul`, `floordiv`, `mod`, `min` and
+        `max`; on int32 also `shl`, `shr`, `bitand` and `bytedot`.
+
         Raises:
             BuildError: the dtype has no such operation.
         """

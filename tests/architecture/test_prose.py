@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,12 @@ def test_docstrings_of_tests_may_begin_with_any_noun() -> None:
 def test_a_name_that_says_nothing_is_noticed(source: str, expected: list[tuple[str, str]]) -> None:
     offences = names.offences_of_names("autotune/x.py", ast.parse(source))
     assert [(offence.rule, offence.name) for offence in offences] == expected
+
+
+def test_docstrings_of_a_page_keep_the_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text('Rows.\n\n```python\ndef f():\n    """Rows."""\n```\n')
+    assert [(o.rule, o.line) for o in lists.offences_in(tmp_path / "page.md")] == [("docstring-verb", 5)]
 
 
 LONG = " ".join(["word"] * 26)

@@ -14,7 +14,8 @@ class TensorArgument:
 
     Attributes:
         shape: shape of the tensor.
-        kind: `float`, `positive`, `share` (from -0.95 to 0.95), `int` (below `high`), `bool`, `mask` (0 or -infinity).
+        kind: `float`, `positive`, `share` (from -0.95 to 0.95), `int` (below `high`), `bool`, `mask` (0 or -infinity),
+            `bits` (any int32).
         constant: whether it is known before the graph runs.
         high: bound of integers, excluded.
     """
@@ -28,6 +29,8 @@ class TensorArgument:
         """Random elements; `dtype` is that of floats."""
         if self.kind == "int":
             return torch.randint(0, self.high, self.shape, generator=generator)
+        if self.kind == "bits":
+            return torch.randint(-(2**31), 2**31, self.shape, generator=generator, dtype=torch.int32)
         if self.kind == "bool":
             return torch.rand(self.shape, generator=generator) < 0.6
         found = torch.randn(self.shape, generator=generator)
@@ -61,6 +64,11 @@ def w(*shape: int) -> TensorArgument:
 def v(*shape: int) -> TensorArgument:
     """Positive weights, such as variances."""
     return TensorArgument(shape, "positive", constant=True)
+
+
+def bits(*shape: int) -> TensorArgument:
+    """Integers of 32 bits."""
+    return TensorArgument(shape, "bits")
 
 
 def i(high: int, *shape: int) -> TensorArgument:
@@ -107,10 +115,10 @@ CASES: dict[str, list[Args]] = {
     **{f"{name}.Tensor": [(i(3, 3, 5), i(3, 5)), (x(3, 5), i(2, 5))] for name in _COMPARISONS.split()},
     **{f"{name}.Scalar": [(i(3, 3, 5), 1), (x(3, 5), 0.5)] for name in _COMPARISONS.split()},
     **{f"logical_{name}.default": [(b(3, 5), b(5)), (x(3, 5), b(5))] for name in ("and", "or", "xor")},
-    **{f"bitwise_{name}.Tensor": [(b(3, 5), b(5))] for name in ("and", "or", "xor")},
-    **{f"bitwise_{name}.Scalar": [(b(3, 5), True)] for name in ("and", "or", "xor")},
+    **{f"bitwise_{name}.Tensor": [(b(3, 5), b(5)), (bits(3, 5), bits(5))] for name in ("and", "or", "xor")},
+    **{f"bitwise_{name}.Scalar": [(b(3, 5), True), (bits(3, 5), -77)] for name in ("and", "or", "xor")},
     "logical_not.default": [(b(3, 5),), (x(3, 5),)],
-    "bitwise_not.default": [(b(3, 5),)],
+    "bitwise_not.default": [(b(3, 5),), (bits(3, 5),)],
     "maximum.default": [(x(3, 5), x(5)), (i(9, 4), i(9, 4))],
     "minimum.default": [(x(3, 5), x(5))],
     "div.Tensor_mode": [(x(3, 5), p(5), {"rounding_mode": mode}) for mode in ("floor", "trunc")],

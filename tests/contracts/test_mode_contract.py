@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -60,6 +61,21 @@ def loaded_networks(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str,
 def test_a_mode_says_what_it_is(mode: Mode) -> None:
     assert mode.__doc__ and mode.chooses == (mode.name in CHOOSING)
     assert mode.name in PRECISIONS or mode.name in QUANTISATIONS
+
+
+@pytest.mark.parametrize(
+    ("page", "row", "modes"),
+    [
+        ("config", "network.precision", set(PRECISIONS)),
+        ("config", "network.quantise", set(QUANTISATIONS)),
+        ("precision", r"\w+", set(PRECISIONS) - CHOOSING),
+        ("pytorch", "precision", set(PRECISIONS) - CHOOSING),
+    ],
+)
+def test_pages_name_every_mode(page: str, row: str, modes: set[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+    rows = re.findall(rf"^\| `{row}` \|.*$", text, re.MULTILINE)
+    assert modes <= {word for line in rows for word in re.findall(r"`(\w+)`", line)}
 
 
 @pytest.mark.parametrize("precision", sorted(set(PRECISIONS) - CHOOSING))

@@ -64,6 +64,7 @@ _NUMBERS = ("int8", "uint8", "int32", "int64", *FLOATS)
 register(
     _integer("floor_divide", te.floor_divide, np.floor_divide, *_NUMBERS),
     _integer("floor_mod", te.floor_mod, np.mod, *_NUMBERS),
+    _integer("bitwise_and", lambda x, y: x & y, np.bitwise_and, "int32"),
     _integer("left_shift", lambda x, y: x << y, lambda x, y: np.left_shift(x, y & 31), "int32"),
     _integer("right_shift", lambda x, y: x >> y, lambda x, y: np.right_shift(x, y & 31), "int32"),
     *(from_function(name, f.expression, f.reference) for name, f in {**UNARY, **BINARY}.items()),

@@ -86,4 +86,4 @@ def optimise(graph: Graph, passes: Iterable[str] | None = None) -> Graph:
         ValueError: a name is unknown.
         GraphError: a pass returned an invalid graph.
     """
-    return optimiser(passes).apply(graph)
+    return optimiser(passes)(graph)

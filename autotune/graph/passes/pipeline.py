@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -67,6 +68,20 @@ class FunctionPass(GraphPass):
 
 
 @dataclass(frozen=True)
+class Changes:
+    """The fact that `Repeat` reports: which of its passes changed the graph.
+
+    Attributes:
+        counts: number of changes by the name of the pass, in the order of the first change.
+    """
+
+    counts: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return ", ".join(name if count == 1 else f"{name} {count} times" for name, count in self.counts.items())
+
+
+@dataclass(frozen=True)
 class PassRun:
     """A record of one pass run by a pipeline.
 
@@ -74,16 +89,19 @@ class PassRun:
         step: the pass.
         before, after: graphs; the same object if the pass had nothing to do.
         seconds: wall time of the pass without its verification.
+        fact: fact that the pass reported; None: no fact.
     """
 
     step: GraphPass
     before: Graph
     after: Graph
     seconds: float
+    fact: Any = None
 
     def __str__(self) -> str:
         nodes = f"{len(self.before.nodes)} -> {len(self.after.nodes)} nodes"
-        return f"{self.step.name}: {nodes}, {1e3 * self.seconds:.1f} ms"
+        changes = f": {self.fact}" if isinstance(self.fact, Changes) and self.fact.counts else ""
+        return f"{self.step.name}: {nodes}, {1e3 * self.seconds:.1f} ms{changes}"
 
 
 Listener = Callable[[PassRun], None]
@@ -132,14 +150,14 @@ class PassPipeline(GraphPass):
             start = time.perf_counter()
             result = step.apply(graph)
             seconds = time.perf_counter() - start
-            after = result
+            after, fact = (result.graph, result.fact) if isinstance(result, PassResult) else (result, None)
             if isinstance(result, PassResult):
-                after, facts[step.name] = result.graph, result.fact
+                facts[step.name] = fact
             assert isinstance(after, Graph)
             if after is not graph:
                 check_step(graph, after)
             if self.listener is not None:
-                self.listener(PassRun(step, graph, after, seconds))
+                self.listener(PassRun(step, graph, after, seconds, fact))
             graph = after
         return PipelineOutcome(graph, MappingProxyType(facts))
 
@@ -157,8 +175,13 @@ class Repeat(GraphPass):
     rounds: int
     name: str = "optimise"
 
-    def apply(self, graph: Graph) -> Graph:
-        graph = over_bodies(graph, self.apply)
+    def apply(self, graph: Graph) -> PassResult:
+        counts: Counter[str] = Counter()
+        return PassResult(self._repeat(graph, counts), Changes(MappingProxyType(counts)))
+
+    def _repeat(self, graph: Graph, counts: Counter[str]) -> Graph:
+        """Applies the passes to the bodies of loops, then to the graph; adds the number of changes to `counts`."""
+        graph = over_bodies(graph, lambda body: self._repeat(body, counts))
         verify(graph)
         for _ in range(self.rounds):
             before = graph
@@ -167,6 +190,7 @@ class Repeat(GraphPass):
                 if not same_graph(after, graph):
                     check_step(graph, after)
                     graph = after
+                    counts[step.name] += 1
             if same_graph(before, graph):
                 break
         return graph

@@ -5,7 +5,7 @@ The files `*.txt` beside this one list the offences that are older than the rule
 `targets`, `docs`. They only become shorter. `python -m tests.architecture.prose --shrink` takes mended offences out,
 and renames entries whose text moved with a file or a function.
 
-Rules of docstrings; in tests only the first counts:
+Rules of docstrings, also in the Python of pages; in tests only the first counts:
     docstring-head: a first line begins with none of `words.FORBIDDEN_HEADS`: Of, What, Whether, How, As, The same, ...
     docstring-verb: a function's begins with a verb of `words.toml`: "Counts rows". A property may begin with a noun.
     docstring-noun: a class's, a module's and a constant's begins with a noun phrase: "A table of rows".

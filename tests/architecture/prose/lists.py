@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.architecture.prose.commands import offences_of_commands
@@ -47,12 +49,23 @@ def files() -> list[Path]:
 
 
 def offences_in(path: Path) -> list[Offence]:
-    """Lists the offences of one file; of tests, names and forbidden first words of docstrings alone."""
+    """Lists the offences of one file; of tests, names and forbidden first words of docstrings alone.
+
+    Of the Python of a page, docstrings count.
+    """
     name, text = path.relative_to(ROOT).as_posix(), path.read_text()
     if path.suffix == ".md":
-        return list(offences_of_page(name, text))
+        return [*offences_of_page(name, text), *_offences_of_examples(name, text)]
     tree, is_test = ast.parse(text), name.startswith("tests/")
     return [*offences_of_docstrings(name, tree, is_test), *offences_of_names(name, tree, not is_test)]
+
+
+def _offences_of_examples(path: str, page: str) -> Iterator[Offence]:
+    """Lists the offences of docstrings in the Python of a page, which readers copy."""
+    for block in re.finditer(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        line = page.count("\n", 0, block.start(1))
+        for offence in offences_of_docstrings(path, ast.parse(block[1])):
+            yield replace(offence, line=line + offence.line)
 
 
 def entries(offences: Iterable[Offence]) -> dict[str, Counter[str]]:

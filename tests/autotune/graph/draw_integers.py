@@ -22,6 +22,17 @@ def shift(d: Draw, op: str) -> None:
     d.node(op, names, direction=d.pick("LEFT", "RIGHT"))
 
 
+@draws("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor")
+def bits(d: Draw, op: str) -> None:
+    d.opset = 18
+    shape, dtype = d.shape(), d.pick("int8", "uint8", "int32")
+    limits = np.iinfo(dtype)
+    names = [d.add_input(shape, limits.min, limits.max, dtype)]
+    if op != "BitwiseNot":
+        names.append(d.add_input(d.broadcast(shape), limits.min, limits.max, dtype))
+    d.node(op, names)
+
+
 def _byte(d: Draw, dtype: str, count: int = 0) -> str:
     """A zero, or one for each of so many."""
     low, high = (0, 255) if dtype == "uint8" else (-128, 127)

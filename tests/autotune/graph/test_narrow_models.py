@@ -14,10 +14,9 @@ from autotune.graph.frontends.onnx.float64 import evaluate_nodes
 from autotune.graph.frontends.onnx.full_precision import in_float32, narrow_types
 from autotune.graph.frontends.onnx.importer import HANDLERS, import_model
 from autotune.graph.frontends.onnx.model import inferred
-from autotune.graph.ir import Graph, GraphBuilder, TensorType
+from autotune.graph.ir import Graph
 from autotune.graph.partition import group_nodes
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
-from autotune.graph.passes.roundings import roundings
 from autotune.graph.views import locate
 from search_space.dtypes import NARROW, numpy_dtype
 from search_space.operators.estimates import STEP
@@ -129,17 +128,6 @@ def test_parts_in_16_bits_run_as_such() -> None:
     (product,) = (node for node in graph.nodes if node.op == "matmul")
     assert {graph.type(name).dtype for name in product.inputs} == {"bfloat16"}
     assert graph.type(graph.outputs[0]).dtype == "float32"
-
-
-def test_roundings_before_comparisons_stay() -> None:
-    b = GraphBuilder("compared", {"x": TensorType((4,))})
-    rounded = b.add("cast", [b.add("sqrt", ["x"])], dtype="bfloat16")
-    graph = b.finish([b.add("less", [rounded, b.constant(np.ones(1, np.float32))])])
-    assert same_graph(roundings(graph), graph)
-    b = GraphBuilder("added", {"x": TensorType((4,))})
-    rounded = b.add("cast", [b.add("sqrt", ["x"])], dtype="bfloat16")
-    graph = roundings(b.finish([b.add("add", [rounded, b.constant(np.ones(1, np.float32))])]))
-    assert [node.op for node in graph.nodes] == ["sqrt", "add"]
 
 
 def test_weights_of_16_bits_are_not_rounded_again() -> None:

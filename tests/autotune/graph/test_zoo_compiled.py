@@ -45,6 +45,7 @@ OPERATIONS: list[tuple[str, dict[str, Any], list[TensorType]]] = [
     ("logical_not", {}, [TRUTH]),
     ("where", {}, [TRUTH, FLOATS, FLOATS]),
     *((op, {}, [TensorType(SHAPE, t)] * 2) for op in ("floor_divide", "floor_mod") for t in ("int8", "int32", "int64")),
+    ("bitwise_and", {}, [INTEGERS, INTEGERS]),
     ("left_shift", {}, [INTEGERS, INTEGERS]),
     ("right_shift", {}, [INTEGERS, INTEGERS]),
     *(("ranks", {"largest": largest}, [kind]) for largest in (True, False) for kind in (FLOATS, INTEGERS)),

@@ -10,6 +10,7 @@ from torch.fx import Node
 from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.aten.tensors import dtype_name
 from autotune.graph.frontends.onnx.importer import trigonometry
+from autotune.graph.frontends.onnx.importer.integers import combine_bits
 from autotune.graph.frontends.onnx.importer.selection import ceil, is_nan, power, sign_of_numbers
 from search_space.dtypes import FLOATS, numpy_dtype
 from search_space.ir.expr import BOOL, DTYPES
@@ -132,17 +133,17 @@ def _common(call: AtenCall) -> str:
     *(f"bitwise_{name}.{kind}" for name in _LOGIC for kind in ("Tensor", "Scalar")),
 )
 def logic(call: AtenCall) -> str:
-    """Combines truth values."""
-    name = call.op.partition(".")[0].partition("_")[2]
-    call.require(call.result.dtype == BOOL, "must combine truth values", call.result)
-    return call.add(_LOGIC[name], [call.operand(place, BOOL) for place in (0, 1)])
+    """Combines truth values, or the bits of integers."""
+    name, dtype = call.op.partition(".")[0].partition("_")[2], call.result.dtype
+    operands = [call.operand(place, dtype) for place in (0, 1)]
+    return call.add(_LOGIC[name], operands) if dtype == BOOL else combine_bits(call, f"Bitwise{name.title()}", operands)
 
 
 @converts("logical_not.default", "bitwise_not.default")
 def negation(call: AtenCall) -> str:
-    """Negates truth values."""
-    call.require(call.result.dtype == BOOL, "must negate truth values", call.result)
-    return call.add("logical_not", [call.operand(0, BOOL)])
+    """Negates truth values, or the bits of integers."""
+    value, dtype = call.operand(0, call.result.dtype), call.result.dtype
+    return call.add("logical_not", [value]) if dtype == BOOL else combine_bits(call, "BitwiseNot", [value])
 
 
 @converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

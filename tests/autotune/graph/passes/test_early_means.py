@@ -27,6 +27,9 @@ def transition(
     return builder.finish([builder.add("avg_pool2d", [value], "y", **(pool or {}))])
 
 
+EXAMPLE = transition()
+
+
 def order(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 

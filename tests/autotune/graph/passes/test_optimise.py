@@ -1,8 +1,17 @@
-"""All passes together, and each by itself on random graphs: outputs stay, and passes come to rest."""
+"""All passes together, and each by itself: they change an example, outputs stay, and passes come to rest.
+
+The example of a pass is `EXAMPLE` of its own test, `test_NAME.py`. A pass that changes random graphs needs none.
+"""
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.ir import Graph, GraphBuilder, GraphError, Node, TensorType
-from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
+from autotune.graph.passes import OPTIONAL, PASSES, ROUNDS, find_pass, optimise, same_graph, verify
+from search_space.dtypes import NARROW
+from search_space.operators.estimates import STEP
 from tests.autotune.graph.random_graphs import assert_equal_outputs, count, random_graph
 
 seeds = st.integers(0, 2**32 - 1)
@@ -33,11 +44,47 @@ def test_every_pass_by_itself_keeps_outputs(name: str, seed: int) -> None:
     assert_equal_outputs(new, graph)
 
 
+@cache
+def list_examples(name: str) -> tuple[Graph, ...]:
+    """The example of a pass; without one, random graphs."""
+    module = f"tests.autotune.graph.passes.test_{name}"
+    example = getattr(import_module(module), "EXAMPLE", None) if find_spec(module) is not None else None
+    return (example,) if example is not None else tuple(map(random_graph, range(20)))
+
+
+def strip_names(graph: Graph) -> tuple[Any, ...]:
+    """A graph without names, which every rewrite may change: its operations, and the number of its constants."""
+    return len(graph.constants), [(node.op, dict(node.attrs), node.type) for node in graph.nodes]
+
+
+@pytest.mark.parametrize("name", [*PASSES, *OPTIONAL])
+def test_every_pass_changes_an_example_and_comes_to_rest(name: str) -> None:
+    step, changes = find_pass(name), 0
+    for example in list_examples(name):
+        graph = example if name == "dead_code" else find_pass("dead_code")(example)
+        new = step(graph)
+        verify(new)
+        rtol = max((STEP[node.type.dtype] for node in graph.nodes if node.type.dtype in NARROW), default=2e-4)
+        assert_equal_outputs(new, graph, rtol)
+        changes += strip_names(new) != strip_names(graph)
+        for _ in range(ROUNDS):
+            old, new = new, step(new)
+            if same_graph(old, new):
+                break
+        assert same_graph(old, new), "applied again and again, it changes its own result"
+    assert changes, f"`{name}` changes no random graph, so test_{name}.py must have an EXAMPLE that it changes"
+
+
 @settings(max_examples=25, deadline=None)
 @given(seeds)
 def test_passes_come_to_rest(seed: int) -> None:
     graph = optimise(random_graph(seed))
     assert same_graph(optimise(graph), graph)
+
+
+def test_every_pass_has_a_row_on_its_page() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "passes.md").read_text()
+    assert {*PASSES, *OPTIONAL} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 def test_an_unknown_pass_is_named() -> None:

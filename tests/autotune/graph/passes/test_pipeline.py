@@ -8,7 +8,7 @@ import pytest
 
 from autotune.compiler.options import CompileOptions
 from autotune.compiler.pipeline import make_pipeline
-from autotune.graph.ir import Graph, GraphError
+from autotune.graph.ir import Graph, GraphBuilder, GraphError, TensorType
 from autotune.graph.passes import optimiser, same_graph
 from autotune.graph.passes.pipeline import FunctionPass, GraphPass, PassPipeline, PassResult, PassRun
 from targets import registry
@@ -46,6 +46,15 @@ def test_a_pipeline_is_a_pass() -> None:
     result = PassPipeline([inner, optimiser()]).run(random_graph(2))
     assert result.facts["inner"]["rename"] == random_graph(2).name
     assert inner(random_graph(2)).name == "one"
+
+
+def test_the_passes_that_changed_the_graph_are_named() -> None:
+    b = GraphBuilder("twice", {"x": TensorType((3,))})
+    column = b.add("reshape", ["x"], shape=(3, 1))
+    graph, runs = b.finish([b.add("relu", [b.add("reshape", [column], shape=(3,))])]), list[PassRun]()
+    PassPipeline([optimiser(["planes", "simplify"]), optimiser(["planes"])], runs.append).run(graph)
+    assert str(runs[0]).startswith("optimise: 3 -> 1 nodes, ") and str(runs[0]).endswith(" ms: simplify")
+    assert str(runs[1]).endswith(" ms")
 
 
 def test_a_pass_that_changes_outputs_is_caught() -> None:

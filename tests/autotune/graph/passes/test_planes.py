@@ -35,6 +35,9 @@ def volume(
     return builder.finish([builder.add("relu", [value])])
 
 
+EXAMPLE = volume((1, 3, 3), padding=(0, 1, 1))
+
+
 def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 

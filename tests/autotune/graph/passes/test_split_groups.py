@@ -26,6 +26,9 @@ def make_grouped_convolution(
     return b.finish([y, b.add("sigmoid", [y])])
 
 
+EXAMPLE = make_grouped_convolution(2)
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_each_group_becomes_a_convolution_with_its_ending(ended: bool) -> None:
     graph = make_grouped_convolution(2, ended=ended)

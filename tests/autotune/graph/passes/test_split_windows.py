@@ -48,6 +48,9 @@ def make_convolution(
     return b.finish([y])
 
 
+EXAMPLE = make_convolution("conv2d", (14, 14), (256, 128), (3, 3), padding=12, dilation=12)
+
+
 def convolutions(graph: Graph) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Taps and places of each."""
     nodes = [n for n in graph.nodes if "conv2d" in n.op]
