@@ -7,6 +7,7 @@
     TuneResult       what `tune` returns
     lower, build     a hand-written schedule to a loop program, or to a kernel
     build_for_sizes  the same, to one kernel for all sizes of a range
+    compile_training, load_training   a training step as an executable, and one that was saved
     explain          which parts of a module `torch.compile(backend="autotune")` compiles
 
 The names are resolved on first use, so that `import autotune` and `autotune --help` are quick.
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from autotune.handwritten import build_for_sizes as build_for_sizes
     from autotune.handwritten import lower as lower
     from autotune.pytorch.explain import explain as explain
+    from autotune.training.api import compile_training as compile_training
+    from autotune.training.executable import load_training as load_training
     from autotune.tuner.result import TuneResult as TuneResult
     from autotune.tuner.sizes import tune_for_sizes as tune_for_sizes
     from autotune.tuner.tuner import tune as tune
@@ -65,8 +68,10 @@ _HOMES = {
     "build": "autotune.handwritten",
     "build_for_sizes": "autotune.handwritten",
     "compile": "autotune.api",
+    "compile_training": "autotune.training.api",
     "explain": "autotune.pytorch.explain",
     "load": "autotune.compiler.executable.loading",
+    "load_training": "autotune.training.executable",
     "lower": "autotune.handwritten",
     "tune": "autotune.tuner.tuner",
     "tune_for_sizes": "autotune.tuner.sizes",
@@ -78,8 +83,10 @@ __all__ = [
     "build",
     "build_for_sizes",
     "compile",
+    "compile_training",
     "explain",
     "load",
+    "load_training",
     "lower",
     "tune",
     "tune_for_sizes",

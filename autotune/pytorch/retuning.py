@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from autotune.compiler.checking.process import NetworkProcess, time_in_turns
+from autotune.compiler.plan import Stop
 from autotune.graph.ir import Graph
 from autotune.pytorch.background import of_process
-from autotune.pytorch.building import LoadedGraph, Plan, Source, Stop
+from autotune.pytorch.building import LoadedGraph, Plan, Source
 from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduleStore
 from autotune.tuner.tune_tasks import TuningStop

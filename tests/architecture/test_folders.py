@@ -19,6 +19,7 @@ ORDER = (
     "report",
     "tracking",
     "run",
+    "training",
     "pytorch",
     "language",
     "cli",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.graph.ops import (
     attention,
     decoding,
+    derivatives,
     elementwise,
     filters,
     fixed_point,
@@ -29,6 +30,7 @@ __all__ = [
     "Kind",
     "attention",
     "decoding",
+    "derivatives",
     "elementwise",
     "filters",
     "find",

@@ -23,12 +23,13 @@ import torch
 from torch import nn
 
 from autotune.compiler.checking.process import RuntimeFailure
+from autotune.compiler.plan import Stop, TuningStop
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.pytorch import backend as backends
 from autotune.pytorch import retuning
 from autotune.pytorch.backend import autotune_backend
 from autotune.pytorch.background import Background
-from autotune.pytorch.building import LoadedGraph, Plan, Stop, TuningStop
+from autotune.pytorch.building import LoadedGraph, Plan
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options, read_options
 from autotune.schedule import Schedule

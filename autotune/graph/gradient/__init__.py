@@ -1,0 +1,1 @@
+"""Gradients of graphs: reverse mode over nodes, as nodes of the same graph."""

@@ -1,0 +1,63 @@
+"""Reverse mode over a graph: adds the gradients of a value of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotune.graph.errors import GraphError
+from autotune.graph.gradient.rules import differentiate_node
+from autotune.graph.ir import Graph, GraphBuilder
+from search_space.dtypes import FLOATS
+
+
+def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Sequence[str]) -> dict[str, str]:
+    """Adds the gradients of a loss by values of a graph.
+
+    Args:
+        builder: builder that has all values of the graph, by the same names.
+        graph: graph to differentiate.
+        loss: name of a floating-point value of one element.
+        parameters: names of values.
+
+    Returns:
+        Name of each parameter's gradient; of parameters that the loss does not depend on, none.
+
+    Raises:
+        GraphError: a node has no gradient, or the loss has several elements.
+    """
+    kind = graph.type(loss)
+    if kind.size != 1 or kind.dtype not in FLOATS:
+        raise GraphError(f"`loss` must be a floating-point value of one element, but got {loss}: {kind}")
+    between = set(parameters)
+    for node in graph.nodes:
+        if node.type.dtype in FLOATS and any(name in between for name in node.inputs):
+            between.add(node.name)
+    slopes: dict[str, list[str]] = {loss: [builder.constant(np.ones(kind.shape, kind.dtype), "one")]}
+    gradients: dict[str, str] = {}
+    for node in reversed(graph.nodes):
+        if node.name not in slopes or node.name not in between:
+            continue
+        slope = _add_up(builder, slopes[node.name])
+        wanted = [name in between for name in node.inputs]
+        if not any(wanted):  # it makes a parameter
+            continue
+        try:
+            shares = differentiate_node(builder, node, node.inputs, slope, wanted)
+        except ValueError as error:
+            raise GraphError(f"{node.op} node {node.name!r} must have a gradient, but: {error}") from None
+        for name, share in zip(node.inputs, shares, strict=True):
+            if share is not None:
+                slopes.setdefault(name, []).append(share)
+    for name in parameters:
+        if name in slopes:
+            gradients[name] = _add_up(builder, slopes[name])
+    return gradients
+
+
+def _add_up(builder: GraphBuilder, values: Sequence[str]) -> str:
+    total = values[0]
+    for value in values[1:]:
+        total = builder.add("add", [total, value])
+    return total

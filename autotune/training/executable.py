@@ -1,0 +1,185 @@
+"""A training step in memory: an executable, and the states that its calls replace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array
+from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
+from autotune.training.step import PARAMETERS, Slot
+from search_space.files import replace_file
+from targets.arrays import allocate_aligned
+from targets.bundle import writable
+from targets.calling import check_inputs, in_order
+from targets.manifest import SEAL, ExecutableError, contents, digest
+from targets.native_executable import NativeExecutable
+
+FORMAT = "autotune.training/1"
+"""Version of the folders that `save` writes."""
+FILE, NETWORK = "training.json", "network"
+"""File of the states' description, and folder of the executable."""
+
+
+class TrainingExecutable:
+    """A training step: takes a batch, gives the loss, and replaces its own parameters.
+
+    One call runs at a time. After an interruption the states are those before the step or after it.
+
+    Args:
+        executable: executable of a `TrainingGraph`.
+        optimiser: optimiser of the graph.
+        slots: parameter → its slot among all.
+        states: first values of the states by name, those of `PARAMETERS` included; they are copied.
+        steps: number of steps that these values have behind them.
+
+    Attributes:
+        steps: number of steps so far.
+        inputs: parameters of the batch, in order.
+    """
+
+    def __init__(
+        self,
+        executable: NativeExecutable,
+        optimiser: Optimiser,
+        slots: Mapping[str, Slot],
+        states: Mapping[str, Array],
+        steps: int = 0,
+    ) -> None:
+        self.executable, self.optimiser, self.slots, self.steps = executable, optimiser, slots, steps
+        names = [parameter.name for parameter in executable.inputs]
+        self.inputs = executable.inputs[: names.index(LEARNING_RATE)]
+        self._states = executable.inputs[names.index(STEP) + 1 :]
+        if {state.name for state in self._states} != states.keys():
+            expected = ", ".join(state.name for state in self._states)
+            raise ExecutableError(f"`states` must be {expected}, but got {', '.join(states)}")
+        self._now = [allocate_aligned(state.shape, state.dtype) for state in self._states]
+        self._next = [allocate_aligned(state.shape, state.dtype) for state in self._states]
+        for array, state in zip(self._now, self._states, strict=True):
+            array[...] = states[state.name]
+        self._rate, self._step, self._loss = (allocate_aligned((1,), "float32") for _ in range(3))
+
+    def step(self, *batch: Any, learning_rate: float | None = None) -> float:
+        """Runs one step.
+
+        Args:
+            batch: inputs in order, or a mapping of all by name: arrays of NumPy, or objects with `__array__` or DLPack.
+            learning_rate: rate of this step; None: the optimiser's.
+
+        Returns:
+            The loss before the step.
+
+        Raises:
+            ExecutableError: arrays that the step does not take.
+        """
+        name = self.executable.name
+        arrays = [np.ascontiguousarray(a) for a in check_inputs(name, self.inputs, in_order(name, self.inputs, batch))]
+        self._rate[0] = self.optimiser.learning_rate if learning_rate is None else learning_rate
+        self._step[0] = self.steps + 1
+        inputs = [*arrays, self._rate, self._step, *self._now]
+        outputs = [self._loss, *self._next]
+        self.executable.infer_at([int(array.ctypes.data) for array in (*inputs, *outputs)])
+        self._now, self._next, self.steps = self._next, self._now, self.steps + 1
+        return float(self._loss[0])
+
+    @property
+    def states(self) -> dict[str, Array]:
+        """Copies of the states by name."""
+        return {state.name: array.copy() for state, array in zip(self._states, self._now, strict=True)}
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Copies of the parameters by name, in the model's own shapes."""
+        flat = self._now[[state.name for state in self._states].index(PARAMETERS)]
+        return {name: slot.of(flat).copy() for name, slot in self.slots.items()}
+
+    @property
+    def buffers(self) -> dict[str, Array]:
+        """Copies of the model's other states that a step replaces, such as running means."""
+        known = {PARAMETERS, *self.optimiser.moments}
+        return {name: array for name, array in self.states.items() if name not in known}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all states, of which there are two sets: a step reads one and writes the other."""
+        return 2 * sum(array.nbytes for array in self._now)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes executable and states to a folder, from which `autotune.load_training` continues bit for bit.
+
+        An interruption leaves the folder as it was saved before.
+
+        Raises:
+            ExecutableError: the folder cannot be written.
+        """
+        root = writable(folder)
+        if not (root / NETWORK).exists() or self.executable.folder.resolve() != (root / NETWORK).resolve():
+            self.executable.save(root / NETWORK)
+        data = b"".join(array.tobytes() for array in self._now)
+        file = f"states-{self.steps}"
+        replace_file(root / file, data)
+        document = {
+            "format": FORMAT,
+            "network": self.executable.manifest[SEAL],
+            "optimiser": self.optimiser.describe(),
+            "steps": self.steps,
+            "states": {"file": file, "sha256": digest(data)},
+            "slots": {name: [slot.offset, list(slot.shape)] for name, slot in self.slots.items()},
+        }
+        replace_file(root / FILE, (json.dumps(document, indent=1) + "\n").encode())
+        for old in root.glob("states-*"):
+            if old.name != file:
+                old.unlink()
+        return root
+
+
+def load_training(folder: str | os.PathLike[str], threads: int | None = None) -> TrainingExecutable:
+    """Loads a training step and its states from the folder that `save` wrote.
+
+    Raises:
+        ExecutableError: a file is missing or torn, the folder is of another version, or of another network.
+    """
+    from autotune.compiler.executable.loading import load
+    from autotune.training.optimisers import OPTIMISERS
+
+    root = Path(folder)
+    try:
+        document = json.loads((root / FILE).read_text())
+        version = document["format"]
+    except OSError as error:
+        raise ExecutableError(f"{root}: a training step must have {FILE}, but: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError):
+        raise ExecutableError(f"{root / FILE}: a training step must be described as JSON, but it is not") from None
+    if version != FORMAT:
+        raise ExecutableError(f"{root / FILE}: `format` must be {FORMAT}, but got {version!s:.80}")
+    executable = load(root / NETWORK, threads)
+    if executable.manifest[SEAL] != document["network"] or not isinstance(executable, NativeExecutable):
+        raise ExecutableError(f"{root}: {FILE} must be of the network beside it, but is of another one")
+    try:
+        optimiser = OPTIMISERS[document["optimiser"].pop("name")](**document["optimiser"])
+        slots = {name: Slot(offset, tuple(shape)) for name, (offset, shape) in document["slots"].items()}
+        data = contents(root / Path(document["states"]["file"]).name, document["states"]["sha256"])
+        steps = int(document["steps"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ExecutableError(f"{root / FILE}: a training step must be described in full, but: {error}") from None
+    return TrainingExecutable(executable, optimiser, slots, _split(executable, data, root), steps)
+
+
+def _split(executable: NativeExecutable, data: bytes, root: Path) -> dict[str, Array]:
+    """Splits the bytes of the states by the executable's inputs."""
+    names = [parameter.name for parameter in executable.inputs]
+    states: Sequence[Any] = executable.inputs[names.index(STEP) + 1 :]
+    arrays: dict[str, Array] = {}
+    sizes = [int(np.prod(state.shape)) * np.dtype(state.dtype).itemsize for state in states]
+    if len(data) != sum(sizes):
+        raise ExecutableError(f"{root}: states must be of {sum(sizes)} bytes, but got {len(data)}")
+    offset = 0
+    for state, size in zip(states, sizes, strict=True):
+        arrays[state.name] = np.frombuffer(data[offset : offset + size], state.dtype).reshape(state.shape)
+        offset += size
+    return arrays

@@ -1,0 +1,128 @@
+"""Modules of PyTorch in training, read by `torch.export` with their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.frontends.aten.decompositions import training_decompositions
+from autotune.graph.frontends.aten.exported import decompose
+from autotune.graph.frontends.aten.graph import import_fx, make_constant_values, refusals
+from autotune.graph.frontends.aten.tensors import array_from_tensor
+from autotune.graph.ir import Array, Graph
+
+Loss = Callable[[Any, Any], torch.Tensor]
+"""Function of the module's output and the targets → a tensor of one element."""
+LOSSES: dict[str, Loss] = {
+    "cross_entropy": torch.nn.functional.cross_entropy,
+    "mse": torch.nn.functional.mse_loss,
+}
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """A forward graph with its loss.
+
+    Attributes:
+        graph: graph whose inputs are the batch, parameters and buffers.
+        loss: value to minimise.
+        parameters: inputs to train, with their values.
+        buffers: inputs that a step replaces, with their values.
+        new_buffers: buffer → value that replaces it.
+    """
+
+    graph: Graph
+    loss: str
+    parameters: dict[str, Array]
+    buffers: dict[str, Array]
+    new_buffers: dict[str, str]
+
+
+class _WithLoss(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, targets: torch.Tensor, *inputs: Any) -> torch.Tensor:
+        return self.loss(self.model(*inputs), targets)
+
+
+def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.Tensor, loss: Loss) -> ForwardGraph:
+    """Exports a module in training mode, with its loss; its mode is restored.
+
+    Raises:
+        UnsupportedModelError: `torch.export` refuses the module, or an operator is not supported.
+    """
+    before = model.training
+    try:
+        program = torch.export.export(_WithLoss(model.train(), loss), (targets, *inputs), strict=False)
+    except Exception as error:
+        raise UnsupportedModelError(f"`model` must be a module that torch.export reads, but: {error!s:.300}") from error
+    finally:
+        model.train(before)
+    return _import(decompose(program, training_decompositions()), type(model).__name__)
+
+
+def _import(program: ExportedProgram, name: str) -> ForwardGraph:
+    nodes = {node.name: node for node in program.graph.nodes}
+    batch, parameters, buffers, constants = [], {}, {}, {}
+    changed = {s.target for s in program.graph_signature.output_specs if s.kind is OutputKind.BUFFER_MUTATION}
+    for spec in program.graph_signature.input_specs:
+        node = str(getattr(spec.arg, "name", ""))
+        if spec.kind is InputKind.USER_INPUT:
+            batch.append(nodes[node])
+            continue
+        tensor = program.state_dict.get(spec.target)
+        tensor = program.constants[spec.target] if tensor is None else tensor
+        if spec.kind is InputKind.PARAMETER and tensor.requires_grad:
+            parameters[node] = spec.target, tensor
+        elif spec.target in changed and tensor.is_floating_point():
+            buffers[node] = spec.target, tensor
+        else:
+            constants[node] = tensor
+    loss, new = "", {}
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.USER_OUTPUT:
+            loss = spec.arg.name
+        elif spec.kind is OutputKind.BUFFER_MUTATION:
+            new[spec.target] = spec.arg.name
+    arrays = make_constant_values(constants)
+    graph = program.graph
+    # Counters of batches are not part of a step.
+    ends = {target: nodes[value] for target, value in new.items() if target in {t for t, _ in buffers.values()}}
+    for node in list(graph.nodes):
+        if node.op == "output":
+            node.args = ((nodes[loss], *ends.values()),)
+    graph.eliminate_dead_code()
+    if refused := refusals(graph, arrays):
+        names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
+        raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported in training: {names})")
+    inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers))]
+    imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name)
+    values = dict(zip(["", *ends], imported.outputs, strict=True))
+    first = "model."
+    named = {node: target.removeprefix(first) for node, (target, _) in {**parameters, **buffers}.items()}
+    renamed = _rename(imported, named)
+    return ForwardGraph(
+        renamed,
+        values[""],
+        {named[node]: array_from_tensor(tensor.detach()) for node, (_, tensor) in parameters.items()},
+        {named[node]: np.array(array_from_tensor(tensor)) for node, (_, tensor) in buffers.items()},
+        {target.removeprefix(first): value for target, value in values.items() if target},
+    )
+
+
+def _rename(graph: Graph, names: dict[str, str]) -> Graph:
+    """Renames inputs of a graph."""
+    from dataclasses import replace
+
+    inputs = {names.get(name, name): kind for name, kind in graph.inputs.items()}
+    nodes = tuple(replace(node, inputs=tuple(names.get(name, name) for name in node.inputs)) for node in graph.nodes)
+    return Graph(graph.name, inputs, graph.constants, nodes, graph.outputs)

@@ -1,0 +1,164 @@
+"""Training steps: the same losses, parameters and buffers as PyTorch's, saved and resumed bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import autotune
+from autotune.graph.errors import GraphError, UnsupportedModelError
+from autotune.training.executable import TrainingExecutable
+from autotune.training.optimisers import SGD, Adam, AdamW, Optimiser
+from targets.manifest import ExecutableError
+
+Case = tuple[nn.Module, torch.Tensor, torch.Tensor]
+
+
+def perceptron() -> Case:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(20, 32), nn.GELU(), nn.Linear(32, 5))
+    return module, torch.randn(8, 20), torch.randint(0, 5, (8,))
+
+
+def convolutions() -> Case:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8),
+        nn.SiLU(),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+    return module, torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
+
+
+class Tokens(nn.Module):
+    """An embedding, attention, and a product with the embedding's table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return (self.layer(self.table(tokens)) @ self.table.weight.T).flatten(0, 1)
+
+
+def tokens() -> Case:
+    torch.manual_seed(0)
+    return Tokens(), torch.randint(0, 11, (3, 6)), torch.randint(0, 11, (18,))
+
+
+OPTIMISERS: list[tuple[Optimiser, Callable[[Any], torch.optim.Optimizer]]] = [
+    (
+        SGD(0.1, momentum=0.9, weight_decay=1e-3, nesterov=True),
+        lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=1e-3, nesterov=True),
+    ),
+    (Adam(1e-2, weight_decay=1e-2), lambda p: torch.optim.Adam(p, 1e-2, weight_decay=1e-2)),
+    (AdamW(1e-2), lambda p: torch.optim.AdamW(p, 1e-2)),
+]
+
+
+def compare(case: Case, ours: Optimiser, theirs: Callable[[Any], torch.optim.Optimizer], rtol: float = 1e-4) -> None:
+    module, x, y = case
+    step = autotune.compile_training(module, x, y, "cross_entropy", ours, threads=1)
+    module.train()
+    optimiser = theirs(module.parameters())
+    for _ in range(4):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(module(x), y)
+        loss.backward()
+        optimiser.step()
+        assert step.step(y, x) == pytest.approx(loss.item(), rel=rtol)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
+    for name, buffer in step.buffers.items():
+        np.testing.assert_allclose(buffer, dict(module.named_buffers())[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), OPTIMISERS, ids=lambda o: getattr(o, "name", ""))
+def test_a_step_is_that_of_pytorch(ours: Optimiser, theirs: Callable[[Any], torch.optim.Optimizer]) -> None:
+    compare(perceptron(), ours, theirs)
+
+
+@pytest.mark.parametrize("make", [convolutions, tokens])
+def test_networks_train_as_in_pytorch(make: Callable[[], Case]) -> None:
+    compare(make(), *OPTIMISERS[0])
+
+
+@pytest.fixture(scope="module")
+def small() -> TrainingExecutable:
+    module, x, y = perceptron()
+    return autotune.compile_training(module, x, y, "cross_entropy", Adam(), threads=1)
+
+
+def test_a_saved_step_continues_bit_for_bit(small: TrainingExecutable, tmp_path: Path) -> None:
+    _, x, y = perceptron()
+    small.step(y, x)
+    small.save(tmp_path)
+    loaded = autotune.load_training(tmp_path)
+    assert loaded.steps == small.steps and loaded.optimiser == small.optimiser
+    for _ in range(3):
+        assert loaded.step(y, x) == small.step(y, x)
+    for name, array in small.states.items():
+        np.testing.assert_array_equal(loaded.states[name], array)
+    loaded.save(tmp_path)
+    assert [file.name for file in tmp_path.glob("states-*")] == [f"states-{loaded.steps}"]
+
+
+def test_a_step_takes_arrays_by_name_and_a_learning_rate(small: TrainingExecutable) -> None:
+    _, x, y = perceptron()
+    names = [parameter.name for parameter in small.inputs]
+    before = small.parameters
+    small.step(dict(zip(names, (y.numpy(), x.numpy()), strict=True)), learning_rate=0.0)
+    for name, array in small.parameters.items():
+        np.testing.assert_array_equal(array, before[name])
+    with pytest.raises(ExecutableError, match="must be"):
+        small.step(y, x[:4])
+
+
+def test_a_folder_of_another_kind_is_refused(small: TrainingExecutable, tmp_path: Path) -> None:
+    with pytest.raises(ExecutableError, match=r"a training step must have training\.json, but: No such file"):
+        autotune.load_training(tmp_path)
+    small.save(tmp_path)
+    file = tmp_path / "training.json"
+    document = json.loads(file.read_text())
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"format": "autotune.training/0"}, r"`format` must be autotune\.training/1, but got autotune\.training/0"),
+        ({"network": "0" * 64}, "must be of the network beside it, but is of another one"),
+        ({"states": {**document["states"], "sha256": "0" * 64}}, "states"),
+        ({"optimiser": {"name": "lion"}}, "must be described in full, but: 'lion'"),
+    ]
+    for change, message in changes:
+        file.write_text(json.dumps({**copy.deepcopy(document), **change}))
+        with pytest.raises(ExecutableError, match=message):
+            autotune.load_training(tmp_path)
+    file.write_text("{")
+    with pytest.raises(ExecutableError, match="must be described as JSON"):
+        autotune.load_training(tmp_path)
+
+
+def test_what_cannot_be_trained_is_refused() -> None:
+    module, x, y = perceptron()
+    with pytest.raises(ValueError, match=r"^`loss` must be one of cross_entropy, mse, but got loss='hinge'"):
+        autotune.compile_training(module, x, y, "hinge")
+    with pytest.raises(ValueError, match=r"^`optimiser` must be one of sgd, adam, adamw, but got optimiser='lion'"):
+        autotune.compile_training(module, x, y, "mse", "lion")
+    with pytest.raises(ValueError, match=r"^`learning_rate` must be finite and not negative, but got learning_rate=-1"):
+        SGD(-1.0)
+    with pytest.raises(GraphError, match=r"^parameters must be float32, but got 0\.weight: float16\[32,20\]$"):
+        autotune.compile_training(module.half(), x.half(), y)
+    with pytest.raises(UnsupportedModelError, match="`model` must be a module that torch.export reads, but"):
+        autotune.compile_training(nn.Linear(3, 3), x, y)
