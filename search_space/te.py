@@ -6,7 +6,8 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from search_space.ir import expr as ir
 from search_space.ir.expr import Expr, const, eq, lift, logical_and, select
@@ -16,6 +17,9 @@ from search_space.schedule.facade import Schedule
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.tags import Tag
 from search_space.tensor import Extent, IterVar, Operation, Reduction, Tensor
+
+if TYPE_CHECKING:
+    from search_space.gradient.reverse import gradient as gradient
 
 __all__ = [
     "IterVar",
@@ -182,7 +186,13 @@ def all(*conditions: Any) -> Expr:
 
 
 def __getattr__(name: str) -> Callable[[Any], Expr]:
-    """Returns an element-wise math function of an expression, such as `te.exp`: any name of `ir.MATH`."""
+    """Returns an element-wise math function of an expression, such as `te.exp`: any name of `ir.MATH`.
+
+    `gradient` is written in this language, and imported on first use.
+    """
+    if name == "gradient":
+        function: Callable[[Any], Expr] = import_module("search_space.gradient.reverse").gradient
+        return function
     if name not in ir.MATH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return partial(ir.call, name)
@@ -236,13 +246,6 @@ def _operands(a: Any, b: Any) -> tuple[Expr, Expr]:
 def _crosses(rest: Expr, b: Expr) -> Expr:
     """Tells whether a remainder has another sign than the divisor, so that rounding down is not rounding to zero."""
     return logical_and(ir.make("ne", rest, 0), ir.make("ne", b < 0, rest < 0))
-
-
-def gradient(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
-    """Differentiates a tensor by others, see `search_space.gradient.reverse.gradient`."""
-    from search_space.gradient.reverse import gradient as differentiate  # which is written in this language
-
-    return differentiate(output, inputs, seed)
 
 
 def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.config import Measure
 from autotune.training.executable import TrainingExecutable
+from autotune.training.forward import ForwardGraph, read_graph
+from autotune.training.losses import LOSSES
 from autotune.training.optimisers import OPTIMISERS, Optimiser
 from autotune.training.step import PARAMETERS, make_training_graph
 from autotune.tuner.settings import Settings
@@ -27,8 +31,8 @@ __all__ = ["compile_training"]
 
 def compile_training(
     model: Any,
-    example_inputs: Any,
-    targets: Any,
+    example_inputs: Any = None,
+    targets: Any = None,
     loss: str | Callable[[Any, Any], Any] = "cross_entropy",
     optimiser: str | Optimiser = "sgd",
     *,
@@ -43,30 +47,28 @@ def compile_training(
             loss = step.step(labels, images)
 
     Args:
-        model: module of PyTorch, in float32.
-        example_inputs: inputs of the module: a tensor or a tuple of tensors; the step takes their shapes.
-        targets: tensor that the loss compares the output with.
-        loss: `cross_entropy`, `mse`, or a function of output and targets to a tensor of one element.
+        model: module of PyTorch in float32, or an ONNX file or model with one output. Constants in float32 of more than
+            one element are the parameters of a model of ONNX.
+        example_inputs: inputs of a module: a tensor or a tuple of tensors; the step takes their shapes.
+        targets: tensor that a module's loss compares the output with.
+        loss: `cross_entropy`, `mse`, or for a module a function of output and targets to a tensor of one element.
         optimiser: `sgd`, `adam`, `adamw` with their defaults, or an object of `autotune.training.optimisers`.
         threads: number of threads; None: one per core.
         trials: number of candidates to measure, shared among the kernels; 0: none.
-        seed: seed of every random draw.
+        seed: seed of every random draw, and of weights that a file does not carry.
 
     Returns:
-        The step, which takes the targets, then the inputs. It has copies of the module's parameters.
+        The step, which takes the targets, then the inputs. It has copies of the model's parameters.
 
     Raises:
-        UnsupportedModelError: the module cannot be exported, or has an unsupported operator.
-        GraphError: a part of the module has no gradient.
+        UnsupportedModelError: the model cannot be read, or has an unsupported operator.
+        GraphError: a part of the model has no gradient.
         ValueError: the loss or the optimiser is unknown.
+        TypeError: inputs and targets are missing, or come with a model that has its own.
     """
-    from autotune.training.modules import LOSSES, read_module
-
-    inputs = tuple(example_inputs) if isinstance(example_inputs, Sequence) else (example_inputs,)
-    function = LOSSES[choice("loss", loss, tuple(LOSSES))] if isinstance(loss, str) else loss
     if isinstance(optimiser, str):
         optimiser = OPTIMISERS[choice("optimiser", optimiser, tuple(OPTIMISERS))]()
-    forward = read_module(model, inputs, targets, function)
+    forward = _read(model, example_inputs, targets, loss, seed)
     step = make_training_graph(forward.graph, list(forward.parameters), forward.loss, optimiser, forward.new_buffers)
     measure = Measure(cache="network", threads=threads or host_cores())
     settings = Settings(registry.get(CPU), trials, seed, measure=measure)
@@ -80,3 +82,26 @@ def compile_training(
         slot.of(flat)[...] = forward.parameters[name]
     states = {PARAMETERS: flat, **{name: np.zeros(step.length, np.float32) for name in optimiser.moments}}
     return TrainingExecutable(executable, optimiser, step.slots, {**states, **forward.buffers})
+
+
+def _read(
+    model: Any, example_inputs: Any, targets: Any, loss: str | Callable[[Any, Any], Any], seed: int
+) -> ForwardGraph:
+    """Reads a model with its loss."""
+    if isinstance(loss, str):
+        choice("loss", loss, tuple(LOSSES))
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        if example_inputs is not None or targets is not None or not isinstance(loss, str):
+            raise TypeError("`example_inputs`, `targets` and a function as `loss` must come with a module of PyTorch")
+        from autotune.compiler.sources import OnnxSource
+        from autotune.graph.frontends.onnx.model import load_model
+
+        proto = load_model(os.fspath(model)) if isinstance(model, str | os.PathLike) else model
+        return read_graph(OnnxSource.of(proto, seed).graph(), loss)
+    if example_inputs is None or targets is None:
+        raise TypeError("`example_inputs` and `targets` must be given for a module of PyTorch")
+    from autotune.training import modules
+
+    inputs = tuple(example_inputs) if isinstance(example_inputs, Sequence) else (example_inputs,)
+    return modules.read_module(model, inputs, targets, modules.LOSSES[loss] if isinstance(loss, str) else loss)

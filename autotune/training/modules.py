@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from autotune.graph.frontends.aten.decompositions import training_decompositions
 from autotune.graph.frontends.aten.exported import decompose
 from autotune.graph.frontends.aten.graph import import_fx, make_constant_values, refusals
 from autotune.graph.frontends.aten.tensors import array_from_tensor
-from autotune.graph.ir import Array, Graph
+from autotune.graph.ir import Graph
+from autotune.training.forward import ForwardGraph
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Function of the module's output and the targets → a tensor of one element."""
@@ -24,25 +25,6 @@ LOSSES: dict[str, Loss] = {
     "cross_entropy": torch.nn.functional.cross_entropy,
     "mse": torch.nn.functional.mse_loss,
 }
-
-
-@dataclass(frozen=True)
-class ForwardGraph:
-    """A forward graph with its loss.
-
-    Attributes:
-        graph: graph whose inputs are the batch, parameters and buffers.
-        loss: value to minimise.
-        parameters: inputs to train, with their values.
-        buffers: inputs that a step replaces, with their values.
-        new_buffers: buffer → value that replaces it.
-    """
-
-    graph: Graph
-    loss: str
-    parameters: dict[str, Array]
-    buffers: dict[str, Array]
-    new_buffers: dict[str, str]
 
 
 class _WithLoss(torch.nn.Module):
@@ -121,8 +103,6 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
 
 def _rename(graph: Graph, names: dict[str, str]) -> Graph:
     """Renames inputs of a graph."""
-    from dataclasses import replace
-
     inputs = {names.get(name, name): kind for name, kind in graph.inputs.items()}
     nodes = tuple(replace(node, inputs=tuple(names.get(name, name) for name in node.inputs)) for node in graph.nodes)
     return Graph(graph.name, inputs, graph.constants, nodes, graph.outputs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -98,6 +99,30 @@ def test_networks_train_as_in_pytorch(make: Callable[[], Case]) -> None:
     compare(make(), *OPTIMISERS[0])
 
 
+def test_a_model_of_onnx_trains_as_in_pytorch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x, y = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3)), torch.randn(5, 6), torch.randn(5, 3)
+    arrays = {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
+    nodes = [
+        onnx.helper.make_node("Gemm", ["x", "0.weight", "0.bias"], ["a"], transB=1),
+        onnx.helper.make_node("Tanh", ["a"], ["b"]),
+        onnx.helper.make_node("Gemm", ["b", "2.weight", "2.bias"], ["y"], transB=1),
+    ]
+    kind = onnx.TensorProto.FLOAT
+    ends = [onnx.helper.make_tensor_value_info(name, kind, shape) for name, shape in (("x", [5, 6]), ("y", [5, 3]))]
+    weights = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], weights))
+    onnx.save(model, tmp_path / "net.onnx")
+    step = autotune.compile_training(tmp_path / "net.onnx", loss="mse", optimiser=SGD(0.1), threads=1)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(4):
+        optimiser.zero_grad()
+        loss = nn.functional.mse_loss(module(x), y)
+        loss.backward()
+        optimiser.step()
+        assert step.step(y, x) == pytest.approx(loss.item(), rel=1e-4)
+
+
 @pytest.fixture(scope="module")
 def small() -> TrainingExecutable:
     module, x, y = perceptron()
@@ -162,3 +187,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
         autotune.compile_training(module.half(), x.half(), y)
     with pytest.raises(UnsupportedModelError, match="`model` must be a module that torch.export reads, but"):
         autotune.compile_training(nn.Linear(3, 3), x, y)
+    with pytest.raises(TypeError, match="`example_inputs` and `targets` must be given for a module"):
+        autotune.compile_training(module, x)
+    with pytest.raises(TypeError, match="must come with a module of PyTorch"):
+        autotune.compile_training("net.onnx", x, y)

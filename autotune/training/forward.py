@@ -1,0 +1,62 @@
+"""The forward graph of a training step, however it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.graph.errors import GraphError
+from autotune.graph.ir import Array, Graph, GraphBuilder, without_unread_constants
+from autotune.graph.types import TensorType
+from autotune.training.losses import LOSSES, TARGETS, target_type
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """A forward graph with its loss.
+
+    Attributes:
+        graph: graph whose inputs are the batch, parameters and buffers.
+        loss: value to minimise.
+        parameters: inputs to train, with their values.
+        buffers: inputs that a step replaces, with their values.
+        new_buffers: buffer → value that replaces it.
+    """
+
+    graph: Graph
+    loss: str
+    parameters: Mapping[str, Array]
+    buffers: Mapping[str, Array]
+    new_buffers: Mapping[str, str]
+
+
+def read_graph(graph: Graph, loss: str) -> ForwardGraph:
+    """Adds a loss to a graph, whose constants become parameters.
+
+    Parameters are the constants in float32 of more than one element. Statistics of a normalisation are not among the
+    constants of an imported graph: its scale and shift are.
+
+    Args:
+        graph: graph of a model, with one output that the loss reads.
+        loss: a name of `losses.LOSSES`.
+
+    Raises:
+        GraphError: the graph has several outputs or no parameters, or the output does not fit the loss.
+    """
+    if len(graph.outputs) != 1:
+        raise GraphError(f"a model must have one output to be trained, but has {', '.join(graph.output_names)}")
+    (output,) = graph.outputs
+    parameters = {n: array for n, array in graph.constants.items() if array.dtype == "float32" and array.size > 1}
+    if not parameters:
+        raise GraphError("a model must have constants in float32 to train, but has none")
+    kind = target_type(loss, graph.type(output))
+    types = {name: TensorType(array.shape) for name, array in parameters.items()}
+    builder = GraphBuilder(graph.name, {TARGETS: kind, **graph.inputs, **types})
+    names = {name: name for name in (*graph.inputs, *types)}
+    for name, array in graph.constants.items():
+        if name not in types:
+            names[name] = builder.constant(array, name)
+    for node in graph.nodes:
+        names[node.name] = builder.keep(node, graph, [names[name] for name in node.inputs])
+    value = LOSSES[loss](builder, names[output])
+    return ForwardGraph(without_unread_constants(builder.finish([value])), value, parameters, {}, {})
