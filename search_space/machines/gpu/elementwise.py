@@ -117,7 +117,7 @@ class GpuElementwise(SketchRule):
         """Computes the reduction inside a thread's loops, short axes unrolled."""
         stage = draft.stage(sums)
         *spatial, last = stage.spatial
-        draft = draft.compute_at(sums, output, loop).reorder(sums, *stage.reduced, *spatial, last)
+        draft = draft.compute_at(sums, output, loop).reorder(sums, *stage.reduction, *spatial, last)
         body = lift(1)
         for axis in reversed(stage.reduce_axes):
             body = lift(product([body, axis.extent]))

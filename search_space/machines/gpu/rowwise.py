@@ -159,7 +159,7 @@ class GpuRowWise(SketchRule):
 
     def reduction(self, draft: Draft, name: str, row: Row) -> Draft:
         """Reduces each thread's share in a register, then all threads' results, by the threads together."""
-        (axis,) = draft.stage(name).reduced
+        (axis,) = draft.stage(name).reduction
         draft, (_, share, lane) = draft.split(name, axis, (row.threads.x, row.vector), "guard")
         draft, partial = draft.rfactor(name, share)
         draft = draft.bind(name, draft.stage(name).spatial[row.axis], "threadIdx.y").bind(name, share, "threadIdx.x")

@@ -247,7 +247,7 @@ def by_instructions(
 
     Returns the loop over steps, and the one over the instructions of a step.
     """
-    *others, axis = draft.stage(sums).reduced
+    *others, axis = draft.stage(sums).reduction
     *batch, i, j = draft.stage(sums).spatial
     rows, columns, depth = product.extents
     draft, (k0, k1, k2) = draft.split(sums, axis, (depths, depth), "exact" if exact else "guard")
