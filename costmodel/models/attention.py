@@ -27,8 +27,9 @@ CLIP = 5.0
 BLOCK = 256
 """Number of programs that are computed at a time, always equal, so that scores do not depend on other programs."""
 SLOWEST = 2.0**-6
-"""Throughput that replaces lower ones and that of failures."""
+"""Throughput that replaces lower ones and that of failures, as logarithms need a positive value."""
 HEADS = 4
+"""Heads of the attention, each on a quarter of the hidden width."""
 _LAYERS = ("first", "second", "query", "key", "value", "mixed", "third", "last")
 
 

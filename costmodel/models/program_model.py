@@ -22,7 +22,7 @@ BLOCK = 256
 """Rows per call of `score`, always equal, so that a row's score does not depend on the number of other rows. The order
 in which a matrix product adds up depends on its shape."""
 CLIP = 6.0
-"""Standard deviations from the mean at which `clip_features` cuts a feature off."""
+"""Standard deviations from the mean at which features are cut off: a network knows nothing of values beyond."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -20,6 +20,7 @@ MOST_AT_ONCE = 16
 """Greatest number of vectors of a short row that are unrolled completely."""
 
 FEW_ROWS = (2, 4, 8)
+"""Rows at a time: lanes of one are reduced while vectors of the next are computed."""
 BLOCKS_EACH = 4
 """Fewest blocks of rows for each core, so that the work is balanced."""
 

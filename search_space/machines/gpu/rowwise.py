@@ -20,7 +20,9 @@ from search_space.sketch.reads import in_row
 from search_space.sketch.tables import DecisionGroup
 
 COLUMNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Threads along a row; with `ROWS` of them below each other they are a warp at least, and a block at most."""
 ROWS = (1, 2, 4, 8, 16, 32)
+"""Rows of a block."""
 
 
 @dataclass(frozen=True)
