@@ -60,6 +60,7 @@ STAGES = (
     Stage("lengths", ("benchmarks.lengths",), 30),
     Stage("sizes", ("benchmarks.sizes",), 10),
     Stage("row_wise", ("benchmarks.row_wise",), 45),
+    Stage("orders", ("benchmarks.orders",), 15),
     Stage("serving", ("benchmarks.serving",), 5),
     Stage("in_network", ("benchmarks.in_network",), 10),
     Stage("choices", ("benchmarks.choices",), 30),

@@ -18,6 +18,7 @@ from benchmarks.lengths import lengths
 from benchmarks.markdown import table
 from benchmarks.networks_table import networks
 from benchmarks.operators_table import operators
+from benchmarks.orders_table import orders
 from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
 from benchmarks.row_wise_table import row_wise
@@ -292,6 +293,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "choices": choices,
     "serving": serving,
     "row_wise": row_wise,
+    "orders": orders,
     "language_2": language,
     "language_1": language,
     "lengths": lengths,

@@ -18,6 +18,9 @@ from autotune.units import certainty, latency, share
 from costmodel.transfer import summary
 from measure.steadiness import DISAGREE, disagreement
 
+_MOST_NAMED = 4
+"""Greatest number of tasks that a sentence names."""
+
 
 def print_results(
     console: Console,
@@ -53,6 +56,8 @@ def print_results(
             console.print(f"{result.name}: {metrics_sentence(result.best.metrics)}", highlight=False, soft_wrap=True)
         if result.problem:
             console.print(f"{result.name}: {result.problem}", style="red", markup=False, highlight=False)
+    if (sentence := exhausted_sentence(results)) is not None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
     if (sentence := transfer_sentence(results)) is not None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
     spent = sum(phases.values())
@@ -63,6 +68,18 @@ def print_results(
             f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), {wall:.1f} s in all",
             highlight=False,
         )
+
+
+def exhausted_sentence(results: Sequence[TuneResult]) -> str | None:
+    """Says which tasks have fewer candidates than the trials that were asked for; None if no task has."""
+    spent = [result for result in results if result.exhausted]
+    if len(spent) == 1 and len(results) == 1:
+        return f"{spent[0].name}: the space has {spent[0].candidates_text}; all were measured"
+    if not spent:
+        return None
+    named = ", ".join(f"{result.name} ({result.candidates_text})" for result in spent[:_MOST_NAMED])
+    more = f" and {len(spent) - _MOST_NAMED} more" if len(spent) > _MOST_NAMED else ""
+    return f"spaces of which all candidates were measured: {named}{more}"
 
 
 def transfer_sentence(results: Sequence[TuneResult]) -> str | None:

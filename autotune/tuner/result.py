@@ -68,6 +68,7 @@ class TuneResult:
         interrupted: whether the user stopped it early.
         problem: reason for a missing schedule; empty if there is one.
         transfer: effect of other tasks' programs on the search, see `Transfer.report`; None if they were not used.
+        exhausted: whether the search ended because all candidates of the space were measured.
     """
 
     name: str
@@ -88,6 +89,7 @@ class TuneResult:
     interrupted: bool = False
     problem: str = ""
     transfer: Mapping[str, Any] | None = None
+    exhausted: bool = False
 
     measured = FormerAttribute("measured_count")
     scored = FormerAttribute("scored_count")
@@ -118,7 +120,15 @@ class TuneResult:
             facts["rate"] = f"{rate}, {self.peak_share:.0%} of peak"
         facts["machine"] = f"{self.target}, {threads}, cache {self.cache}"
         facts["trials"] = f"{len(self.records)}{f', failed: {failed}' if failed else ''}"
+        if self.exhausted:
+            facts["space"] = f"{self.candidates_text}; all were measured"
         return {**facts, **({"interrupted": "by the user"} if self.interrupted else {})}
+
+    @property
+    def candidates_text(self) -> str:
+        """Number of the distinct candidates that were measured, those of earlier runs included, as a phrase."""
+        count = len(self.records) + len(self.others)
+        return f"{count} candidate{'s' * (count != 1)}"
 
     @property
     def _lines(self) -> list[str]:

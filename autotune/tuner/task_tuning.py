@@ -238,6 +238,7 @@ class TaskTuning:
             interrupted=interrupted,
             problem="" if self.failure is None else str(self.failure),
             transfer=None if self.scorer.transfer is None else self.scorer.transfer.report(),
+            exhausted=self._is_exhausted and self.failure is None and not interrupted,
         )
         if outcome.problem or interrupted or outcome.best is not None:
             return outcome

@@ -31,7 +31,7 @@ class Fakes:
 
     def tune(self, workload: Workload, trials: int, seed: int, threads: int) -> TuningOutcome:
         self.tunings.append((workload.key, trials, seed, threads))
-        return TuningOutcome({"latency": self.latency(workload, seed)}, None, {"seed": seed})
+        return TuningOutcome({"latency": self.latency(workload, seed)}, None, {"seed": seed, "trials": trials})
 
     def install(self, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Puts the fakes into a module of `benchmarks`."""

@@ -15,6 +15,7 @@ from search_space.machines.cpu.slices import SlicesInFront
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
 from search_space.machines.cpu.transformed import TransformedProducts
+from search_space.machines.cpu.transposed import TransposedOperands
 from search_space.machines.cpu.words import WordsOfRows
 from search_space.machines.shared.inline import AlwaysInline
 from search_space.machines.shared.pad import PadHandling
@@ -29,6 +30,7 @@ CPU = Machine(
         LibraryCall(),
         PairedSums(),
         ReductionInParts(),
+        TransposedOperands(),
         RowWise(),
         TransformedProducts(),
         CombinedProducts(),

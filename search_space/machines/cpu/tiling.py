@@ -127,12 +127,13 @@ class MultiLevelTiling(SketchRule):
         """Splits the output's axes; the first long one and the vector axis get a parallel level.
 
         Args:
+            axes: axes of the output; one over parts of a reduction is parallel as it is.
             tiles: choices of (blocks, vectors) for the last axis.
             tail: tail of the last axis: if an instruction reads by group, each lane must exist.
         """
-        lanes = hardware.float_lanes
-        long = [a for a in axes[:-1] if a.extent.value > 1]
-        parallel = [a.name for a in axes[:-1] if a.extent.value == 1]
+        lanes, part = hardware.float_lanes, draft.parts.get(name)
+        long = [a for a in axes[:-1] if a.extent.value > 1 and a.name != part]
+        parallel = [a.name for a in axes[:-1] if a not in long]
         serial: list[Loop] = []
         inner: list[Loop] = []
         factors: dict[str, Expr | int] = {}
@@ -162,10 +163,11 @@ class MultiLevelTiling(SketchRule):
         If the rows' reads stay in a cache, one block of rows in each iteration of the parallel loop has the same effect
         as vectors outermost; and likewise for the vectors' reads. So both orders exist only if neither fits.
         """
-        found = [(tile.parallel, order) for order in self.serial_orders(tile)]
-        if len(found) > 1 and sum(size > hardware.l2_bytes for size in _read_bytes(draft, producer)) > 1:
-            found.append(((tile.parallel[-1], *tile.parallel[:-1]), found[-1][1]))
-        return found
+        orders = [(tile.parallel, order) for order in self.serial_orders(tile)]
+        streamed = sum(size > hardware.l2_bytes for size in read_bytes(draft, producer)) > 1
+        if len(orders) > 1 and streamed and producer.name not in draft.parts:
+            orders.append(((tile.parallel[-1], *tile.parallel[:-1]), orders[-1][1]))
+        return orders
 
     def serial_orders(self, tile: _Tile) -> list[tuple[Loop, ...]]:
         """Lists orders with channels innermost (reuses the input tile) or rows innermost (reuses the weights)."""
@@ -328,7 +330,10 @@ def interleave_operand(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, 
 
 def in_vectors(draft: Draft, copy: str, lanes: int, tail: str = "exact") -> Draft:
     """Vectorises a copy's last two dimensions, `lanes` elements at a time."""
-    draft, row = draft.fuse(copy, draft.stage(copy).spatial[-2:])
+    stage = draft.stage(copy)
+    if stage.leaves != stage.spatial:  # its dimensions in memory have another order than its loops
+        draft = draft.reorder(copy, *stage.spatial)
+    draft, row = draft.fuse(copy, stage.spatial[-2:])
     draft, (_, lane) = draft.split(copy, row, (lanes,), tail)
     return draft.vectorize(copy, lane)
 
@@ -340,7 +345,7 @@ def _packed_bytes(draft: Draft, name: str) -> int:
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
 
 
-def _read_bytes(draft: Draft, stage: Stage) -> list[int]:
+def read_bytes(draft: Draft, stage: Stage) -> list[int]:
     """Counts the bytes of each tensor that a stage reads."""
     sources = [draft.state.input(name) or draft.state.stage(name) for name in stage.reads()]
     return [dtype_bytes(source.dtype) * prod(int(lift(n).value) for n in source.shape) for source in sources]

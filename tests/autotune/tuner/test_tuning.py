@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autotune.config import Model
+from autotune.report.terminal import exhausted_sentence
 from autotune.tuner.callbacks import Callback
 from autotune.tuner.loop import run_rounds
 from autotune.tuner.preparation import prepare_task, reusable_records
@@ -110,6 +111,17 @@ def test_a_space_that_runs_out_ends_the_task():
     result = run(space, trials=100, batch=8, callbacks=[Totals()])
     assert len(result.records) == 13 and not result.interrupted
     assert totals[-1] == 13
+    assert result.exhausted and "space: 13 candidates; all were measured" in repr(result)
+    sentence = exhausted_sentence([result])
+    assert sentence == f"{result.name}: the space has 13 candidates; all were measured"
+
+
+def test_tasks_whose_spaces_ran_out_are_named_among_others():
+    one, two = (run(fakes.small(), trials=20, batch=8), run(fakes.space(), trials=8, batch=8))
+    assert not two.exhausted and "all were measured" not in repr(two) and exhausted_sentence([two]) is None
+    said = exhausted_sentence([one, two])
+    assert said == f"spaces of which all candidates were measured: {one.name} (13 candidates)"
+    assert str(exhausted_sentence([one] * 6)).endswith("(13 candidates) and 2 more")
 
 
 def test_no_legal_schedule_is_a_problem_of_its_task_alone():

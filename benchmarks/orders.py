@@ -1,0 +1,73 @@
+"""Rates of reductions of two operands, in several orders of the operands' dimensions, beside NumPy's `einsum`.
+
+`python -m benchmarks.orders [--rows product,distances] [--trials 64] [--threads 2]` tunes each order of each
+expression (`benchmarks.order_rows`), has all of an expression's orders and `einsum` take turns, prints the table, and
+writes `benchmarks/results/orders.json` once all rows are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures
+from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
+from benchmarks.order_rows import ROWS, OrderRow
+from benchmarks.orders_table import EINSUM, orders
+from benchmarks.peers.base import PeerProcess
+from benchmarks.tuning import tune_workload
+
+NAME = "orders"
+
+
+def compare(row: OrderRow, options: argparse.Namespace) -> dict[str, Any]:
+    """Tunes every order of an expression and times all of them in turns, beside `einsum`."""
+    running: dict[str, PeerProcess] = {}
+    facts: dict[str, Any] = {"flops": row.workload(next(iter(row.orders))).flops, "trials": {}}
+    with ExitStack() as stack:
+        for label in row.orders:
+            workload = row.workload(label)
+            outcome = tune_workload(workload, options.trials, options.seed, options.threads)
+            facts["trials"][label] = outcome.took["trials"]
+            running[label] = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
+            running[label].prepare(workload, options.threads, **outcome.generated_options)
+            if not row.distance:
+                running[EINSUM + label] = stack.enter_context(open_einsum(options.threads))
+                running[EINSUM + label].prepare(workload, options.threads, row=row.name, order=label)
+        return {**facts, **figures(measure_turns(running, options.repeat))}
+
+
+def open_einsum(threads: int) -> PeerProcess:
+    """Starts `einsum` with a BLAS of so many threads; other peers have one."""
+    return PeerProcess("benchmarks.peers.einsum_peer", environment={"OPENBLAS_NUM_THREADS": str(threads)})
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.orders", description=__doc__.partition("\n")[0])
+    add_options(parser)
+    parser.add_argument("--trials", type=int, default=64, help="measured candidates of each order")
+    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison."""
+    options = parse(arguments)
+    rows = {row.name: row for row in ROWS}
+    settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
+
+    def summarise(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{who} {row['flops'] / seconds * 1e-9:.1f}" for who, seconds in row["seconds"].items())
+
+    return collect(options, NAME, settings, list(rows), lambda name: compare(rows[name], options), summarise, orders)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
