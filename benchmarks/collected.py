@@ -216,22 +216,22 @@ def _format_value(value: Any) -> str:
         return (
             str(value["name"]) if "name" in value else ", ".join(f"{key} {_format_value(value[key])}" for key in value)
         )
-    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def describe_source(document: Mapping[str, Any]) -> str:
     """Formats the line above a table that says where its rows come from."""
     state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
     busiest = max(row["made"]["load"] for row in document["rows"].values())
-    settings = ", ".join(f"{key.replace('_', ' ')} {_format_value(value)}" for key, value in state["settings"].items())
+    settings = ", ".join(f"`{key}={_format_value(value)}`" for key, value in state["settings"].items())
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     versions = ", ".join(f"{key} {value}" for key, value in state["versions"].items())
     counts = Counter(f"{row['made']['cpu']}, {row['made']['cores']} cores" for row in document["rows"].values())
     machines = " and ".join(
         f"{machine}{f' ({count} rows)' if len(counts) > 1 else ''}" for machine, count in counts.items()
     )
-    said = f"{machines}; commit {document.get('at') or state['commit']}, {when}, load up to {busiest:.1f}; {settings}."
-    return f"{said}{_noise(document)} With {versions}.\n\n"
+    said = f"{machines}; commit {document.get('at') or state['commit']}, {when}, load up to {busiest:.1f}."
+    return f"{said} Settings: {settings}.{_noise(document)} With {versions}.\n\n"
 
 
 def summarise_state(document: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ def our_scores(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> lis
     yardstick = Yardstick(measured)
     with one_thread():
         played = [play(measured, OURS[name], seed, len(measured), yardstick.times[-1], True) for seed in seeds]
-    return list(map(float, yardstick.score([(p.seconds, p.elapsed) for p in played])))
+    return list(map(float, yardstick.score([(p.seconds, p.elapsed_seconds) for p in played])))
 
 
 def peer_scores(files: tuple[Path, Path], strategy: str, seeds: Sequence[int]) -> list[float]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from autotune.config import RunConfig
 from autotune.lab.collect.random_programs import random_workload
-from autotune.lab.protocol import ROLES, PoolTask, Registered, Role
+from autotune.lab.protocol import ROLES, PoolTask, Registration, Role
 from autotune.naming import file_name
 from autotune.run.workloads import import_network
 from autotune.tuner.task import Task
@@ -130,7 +130,7 @@ def list_tasks(name: str, exports: Path) -> Sequence[Task]:
     ).tasks
 
 
-def register(exports: Path, seed: int = 0) -> Registered:
+def register(exports: Path, seed: int = 0) -> Registration:
     """Registers the pools: roles in turns, so that an interrupted collection has some of each."""
     tasks_by_network = {name: list_tasks(name, exports) for name in NETWORKS}
     pools: dict[str, PoolTask] = {}
@@ -164,7 +164,7 @@ def register(exports: Path, seed: int = 0) -> Registered:
     for pool in _in_turns(by_role):
         names[pool.name] = count = names.get(pool.name, 0) + 1
         apart.append(pool if count == 1 else replace(pool, name=f"{pool.name}_{count}"))
-    return Registered(tuple(apart), ROUNDS)
+    return Registration(tuple(apart), ROUNDS)
 
 
 def _in_turns(lists: Sequence[Sequence[PoolTask]]) -> list[PoolTask]:

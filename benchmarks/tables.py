@@ -219,17 +219,17 @@ def models(document: Document) -> str:
             lines.append([name, *figures, _number(model["programs_per_second"], ",.0f"), learned])
         networks = ", ".join(f"{name} ({count} layers)" for name, count in row["networks"].items())
         first = next(iter(row["models"]))
-        behind = [
-            f"{name} {found['value']:+.3f} (p = {found['p']:.3f})"
+        behind: list[list[object]] = [
+            [name, f"{found['value']:+.3f}", f"{found['p']:.3f}"]
             for name, found in ((n, _behind(m)) for n, m in row["models"].items())
             if found is not None and name != "ceiling"
         ]
         parts += [
-            f"**{'Test' if role == 'test' else 'Validation'} networks**: {networks}; {sum(row['tasks']['programs']):,} "
-            f"programs, trained on {row['learned_from']:,} others, {row['seeds']} seeds ({row['machine']}; pools "
-            f"{row['registered']}).",
+            f"**{'Test' if role == 'test' else 'Validation'} networks**: {networks}. They have "
+            f"{sum(row['tasks']['programs']):,} programs. Models learned from {row['learned_from']:,} other programs, "
+            f"with {row['seeds']} seeds ({row['machine']}; pools {row['registered']}).",
             table(header, lines),
-            f"{first} leads in normalised top-1 over {', '.join(behind)}.",
+            table(["model", f"lead of {first} in normalised top-1", "p"], behind),
         ]
     return "\n\n".join(parts)
 

@@ -15,7 +15,8 @@ _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 1
 DTYPES = _INTEGERS | {"bool", "bfloat16", "float16", "float32", "float64"}
 """Element types of arrays that travel."""
 
-_MOST_EXTENTS = 32  # limits for descriptions from an untrusted peer
+# Limits for descriptions from an untrusted peer:
+_MOST_EXTENTS = 32
 _MOST_ELEMENTS = 1 << 40
 
 

@@ -16,6 +16,7 @@ from measure.closing import Closing
 from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
 from measure.journal import Journal
 from measure.record import LinePosition, Record, is_whole
+from search_space.former_names import FormerAttribute
 
 _SHOWN_SENTENCES = 3
 """Number of refused lines that are reported one by one."""
@@ -35,18 +36,20 @@ class Database(Closing):
 
     Attributes:
         last_repair: sentence on the latest repair of a torn last line; None if there was no repair.
-        refused: a sentence for each record of the file that is left out, with its line number.
+        refusals: a sentence for each record of the file that is left out, with its line number.
 
     Raises:
         RecordError: the file cannot be opened, or a line is not meant to be a record of this schema; the file is
             unchanged.
     """
 
+    refused = FormerAttribute("refusals")
+
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
         self._journal = Journal(path, is_whole, readonly)
         self.path = self._journal.path
         self.last_repair: str | None = None
-        self.refused: list[str] = []
+        self.refusals: list[str] = []
         self._reader = self._journal.reader()
         self._families: dict[tuple[str, str], int] = {}  # workload key, target -> number
         self._offsets = array("q")  # offset of each record in bytes,
@@ -54,14 +57,14 @@ class Database(Closing):
         self._kinds = array("i")  # number of its family
         self._targets: dict[str, int] = {}
         try:
-            for number, offset, record in records_in(self._journal, self.refused):
+            for number, offset, record in records_in(self._journal, self.refusals):
                 self._index(record, offset, number)
             self._journal.heal()
         except RecordError:
             self.close()
             raise
         self._report()
-        for sentence in summarise_refusals(self.refused):
+        for sentence in summarise_refusals(self.refusals):
             log.warning(sentence)
 
     def append(self, record: Record) -> Record:
@@ -121,7 +124,7 @@ class Database(Closing):
     @property
     def notes(self) -> list[str]:
         """Sentences that the user of the file should read."""
-        return [*([self.last_repair] if self.last_repair else []), *summarise_refusals(self.refused)]
+        return [*([self.last_repair] if self.last_repair else []), *summarise_refusals(self.refusals)]
 
     def check_compatible(self, *targets: str) -> None:
         """Refuses a file with records of targets other than those of the run that is to be resumed.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from measure.journal import LineReader
 from measure.record import LinePosition, Record
 
-_LEVEL = 3
+_LEVEL = 3  # of zlib, from 1, the fastest, to 9
 _RAW = -15  # neither header nor checksum
 _IN_MEMORY = -1  # in place of an index in `_readers`
 

@@ -108,6 +108,7 @@ def measure(
 
 
 MOST_COPIES = 16384
+"""Greatest number of copies of constants: making millions of a few bytes takes longer than a trial may."""
 
 TICK = 1e-9
 """Resolution of clocks, seconds: they count in nanoseconds."""

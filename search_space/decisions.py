@@ -65,7 +65,7 @@ class Space(Protocol):
         sketches: its parts.
         workload: workload to schedule, with a `key`, or its text.
         cores: number of cores of the machine.
-        refused: parts without a candidate, and why.
+        refusals: parts without a candidate, and why.
     """
 
     @property
@@ -78,7 +78,7 @@ class Space(Protocol):
     def cores(self) -> int: ...
 
     @property
-    def refused(self) -> Mapping[str, str]: ...
+    def refusals(self) -> Mapping[str, str]: ...
 
 
 def every_choice(part: Decisions) -> Iterator[Choices]:

@@ -64,3 +64,24 @@ def former_attributes(module: str, names: Mapping[str, str]) -> Callable[[str], 
         return getattr(sys.modules[module], names[name])
 
     return get
+
+
+class FormerAttribute:
+    """A former name of an attribute, assigned in a class's body: reading it gives the current attribute, and warns.
+
+    Args:
+        name: current name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._former_name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._former_name = f"{owner.__name__}.{name}"
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self
+        warnings.warn(f"{self._former_name} is now {self._name}", DeprecationWarning, stacklevel=2)
+        return getattr(instance, self._name)

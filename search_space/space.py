@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.former_names import FormerAttribute
 from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.findings import Findings
@@ -157,8 +158,8 @@ class SearchSpace:
 
     Attributes:
         dropped_count: number of sketches left out because of the cap on their number.
-        refused: sketches without a loop program for any choice, and why; they are left out.
-        unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: no stage
+        refusals: sketches without a loop program for any choice, and why; they are left out.
+        unmatched_rules: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: no stage
             matches them, or an earlier rule decides it.
     """
 
@@ -166,8 +167,11 @@ class SearchSpace:
     hardware: Hardware
     sketches: tuple[Sketch, ...]
     dropped_count: int = 0
-    refused: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    unmatched: tuple[str, ...] = field(default=(), kw_only=True)
+    refusals: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    unmatched_rules: tuple[str, ...] = field(default=(), kw_only=True)
+
+    refused = FormerAttribute("refusals")
+    unmatched = FormerAttribute("unmatched_rules")
 
     @property
     def cores(self) -> int:
@@ -209,14 +213,14 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
         derived, sketches = _derive_sketches(workload, algorithm, hardware, tuple(get_rules(hardware.kind)))
         dropped += derived.dropped_count
         applied |= derived.applied_rules
-        refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refused.items()}
+        refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refusals.items()}
         for draft, sketch in zip(derived.drafts, sketches, strict=True):
             if reason := sketch.refusal:
                 refused[sketch.name] = reason
             else:
                 (last if draft.last_resort and algorithms is None else usable).append(sketch)
     unmatched = tuple(rule.name for rule in registered_rules(hardware.kind) if rule.name not in applied)
-    return SearchSpace(workload, hardware, tuple(usable or last), dropped, refused=refused, unmatched=unmatched)
+    return SearchSpace(workload, hardware, tuple(usable or last), dropped, refusals=refused, unmatched_rules=unmatched)
 
 
 @lru_cache(maxsize=8)

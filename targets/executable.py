@@ -9,12 +9,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_space.files import replace_file
+from search_space.former_names import former_attributes
 from targets.bundle import copy_files, join_weights, read_weights, writable
 from targets.calling import Array, check_inputs, handed_back, in_order
 from targets.manifest import (
@@ -75,7 +76,7 @@ class Executable(ABC):
         self.manifest = read_manifest(self.folder, self.format, entry)
         self.name: str = self.manifest["name"]
         self.threads = int(self.manifest["threads"]) if threads is None else threads
-        self.mapped = mapped
+        self.mapped: bool = mapped
         try:
             on_cores = threads is not None and self.on_cores
             check_threads(self.threads, None if on_cores else MOST_THREADS)
@@ -196,7 +197,7 @@ class Executable(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         self._write_weights()
         given = type(self), str(self.folder.resolve()), self.manifest[SEAL], self.threads, self.mapped, self._entry
-        return _restored, given
+        return _restore_pickled, given
 
 
 def check_iterations(iterations: int) -> None:
@@ -228,7 +229,7 @@ def _megabytes(count: int) -> str:
     return f"{count / 1e6:.2f} MB"
 
 
-def _restored(
+def _restore_pickled(
     kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool, entry: str | None = None
 ) -> Executable:
     """Loads a pickled executable.
@@ -240,3 +241,7 @@ def _restored(
     if found.manifest[SEAL] != seal:
         raise ExecutableError(f"{folder}: a network must be the one that was pickled, but another was written there")
     return found
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"_restored": "_restore_pickled"})  # pickles name it

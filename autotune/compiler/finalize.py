@@ -105,11 +105,11 @@ def finish_network(
 def _list_accuracy_notes(network: Network, check: Check | None) -> list[str]:
     """Notes mixed precision that is less accurate on the check's inputs than on those it was chosen by."""
     costs = [] if check is None else [cost.decibels for cost in check.rounding.values()]
-    if network.mixture is None or not costs or min(costs) >= network.mixture.wanted:
+    if network.mixture is None or not costs or min(costs) >= network.mixture.required_decibels:
         return []
     return [
-        f"network.accuracy={network.mixture.asked} was kept with {network.mixture.measured:.1f} dB on the inputs that "
-        f"the precisions were chosen by, but those of the check have {min(costs):.1f} dB"
+        f"network.accuracy={network.mixture.bound} was kept with {network.mixture.measured_decibels:.1f} dB on the "
+        f"inputs that the precisions were chosen by, but those of the check have {min(costs):.1f} dB"
     ]
 
 

@@ -21,7 +21,7 @@ class Limits:
 
     Attributes:
         algorithms: names to choose from; None: all except those that are chosen by name only.
-        named: additional names, of `facts.BY_NAME`, to choose from.
+        extra_algorithms: additional names, of `facts.BY_NAME`, to choose from.
         max_error: greatest error of an algorithm, as a share of the greatest output; None: any error of a named
             algorithm, and up to `algorithms.USUAL_ERROR` for others.
         max_extra_bytes: number of bytes by which transformed weights may exceed the weights, all tasks together; None:
@@ -31,7 +31,7 @@ class Limits:
     """
 
     algorithms: Sequence[str] | None = None
-    named: Sequence[str] = ()
+    extra_algorithms: Sequence[str] = ()
     max_error: float | None = None
     max_extra_bytes: int | None = None
     hardware: Hardware | None = None
@@ -52,7 +52,7 @@ class Limits:
         if self.algorithms is None and self.hardware is not None and len(own) > 1:
             own = [name for name in own if name in algorithms_on(workload, self.hardware)] or own
         exact = [name for name in own if name not in facts.RELATIVE_ERROR]
-        named = (*(self.algorithms or ()), *self.named)
+        named = (*(self.algorithms or ()), *self.extra_algorithms)
         kept = [name for name in own if self.algorithms is None or name in named]
         return facts.within(kept, self.max_error, named) or exact
 

@@ -17,7 +17,7 @@ from autotune.graph.frontends.onnx.float64 import evaluate_in_float64
 from autotune.graph.frontends.onnx.full_precision import in_float32, narrow_types
 from autotune.graph.frontends.onnx.importer import import_model, with_weights
 from autotune.graph.frontends.onnx.importer.nbits import in_floats
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Array, Graph
 from autotune.graph.precision import FULL
 from autotune.titles import INT8
@@ -171,7 +171,7 @@ class OnnxSource(ModelSource):
         return is_of_one_file(self.proto)
 
     def at(self, shapes: Mapping[str, Sequence[int]]) -> OnnxSource:
-        return OnnxSource(inferred(self.proto, shapes), self.seed)
+        return OnnxSource(with_shapes(self.proto, shapes), self.seed)
 
     def graph(self, loops: bool = False) -> Graph:
         return import_model(self.proto, self.seed, loops)

@@ -54,8 +54,8 @@ def _refuse_plain(value: Any) -> Any:
     return value
 
 
-Given = TypeVar("Given")
-NameOrObject = Annotated[Given, PlainValidator(_refuse_plain), WithJsonSchema({"type": "string"})]
+Value = TypeVar("Value")
+NameOrObject = Annotated[Value, PlainValidator(_refuse_plain), WithJsonSchema({"type": "string"})]
 """A name, all that a file can have, or in Python what it stands for; who uses it refuses other things."""
 
 

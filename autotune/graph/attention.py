@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.graph.decisions import decided
+from autotune.graph.decisions import decide
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, orders, sweep
 from search_space.hardware import Hardware
@@ -33,7 +33,7 @@ def _fuse_attention(site: Site, node: Node, hardware: Hardware) -> str | None:
     weights, values = node.inputs
     scores = site.type(weights)
     overflows = scores.size * FLOAT_BYTES >= OVERFLOW * hardware.l2_bytes
-    if not decided("attention", node.name, overflows and scores.shape[-1] >= hardware.float_lanes):
+    if not decide("attention", node.name, overflows and scores.shape[-1] >= hardware.float_lanes):
         return None
     softmax = _through_reshapes(site, weights, "softmax")
     if softmax is None or softmax.type.shape[-1] != scores.shape[-1]:

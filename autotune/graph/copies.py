@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from autotune.graph.decisions import decided
+from autotune.graph.decisions import decide
 from autotune.graph.ir import Graph, GraphBuilder, Node
 from autotune.graph.loops import list_loops, over_bodies
 from autotune.graph.views import free, locate, written_by_kernels
@@ -74,7 +74,7 @@ def _with_parts(graph: Graph, alignment: int) -> Graph:
 
 
 def _worth_it(graph: Graph, node: Node, alignment: int) -> bool:
-    if not decided("copy", node.name, node.type.nbytes >= LEAST_BYTES):
+    if not decide("copy", node.name, node.type.nbytes >= LEAST_BYTES):
         return False
     axis = node.attrs["axis"]
     row = math.prod(node.type.shape[axis + 1 :]) * numpy_dtype(node.type.dtype).itemsize

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from search_space.former_names import former_attributes
 
 
 class Decisions:
@@ -23,7 +26,7 @@ class Decisions:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Makes `decided` use these decisions within the context."""
+        """Makes `decide` use these decisions within the context."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -38,7 +41,7 @@ class Decisions:
 _CURRENT: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
 
 
-def decided(what: str, name: str, now: bool) -> bool:
+def decide(what: str, name: str, now: bool) -> bool:
     """Decides whether to treat a value in some way.
 
     Args:
@@ -48,3 +51,7 @@ def decided(what: str, name: str, now: bool) -> bool:
     """
     held = _CURRENT.get()
     return now if held is None else held.of(what, name, now)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"decided": "decide"})

@@ -225,7 +225,7 @@ def _group(
         output = operation.expression(first.attrs, [given[name] for name in first.inputs])
         names, output, more = _epilogue(graph, rest, first.name, output, given)
         return Group(tuple(nodes), (*distinct, *names), Workload.of([*given.values(), *more, output]))
-    anchor, stored = operation.anchor(first.attrs, types, constants), operation.stored(types)
+    anchor, stored = operation.anchor(first.attrs, types, constants), operation.list_stored_dtypes(types)
     if not rest and through is None and not front and not any(stored):
         return Group(tuple(nodes), first.inputs, anchor)
     layer = te.placeholder(anchor.output.shape, anchor.output.dtype, "layer")

@@ -1,8 +1,9 @@
 """Networks in 16-bit floats: the values that are stored and multiplied in them, and those that stay in float32.
 
 A 16-bit float is a storage type: an operation that computes widens its inputs to float32 and returns float32
-(`GraphOp.stored`). Products of two 16-bit operands are summed in float32, and a `cast` rounds. So the graph states
-where values are rounded, its evaluation in NumPy rounds at the same points, and a kernel rounds once, when it writes.
+(`GraphOp.list_stored_dtypes`). Products of two 16-bit operands are summed in float32, and a `cast` rounds. So the graph
+states where values are rounded, its evaluation in NumPy rounds at the same points, and a kernel rounds once, when it
+writes.
 
 Values between kernels are rounded if they are computed from a layer with weights. Inputs, embeddings, masks and the
 like stay as they are, as do the network's outputs. So do the scores that a softmax reads, as it would exponentiate

@@ -44,12 +44,12 @@ class PlayedSearch:
     Attributes:
         indices: indices of the configurations in the measured space, in the order of asking, (trials,).
         seconds: seconds of each configuration, (trials,); NaN for a failure.
-        elapsed: seconds that measuring had taken after each, (trials,).
+        elapsed_seconds: seconds that measuring had taken after each, (trials,).
     """
 
     indices: NDArray[np.intp]
     seconds: NDArray[np.float64]
-    elapsed: NDArray[np.float64]
+    elapsed_seconds: NDArray[np.float64]
 
     @property
     def best(self) -> NDArray[np.float64]:

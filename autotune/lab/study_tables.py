@@ -52,7 +52,7 @@ def figures_table(heads: Sequence[str], left: int, rows: Iterable[tuple[Sequence
 def scores_table(of: Study) -> Table:
     """Builds a row for each model: figures and half-widths of their intervals; * where the first model is better."""
     table = new_table(["model"], [*HEADS.values(), "programs/s", "fit s"])
-    for name, one in of.learned.items():
+    for name, one in of.models.items():
         behind = of.behind_first.get(name, {})
         worse = {metric for metric, found in behind.items() if found.value > 0 and found.p < _SIGNIFICANT}
         cells = [f"{figure}{'*' if metric in worse else ' '}" for metric, figure in of.figures[name].items()]
@@ -69,7 +69,7 @@ def tasks_table(of: Study, models: Sequence[str]) -> Table:
         networks = ", ".join(f"{n} {w[row]:.0f}x" for n, w in of.held_out.tasks.weights.items() if w[row])
         cells = []
         for name in models:
-            scores = of.learned[name].ranked.metrics
+            scores = of.models[name].rankings.metrics
             cells += [f"{scores[metric][:, row].mean():.3f}" for metric in ("pairwise", "best1")]
         table.add_row(part.task.name, networks, f"{len(of.held_out.seconds[row]):,}", *cells)
     return table
@@ -91,7 +91,7 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
     longest = np.argsort(-np.asarray(time))[:_PANELS].tolist()
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels = np.atleast_1d(figure.subplots(3, 4)).ravel()
-    learned = of.learned[model].model
+    learned = of.models[model].model
     for axes, task in zip(panels, longest, strict=False):
         part = of.held_out.parts[task]
         assert learned is not None
@@ -106,11 +106,11 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
     figure.savefig(first, dpi=100)
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     for axes, metric in zip(figure.subplots(1, 3, sharey=True), ("normalised1", "top1", "pairwise"), strict=True):
-        for row, name in enumerate(list(of.learned)[::-1]):
+        for row, name in enumerate(list(of.models)[::-1]):
             value, low, high = of.figures[name][metric]
             axes.errorbar(value, row, xerr=[[value - low], [high - value]], fmt="o", color="C0", markersize=4)
         axes.set_title(HEADS[metric], fontsize="small")
-        axes.set_yticks(range(len(of.learned)), list(of.learned)[::-1], fontsize="x-small")
+        axes.set_yticks(range(len(of.models)), list(of.models)[::-1], fontsize="x-small")
         axes.grid(axis="x", linewidth=0.3)
     second = folder / f"models_{of.held_out.role}.png"
     figure.savefig(second, dpi=100)

@@ -99,7 +99,7 @@ def track_study(store: TrackingStore, title: str, of: Study, plots: Path | None)
     parent = _open_parent(store, key, title, tags, common, "study.json", json.dumps(document, indent=1))
     for picture in () if plots is None else sorted(plots.glob("*.png")):
         store.log_file(parent, picture, "")
-    for name in of.learned:
+    for name in of.models:
         run = store.open_run(f"{key}/{name}", name, _now(), tags, {**common, "cost_model": name}, parent)
         row: dict[str, float] = {}
         for metric, (value, low, high) in of.figures[name].items():

@@ -64,6 +64,6 @@ class Plan(CompilePlan):
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
         hardware, algorithms = settings.target.hardware, tuple(options.algorithms)
-        limits = Limits(named=algorithms, hardware=hardware, open_sizes=bool(shapes.sizes))
+        limits = Limits(extra_algorithms=algorithms, hardware=hardware, open_sizes=bool(shapes.sizes))
         precision = precision_mode(options.precision)
         return cls(settings, limits, CompileOptions(settings.target, precision=precision, shapes=shapes))

@@ -18,6 +18,7 @@ from autotune.pytorch.backend import compiled_by, unusable
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import split_at
 from autotune.pytorch.shapes import list_size_inputs
+from search_space.former_names import FormerAttribute
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,29 @@ class Explanation:
     Attributes:
         graphs: number of graphs that Dynamo traces, including the graphs left to PyTorch.
         pieces: number of compiled pieces, each an executable by itself.
-        compiled: operators of graphs in those pieces.
+        compiled_operators: operators of graphs in those pieces.
         left: operators that PyTorch runs, most frequent first.
-        whole: reasons why complete graphs are left to PyTorch.
+        graph_refusals: reasons why complete graphs are left to PyTorch.
         breaks: reasons why Dynamo ends a graph, and how often.
         any_shape: graphs that Dynamo traces for any shape, which are compiled for a range of sizes, or for each shape.
     """
 
     graphs: int
     pieces: int
-    compiled: int
+    compiled_operators: int
     left: tuple[Left, ...]
-    whole: tuple[str, ...]
+    graph_refusals: tuple[str, ...]
     breaks: Mapping[str, int]
     any_shape: int = 0
 
+    compiled = FormerAttribute("compiled_operators")
+    whole = FormerAttribute("graph_refusals")
+
     def __str__(self) -> str:
-        lines = [f"{self.graphs} graphs, {self.pieces} compiled pieces of {self.compiled} operations"]
+        lines = [f"{self.graphs} graphs, {self.pieces} compiled pieces of {self.compiled_operators} operations"]
         if self.any_shape:
             lines.append(f"{self.any_shape} graphs of any shape: compiled for a range of sizes, or for each shape")
-        lines += [f"a graph is left to PyTorch: {why}" for why in self.whole]
+        lines += [f"a graph is left to PyTorch: {why}" for why in self.graph_refusals]
         lines += [f"a graph ends {count} times: {why}" for why, count in self.breaks.items()]
         for left in self.left:
             stays = "stays" if left.count == 1 else "stay"
@@ -118,9 +122,9 @@ def explain(
     return Explanation(
         graphs=len(splits) + len(left_whole),
         pieces=sum(len(found.pieces) for found in splits),
-        compiled=sum(found.compiled_count for found in splits),
+        compiled_operators=sum(found.compiled_count for found in splits),
         left=_left(splits),
-        whole=tuple(left_whole),
+        graph_refusals=tuple(left_whole),
         breaks=breaks,
         any_shape=len(any_shape),
     )

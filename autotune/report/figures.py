@@ -28,7 +28,7 @@ class Figures:
         reference_seconds: latency on that runtime.
         metrics: counts and shares of the best candidate, as its target names them.
         trials: number of measured trials.
-        failed: trials that did not work.
+        failures: trials that did not work.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Figures:
     reference_seconds: float = math.nan
     metrics: Mapping[str, float] = field(default_factory=dict)
     trials: int = 0
-    failed: int = 0
+    failures: int = 0
 
     @property
     def total(self) -> float:
@@ -74,7 +74,7 @@ def make_figures(result: TuneResult, reference: float | None) -> Figures:
         result.effective,
         reference_seconds=nan_or(reference),
         trials=len(result.records),
-        failed=sum(result.errors.values()),
+        failures=sum(result.errors.values()),
     )
 
 
@@ -106,7 +106,7 @@ def add_up(tasks: Sequence[Figures], name: str = "sum") -> Figures:
         effective=any(task.effective for task in tasks),
         reference_seconds=sum(task.weight * task.reference_seconds for task in tasks) if tasks else math.nan,
         trials=sum(task.trials for task in tasks),
-        failed=sum(task.failed for task in tasks),
+        failures=sum(task.failures for task in tasks),
     )
 
 

@@ -63,7 +63,7 @@ def print_results(
     spent = sum(phases.values())
     if spent:
         shares = ", ".join(f"{name} {seconds / spent:.1%}" for name, seconds in phases.items())
-        measured = sum(result.measured for result in results)
+        measured = sum(result.measured_count for result in results)
         console.print(
             f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), {wall:.1f} s in all",
             highlight=False,
@@ -134,7 +134,7 @@ def result_table(tasks: Sequence[Figures], width: int) -> Table:
         ("times", 9, lambda task: str(task.weight), str(total.weight)),
         ("algorithm", 8, lambda task: task.algorithm or "-", ""),
         ("trials", 6, lambda task: str(task.trials), str(total.trials)),
-        ("failed", 7, lambda task: str(task.failed), str(total.failed)),
+        ("failed", 7, lambda task: str(task.failures), str(total.failures)),
         ("latency", 0, lambda task: latency(task.seconds), latency(total.seconds)),
         ("spread", 3, lambda task: share(task.spread), ""),
         ("GFLOP/s", 1, _rate, _rate(total)),
@@ -159,7 +159,7 @@ def network_table(tasks: Sequence[Figures], width: int) -> Table:
         ("times", 2, lambda task: str(task.weight), str(total.weight)),
         ("algorithm", 8, lambda task: task.algorithm or "-", ""),
         ("trials", 6, lambda task: str(task.trials), str(total.trials)),
-        ("failed", 7, lambda task: str(task.failed), str(total.failed)),
+        ("failed", 7, lambda task: str(task.failures), str(total.failures)),
         ("latency", 3, lambda task: latency(task.seconds), ""),
         ("spread", 5, lambda task: share(task.spread), ""),
         ("in all", 0, lambda task: latency(task.total), latency(seconds)),

@@ -150,7 +150,7 @@ def _run(
         sizes_result: SizesResult | None = None
         if pool is not None and database is not None and config.sizes is not None:
             sizes_result = tuned_for_sizes(config, settings, pool, database, callbacks, resume)
-            results = list(sizes_result.tuned.values())
+            results = list(sizes_result.search_results.values())
             tasks = [Task(result.name, result.workload) for result in results]
             notes += database.notes
             say(str(sizes_result))

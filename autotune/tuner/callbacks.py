@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from measure.record import Record
+from search_space.former_names import FormerAttribute
 
 if TYPE_CHECKING:
     from autotune.tuner.result import TuneResult
@@ -51,18 +52,20 @@ class SizeProgress:
     """State of `autotune.tune_for_sizes` after the search, while it times the schedules found at all sizes.
 
     Attributes:
-        done, total: number of timings of a schedule at a size, done and wanted; the fastest are timed more often in
-            further rounds, so that `total` grows.
+        timing_count, total: number of timings of a schedule at a size, done and wanted; the fastest are timed more
+            often in further rounds, so that `total` grows.
         name: name of the size; size: value that a schedule was timed at.
         seconds: latency of the schedule at that size; best_seconds: latency of the fastest one there so far.
     """
 
-    done: int
+    timing_count: int
     total: int
     name: str
     size: int
     seconds: float
     best_seconds: float
+
+    done = FormerAttribute("timing_count")
 
 
 class Callback:

@@ -73,8 +73,8 @@ def run_rounds(
 
 def _warn_of_unmatched(tasks: Sequence[TaskTuning]) -> None:
     """Warns of sketch rules from outside that decide no stage of any task."""
-    for name in dict.fromkeys(name for task in tasks for name in task.space.unmatched):
-        if all(name in task.space.unmatched for task in tasks):
+    for name in dict.fromkeys(name for task in tasks for name in task.space.unmatched_rules):
+        if all(name in task.space.unmatched_rules for task in tasks):
             log.warning(
                 "sketch rule %r decides no stage of %s: it matches none, or a rule in front of it does",
                 name,

@@ -18,6 +18,7 @@ from measure.errors import ErrorClass
 from measure.record import Record
 from measure.recordlog import RecordLog
 from search_space.dtypes import numpy_dtype
+from search_space.former_names import FormerAttribute
 from search_space.hardware import Hardware
 from search_space.intrinsics import available
 from search_space.ir.stmt import LoopProgram
@@ -61,8 +62,8 @@ class TuneResult:
         others: trials of runs with other seeds that were in the records file when this one began.
         finals: final timings of the fastest candidates, see `autotune.tuner.finals`.
         phases: wall seconds of this run by phase: `search`, `model`, `measure`.
-        measured: number of trials of this run, without those resumed.
-        scored: number of candidates created, checked, featurised and scored by the cost model.
+        measured_count: number of trials of this run, without those resumed.
+        scored_count: number of candidates created, checked, featurised and scored by the cost model.
         scoring_seconds: wall time of these steps.
         interrupted: whether the user stopped it early.
         problem: reason for a missing schedule; empty if there is one.
@@ -82,13 +83,16 @@ class TuneResult:
     finals: tuple[Record, ...] = ()
     others: Sequence[Record] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
-    measured: int = 0
-    scored: int = 0
+    measured_count: int = 0
+    scored_count: int = 0
     scoring_seconds: float = 0.0
     interrupted: bool = False
     problem: str = ""
     transfer: Mapping[str, Any] | None = None
     exhausted: bool = False
+
+    measured = FormerAttribute("measured_count")
+    scored = FormerAttribute("scored_count")
 
     def __repr__(self) -> str:
         """Formats the result in a few lines, whatever the number of records."""
@@ -252,8 +256,8 @@ class TuneResult:
             "peak_share": none_if_nan(self.peak_share),
             "spread": none_if_nan(self.spread),
             "cache": self.cache,
-            "trials_per_second": self.measured / spent if self.measured else None,
-            "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,
+            "trials_per_second": self.measured_count / spent if self.measured_count else None,
+            "candidates_per_second": self.scored_count / self.scoring_seconds if self.scored_count else None,
             "phases": dict(self.phases),
             "metrics": dict(self.best.metrics) if self.best else {},
             "correct": True if self.best else None,

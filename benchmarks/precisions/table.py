@@ -158,7 +158,8 @@ def _short(rows: Sequence[Row]) -> list[str]:
         got = row["decibels"].get("autotune mixed")
         if wanted is not None and got is not None and got < wanted:
             cases.append(f"{row['title']} after {row['trials']} trials ({got:.1f} instead of {wanted:.1f} dB)")
-    return [f"Mixed precision is less accurate than requested on these inputs: {', '.join(cases)}."] if cases else []
+    items = "\n".join(f"- {case}" for case in cases)
+    return [f"Mixed precision is less accurate than requested on these inputs:\n\n{items}"] if cases else []
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:

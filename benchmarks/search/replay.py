@@ -48,7 +48,7 @@ class ReplayTable:
         again: seconds of a repeat that no search sees, by which searches are judged; None for simulated targets, whose
             repeat would be equal.
         errors: class of failure -> how many.
-        made: host, date and command.
+        provenance: host, date and command.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ReplayTable:
     restriction: Restriction
     seconds: NDArray[np.float64]
     errors: Mapping[str, int]
-    made: Mapping[str, Any]
+    provenance: Mapping[str, Any]
     again: NDArray[np.float64] | None = None
 
     @cached_property
@@ -148,7 +148,7 @@ class ReplayTable:
             "hardware": asdict(self.hardware),
             "restriction": self.restriction.to_json(),
             "digest": digest(self.space),
-            "made": dict(self.made),
+            "made": dict(self.provenance),
             "errors": dict(self.errors),
             "microseconds": _values(self.seconds),
             **again,

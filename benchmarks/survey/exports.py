@@ -161,10 +161,10 @@ def first_output(module: Any, names: Sequence[str] = ()) -> Any:
     class First(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.whole = module
+            self.model = module
 
         def forward(self, *inputs: Any) -> Any:
-            found = self.whole(**dict(zip(names, inputs, strict=True))) if names else self.whole(*inputs)
+            found = self.model(**dict(zip(names, inputs, strict=True))) if names else self.model(*inputs)
             while not isinstance(found, torch.Tensor):
                 found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
             return found

@@ -27,8 +27,9 @@ CLIP = 5.0
 BLOCK = 256
 """Number of programs that are computed at a time, always equal, so that scores do not depend on other programs."""
 SLOWEST = 2.0**-6
-"""Throughput that replaces lower ones and that of failures."""
+"""Throughput that replaces lower ones and that of failures, as logarithms need a positive value."""
 HEADS = 4
+"""Heads of the attention, each on a quarter of the hidden width."""
 _LAYERS = ("first", "second", "query", "key", "value", "mixed", "third", "last")
 
 
@@ -82,7 +83,7 @@ class AttentionModel(Learner):
             raise ValueError(f"`dropped` must be from 0 and below 1, but got dropped={self.dropped}")
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        learned = self.learned
+        learned = self.state
         count, statements = features.shape[:2]
         missing = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
@@ -109,7 +110,7 @@ class AttentionModel(Learner):
 
         Products are rounded to float32, for in which order a library adds up depends on the processor.
         """
-        learned = self.learned
+        learned = self.state
         rows, statements = block.shape[:2]
 
         def layer(name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -15,7 +16,7 @@ from costmodel.models import text
 from costmodel.models.errors import CostModelError
 from costmodel.models.tunable import Tunable
 
-Learned = TypeVar("Learned")
+State = TypeVar("State")
 Scores = NDArray[np.float64]  # (candidates,)
 
 
@@ -55,16 +56,19 @@ class CostModel(ABC):
     The base class checks the shapes of the results of `predict` and `predict_with_deviation` of all subclasses.
 
     Attributes:
-        saved: names of the attributes that hold the learned state, None before fitting: numbers, texts and arrays.
-            `save` and `load` write and read them, unless a model overrides these.
+        state_attributes: names of the attributes that hold the learned state, None before fitting: numbers, texts and
+            arrays. `save` and `load` write and read them, unless a model overrides these.
         tunable: options of the constructor that a search of hyper-parameters may vary, with their values.
     """
 
-    saved: ClassVar[tuple[str, ...]] = ()
+    state_attributes: ClassVar[tuple[str, ...]] = ()
     tunable: ClassVar[Mapping[str, Tunable]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "saved" in cls.__dict__:
+            warnings.warn(f"{cls.__name__}.saved is now state_attributes", DeprecationWarning, stacklevel=3)
+            cls.state_attributes = cls.__dict__["saved"]
         for method in ("predict", "predict_with_deviation"):
             if method in cls.__dict__:
                 setattr(cls, method, _check_predictions(cls.__dict__[method]))
@@ -107,7 +111,7 @@ class CostModel(ABC):
         Raises:
             ValueError: the model learns, and has not learned yet.
         """
-        text.write(path, type(self).__name__, {name: need_fit(getattr(self, name)) for name in self.saved})
+        text.write(path, type(self).__name__, {name: need_fit(getattr(self, name)) for name in self.state_attributes})
 
     def load(self, path: Path) -> None:
         """Reads the state that `save` wrote.
@@ -115,7 +119,7 @@ class CostModel(ABC):
         Raises:
             CostModelError: the file is not one of this model.
         """
-        for name, value in text.read(path, type(self).__name__, self.saved).items():
+        for name, value in text.read(path, type(self).__name__, self.state_attributes).items():
             setattr(self, name, value)
 
 
@@ -135,7 +139,7 @@ class UncertainModel(CostModel):
         """
 
 
-def need_fit(state: Learned | None) -> Learned:
+def need_fit(state: State | None) -> State:
     """Returns the learned state.
 
     Raises:

@@ -74,15 +74,15 @@ class ProcessModel(UncertainProgramModel):
 
     def score_with_deviation(self, rows: Rows) -> NDArray[np.float64]:
         covariance = self._with_points(np.clip(rows, -self.reach, self.reach))
-        left = self.learned["variance"] - ((covariance @ self._inverse.T) ** 2).sum(axis=1)
+        left = self.state["variance"] - ((covariance @ self._inverse.T) ** 2).sum(axis=1)
         return np.stack([self._mean(covariance), np.sqrt(np.maximum(left, 1e-12)) * self._spread])
 
     @property
     def _spread(self) -> float:
-        return float(self.learned.get("spread", 1.0))
+        return float(self.state.get("spread", 1.0))
 
     def _mean(self, covariance: NDArray[np.float64]) -> Scores:
-        found: Scores = (covariance @ self._weights) * self._spread + self.learned["middle"]
+        found: Scores = (covariance @ self._weights) * self._spread + self.state["middle"]
         return found
 
     def _with_points(self, rows: Rows) -> NDArray[np.float64]:
@@ -131,7 +131,7 @@ class GaussianProcessModel(ProcessModel):
         return rows
 
     def covariance(self, squares: Rows) -> NDArray[np.float64]:
-        at = self.learned
+        at = self.state
         found: NDArray[np.float64] = at["variance"] * np.exp(-0.5 * squares / at["length"] ** 2)
         return found
 
@@ -173,12 +173,12 @@ class MaternModel(ProcessModel):
         }
 
     def scale_rows(self, rows: Rows) -> Rows:
-        found: Rows = rows / self.learned["lengths"]
+        found: Rows = rows / self.state["lengths"]
         return found
 
     def covariance(self, squares: Rows) -> NDArray[np.float64]:
         root = np.sqrt(5 * squares)
-        found: NDArray[np.float64] = self.learned["variance"] * (1 + root + root**2 / 3) * np.exp(-root)
+        found: NDArray[np.float64] = self.state["variance"] * (1 + root + root**2 / 3) * np.exp(-root)
         return found
 
     def _scales(self, rows: Rows, values: Scores) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from costmodel.models import text
 from costmodel.models.base import CostModel, check_lengths, need_fit
+from search_space.former_names import FormerAttribute
 
 Rows = NDArray[np.int64]
 
@@ -53,8 +54,10 @@ class Learner(CostModel):
     tasks_programs: int = sys.maxsize
     _state: dict[str, Any] | None = None
 
+    learned = FormerAttribute("state")
+
     @property
-    def learned(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """The learned state.
 
         Raises:
@@ -75,7 +78,7 @@ class Learner(CostModel):
         self._train(features, np.asarray(throughput, np.float64), groups, chosen, True)
 
     def save(self, path: Path) -> None:
-        text.write(path, self.name, self.learned)
+        text.write(path, self.name, self.state)
 
     def load(self, path: Path) -> None:
         self._state = text.read(path, self.name, self.required_keys)

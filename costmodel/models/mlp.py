@@ -69,7 +69,7 @@ class MLPModel(ProgramModel):
 
     def score(self, rows: Rows) -> Scores:
         """Computes in float64 and rounds behind each layer, so that a score does not depend on its company."""
-        at = {name: np.asarray(value, np.float64) for name, value in self.learned.items()}
+        at = {name: np.asarray(value, np.float64) for name, value in self.state.items()}
         values = round_to_float32(clip_features(rows))
         for i in (0, 1):
             values = round_to_float32(np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], 0.0))

@@ -22,7 +22,7 @@ BLOCK = 256
 """Rows per call of `score`, always equal, so that a row's score does not depend on the number of other rows. The order
 in which a matrix product adds up depends on its shape."""
 CLIP = 6.0
-"""Standard deviations from the mean at which `clip_features` cuts a feature off."""
+"""Standard deviations from the mean at which features are cut off: a network knows nothing of values beyond."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,7 +67,7 @@ class ProgramModel(Learner):
 
     def scores(self, features: NDArray[np.float32], score: Callable[[Rows], Scores]) -> Scores:
         """Applies `score` to the standardised rows of candidates, `BLOCK` at a time: (..., candidates)."""
-        learned = self.learned
+        learned = self.state
         rows = program_features(features)[learned["kept"]]  # (kept, candidates)
         blocks = []
         for start in range(0, max(len(features), 1), BLOCK):
@@ -79,7 +79,7 @@ class ProgramModel(Learner):
 
     def with_prior(self, features: NDArray[np.float32], scores: Scores) -> Scores:
         """Adds the roofline's throughput if the model has learned the difference from it."""
-        scale = self.learned["prior"]
+        scale = self.state["prior"]
         return scores + roofline.expected(roofline.speeds(features), scale) if scale else scores
 
     def train(self, programs: Programs) -> None:

@@ -81,7 +81,7 @@ class RandomForestModel(UncertainProgramModel):
 
     def _by_tree(self, rows: Rows) -> NDArray[np.float64]:
         """Predicts by each tree: (trees, rows). All rows go down all trees at once; a leaf is its own child."""
-        at = self.learned
+        at = self.state
         rows = rows.astype(np.float32).astype(np.float64)  # as scikit-learn compares them
         node = np.repeat(self._roots[:, None], len(rows), axis=1)
         row = np.arange(len(rows))

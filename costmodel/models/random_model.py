@@ -13,7 +13,7 @@ from costmodel.models.base import CostModel
 class RandomModel(CostModel):
     """Uniform scores drawn from the seed and the features: the same candidates always get the same scores."""
 
-    saved = ("seed",)
+    state_attributes = ("seed",)
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

@@ -40,5 +40,5 @@ class RidgeModel(ProgramModel):
         return {"weights": np.asarray(found.coef_, np.float64), "intercept": float(found.intercept_)}
 
     def score(self, rows: Rows) -> Scores:
-        found: Scores = rows @ self.learned["weights"] + self.learned["intercept"]
+        found: Scores = rows @ self.state["weights"] + self.state["intercept"]
         return found

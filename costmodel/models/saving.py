@@ -42,7 +42,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
             row = int(np.flatnonzero(actual != expected)[0])
             raise CostModelError(
                 f"{name}: a model must predict after loading what it did before saving, to the last bit, "
-                f"but got {actual[row]!r} for {expected[row]!r}; `saved` names the attributes that are kept"
+                f"but got {actual[row]!r} for {expected[row]!r}; `state_attributes` names those that are kept"
             )
     _CHECKED_MODELS.add(key)
 
@@ -82,7 +82,7 @@ def _predictions(name: str, model: CostModel, features: NDArray[np.float32], sta
     """Predicts scores by a model that was `fitted` or `loaded`.
 
     Raises:
-        CostModelError: it cannot predict; for a loaded one, names the attribute that `saved` lacks.
+        CostModelError: it cannot predict; for a loaded one, names the attribute that `state_attributes` lacks.
     """
     try:
         if isinstance(model, UncertainModel):
@@ -94,8 +94,8 @@ def _predictions(name: str, model: CostModel, features: NDArray[np.float32], sta
         if state == "fitted" or error.obj is not model:
             raise
         raise CostModelError(
-            f"{name}: `saved` must name every attribute that `predict` reads, but {error.name!r} is not among "
-            f"{list(model.saved)}"
+            f"{name}: `state_attributes` must name every attribute that `predict` reads, but {error.name!r} is not "
+            f"among {list(model.state_attributes)}"
         ) from error
     except ValueError as error:  # a model without learned state reports that it was not fitted
         raise CostModelError(f"{name}: a model must predict once it was {state}, but {error}") from error

@@ -51,7 +51,7 @@ class Guard:
 
     Args:
         drop: evidence below which the source is dropped, in standard deviations.
-        proved: evidence above which it chooses `most` of a round.
+        trust: evidence above which it chooses `most` of a round.
         memory: weight of a round, relative to the next one.
         first, most: shares of the first round, and of a round of a proven source.
 
@@ -63,17 +63,17 @@ class Guard:
     def __init__(
         self,
         drop: float = -1.64,
-        proved: float = 1.0,
+        trust: float = 1.0,
         memory: float = 0.8,
         first: float = FIRST_SHARE,
         most: float = MOST_SHARE,
     ) -> None:
-        if not drop < 0 < proved or not 0 < memory <= 1 or not 0 < first <= most <= 1:
+        if not drop < 0 < trust or not 0 < memory <= 1 or not 0 < first <= most <= 1:
             raise ValueError(
-                f"`drop` must be below 0, `proved` above it, `memory` in (0, 1] and `first` at most `most` in (0, 1], "
-                f"but got drop={drop}, proved={proved}, memory={memory}, first={first}, most={most}"
+                f"`drop` must be below 0, `trust` above it, `memory` in (0, 1] and `first` at most `most` in (0, 1], "
+                f"but got drop={drop}, trust={trust}, memory={memory}, first={first}, most={most}"
             )
-        self.drop, self.proved, self.memory, self.first, self.most = drop, proved, memory, first, most
+        self.drop, self.trust, self.memory, self.first, self.most = drop, trust, memory, first, most
         self.rounds: list[Round] = []
         self.dropped_at: int | None = None
         self._evidence, self._trials = 0.0, 0
@@ -89,7 +89,7 @@ class Guard:
         if self.dropped:
             return 0.0
         if self._evidence > 0:
-            return self.first + (self.most - self.first) * min(1.0, self._evidence / self.proved)
+            return self.first + (self.most - self.first) * min(1.0, self._evidence / self.trust)
         return self.first * (1.0 - self._evidence / self.drop)
 
     @property

@@ -18,11 +18,13 @@ from measure.rpc.settings import check_key, check_place
 log = logging.getLogger(__name__)
 
 MAX_DEVICES = 10_000
+"""Maximum number of registered devices."""
 MAX_KEYS = 50
 """Maximum number of keys that a reply lists if the wanted key is not among them."""
 MAX_REQUESTS = 10_000
+"""Maximum number of waiting requests."""
 MAX_HOST_REQUESTS = 2500
-"""Maximum number of requests of clients on one host."""
+"""Maximum number of requests of clients on one host, so that no host keeps all others out."""
 
 Reply = tuple[Mapping[str, Any], bytes]
 

@@ -45,16 +45,16 @@ some = [TaskPrograms(part.task, np.sort(rng.permutation(part.rows)[:200])) for p
 models = ["lightgbm_residual", "ridge", "roofline"]
 options = {"lightgbm_residual": {"tasks_trees": 100, "members": 1}}
 result = study(pools, "validation", models, seeds=1, options=options, parts=some, speed=False)
-for name, one in result.learned.items():
-    shown = {metric: result.held_out.tasks.estimate(metric, one.ranked) for metric in ("normalised1", "pairwise")}
+for name, one in result.models.items():
+    shown = {metric: result.held_out.tasks.estimate(metric, one.rankings) for metric in ("normalised1", "pairwise")}
     print(f"{name:18}", "  ".join(f"{m} {e.value:.3f} ({e.low:.3f} to {e.high:.3f})" for m, e in shown.items()))
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
-for place, one in enumerate(result.learned.values()):
-    value, low, high = result.held_out.tasks.estimate("normalised1", one.ranked)
+for place, one in enumerate(result.models.values()):
+    value, low, high = result.held_out.tasks.estimate("normalised1", one.rankings)
     axes.errorbar(value, -place, xerr=[[value - low], [high - value]], fmt="o")
-axes.set(yticks=-np.arange(len(result.learned)), yticklabels=list(result.learned), xlabel="normalised top-1")
+axes.set(yticks=-np.arange(len(result.models)), yticklabels=list(result.models), xlabel="normalised top-1")
 axes.grid(axis="x", linewidth=0.3)
 plt.show()
 
@@ -64,9 +64,9 @@ plt.show()
 # Both models on the same draws of tasks and seeds: an interval of the difference, and how often chance gives as much.
 
 # %%
-first, second = result.learned["lightgbm_residual"], result.learned["roofline"]
+first, second = result.models["lightgbm_residual"], result.models["roofline"]
 for metric in ("normalised1", "top1", "pairwise", "tau"):
-    d = result.held_out.tasks.difference(metric, first.ranked, second.ranked)
+    d = result.held_out.tasks.difference(metric, first.rankings, second.rankings)
     print(f"{metric:12} {d.value:+.3f} ({d.low:+.3f} to {d.high:+.3f}), p = {d.p:.3f}")
 
 # %% [markdown]

@@ -86,10 +86,10 @@ def _checked_axes(axes: Any) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _check_stored(stored: Sequence[str], inputs: Sequence[te.Tensor]) -> None:
-    if stored and len(stored) != len(inputs):
-        raise ValueError(f"`stored` must have a dtype for each of {len(inputs)} inputs, but got {list(stored)}")
-    for dtype, tensor in zip(stored, inputs, strict=False):
+def _check_stored(dtypes: Sequence[str], inputs: Sequence[te.Tensor]) -> None:
+    if dtypes and len(dtypes) != len(inputs):
+        raise ValueError(f"`stored` must have a dtype for each of {len(inputs)} inputs, but got {list(dtypes)}")
+    for dtype, tensor in zip(dtypes, inputs, strict=False):
         if dtype and (dtype not in NARROW or tensor.dtype != "float32"):
             raise ValueError(
                 f"`stored` must be {' or '.join(NARROW)} for inputs that the anchor takes in float32, "
@@ -97,7 +97,7 @@ def _check_stored(stored: Sequence[str], inputs: Sequence[te.Tensor]) -> None:
             )
 
 
-def _check_prologue(prologue: Sequence[te.Tensor], data: te.Tensor, stored: Sequence[str]) -> None:
+def _check_prologue(prologue: Sequence[te.Tensor], data: te.Tensor, dtypes: Sequence[str]) -> None:
     first, result = prologue[0], prologue[-1]
     if (result.shape, result.dtype) != (data.shape, data.dtype):
         raise ValueError(
@@ -106,8 +106,8 @@ def _check_prologue(prologue: Sequence[te.Tensor], data: te.Tensor, stored: Sequ
         )
     if first.shape != data.shape:
         raise ValueError(f"`prologue` must first read {list(data.shape)}, but got {list(first.shape)}")
-    if stored and stored[0]:
-        raise ValueError(f"`stored` must be empty for what a prologue makes, but got {stored[0]!r} for {data.name}")
+    if dtypes and dtypes[0]:
+        raise ValueError(f"`stored` must be empty for what a prologue makes, but got {dtypes[0]!r} for {data.name}")
 
 
 def _anchor(args: Args) -> tuple[Operator[Any], Args]:

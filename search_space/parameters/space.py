@@ -118,7 +118,7 @@ class ParameterSpace:
         return 1
 
     @property
-    def refused(self) -> Mapping[str, str]:
+    def refusals(self) -> Mapping[str, str]:
         """Empty, as no part is refused."""
         return {}
 

@@ -29,7 +29,7 @@ from search_space.schedule.steps import (
 from search_space.schedule.trace import Trace
 
 Loop = str
-"""A loop of a stage: one of its axes (`Stage.spatial`, `Stage.reduced`), or a loop from `split` or `fuse`."""
+"""A loop of a stage: one of its axes (`Stage.spatial`, `Stage.reduction`), or a loop from `split` or `fuse`."""
 
 
 def one_by_one(loops: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from search_space.former_names import FormerAttribute
 from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, is_size, lift, load, substitute, transform, var, walk
 from search_space.ir.sizes import find_sizes
 from search_space.schedule.errors import ScheduleError
@@ -125,8 +126,10 @@ class Stage:
         """The loops over the stage's own axes, before any is split or fused."""
         return tuple(a.name for a in self.axes)
 
+    reduced = FormerAttribute("reduction")
+
     @property
-    def reduced(self) -> tuple[str, ...]:
+    def reduction(self) -> tuple[str, ...]:
         """The loops over the reduce axes, before any is split or fused."""
         return tuple(a.name for a in self.reduce_axes)
 

@@ -23,13 +23,13 @@ class SketchDerivation:
     Attributes:
         drafts: complete schedules.
         dropped_count: number of further schedules, beyond the cap of `MAX_SKETCHES`.
-        refused: drafts that a rule could not continue, and why.
+        refusals: drafts that a rule could not continue, and why.
         applied_rules: names of the rules that decided a stage.
     """
 
     drafts: Sequence[Draft]
     dropped_count: int
-    refused: Mapping[str, str]
+    refusals: Mapping[str, str]
     applied_rules: frozenset[str]
 
 

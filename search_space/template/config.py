@@ -22,7 +22,7 @@ from search_space.template.knobs import (
     split_rows,
 )
 
-Defined = TypeVar("Defined", Knob, SplitKnob, OrderKnob, AnnotateKnob)
+KnobType = TypeVar("KnobType", Knob, SplitKnob, OrderKnob, AnnotateKnob)
 
 
 class Config:
@@ -184,7 +184,7 @@ class Config:
             for column, varied, value in zip(group.columns, varies, group.table[0], strict=True)
         )
 
-    def _define(self, knob: Defined) -> Defined:
+    def _define(self, knob: KnobType) -> KnobType:
         if knob.name in self._knobs:
             raise ValueError(f"a knob must have a name of its own, but got {knob.name!r} twice")
         self._knobs[knob.name] = knob

@@ -14,6 +14,7 @@ from targets.cpu.values import Values
 from targets.cpu.windows import Window, shuffle, window
 
 LANES = 16
+"""Words of 32 bits in a register of AVX-512."""
 
 
 def lane_words(values: Values, operand: Operand, depth: int) -> tuple[Value, bool]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 INTERVALS = 16
+"""Intervals, each with a polynomial: a register of AVX-512 holds one coefficient of each."""
 
 
 @dataclass(frozen=True)
@@ -82,4 +83,4 @@ def _gelu_defect(t: float) -> float:
 ERF, ERF_SHORT = Table(math.erf, 3.5, 5), Table(math.erf, 3.5, 3)
 TANH, TANH_SHORT = Table(math.tanh, 1.5625, 7), Table(math.tanh, 1.5625, 4)
 GELU, GELU_SHORT = Table(_gelu_defect, 2.5, 5), Table(_gelu_defect, 2.5, 4)
-"""For float32, and for a result that is rounded to bfloat16."""
+"""Tables for float32, and for a result that is rounded to bfloat16: it needs a lower degree."""

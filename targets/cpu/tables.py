@@ -12,7 +12,9 @@ from targets.cpu.text import Value, float_literal
 from targets.cpu.vector_math import VectorMath
 
 ENTRIES = 16
+"""Values of a number of four bits, as many as a register of AVX-512 has lanes."""
 LANES = 16
+"""Elements of 32 bits in a register of AVX-512."""
 REQUIRED_FEATURE = "avx512f"
 
 

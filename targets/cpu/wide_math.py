@@ -35,6 +35,7 @@ from targets.cpu.text import Value, float_literal
 from targets.cpu.vector_math import ROUNDING_SHIFT, VectorMath
 
 LANES = 16
+"""Elements of 32 bits in a register of AVX-512."""
 REQUIRED_FEATURE = "avx512f"
 ROUNDS = "avx512bf16"
 """Processors that round to bfloat16 have `vreduceps`, too, which is of AVX512-DQ."""

@@ -100,7 +100,7 @@ class Device(Protocol):
             DeviceLost: a kernel before it failed.
         """
 
-    def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Records the launches of `start` and returns a function that queues them at once.
 
         The function may be called any number of times. Kernels and memory must outlive it.
@@ -147,7 +147,7 @@ class CudaDevice:
         self._device = core.Device(number)
         self._device.set_current()
         self._stream = self._device.create_stream()
-        self._timed = core.EventOptions(timing_enabled=True)
+        self._timing_options = core.EventOptions(timing_enabled=True)
         self.name = str(self._device.name)
         self.arch = f"sm_{self._device.arch}"
         # by which others mean the same GPU: numbers are those of the devices that this process may see
@@ -220,7 +220,7 @@ class CudaDevice:
         given = (function, *grid, *block, dynamic_shared_bytes, stream, packed.address, 0)
         return _Launch(self, given, (kernel, packed, tuple(arguments)))
 
-    def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         self.sync()
         try:
             builder = self._stream.create_graph_builder().begin_building()  # from here on the stream records
@@ -245,7 +245,7 @@ class CudaDevice:
 
     def record(self) -> Any:
         try:
-            return self._stream.record(options=self._timed)
+            return self._stream.record(options=self._timing_options)
         except Exception as error:
             raise DeviceLost(f"a mark must be put in the queue, but the driver says: {error}") from error
 

@@ -77,7 +77,7 @@ class NetworkRunner:
             self._replay()
             return
         self._start()
-        self._replay = self.device.recorded(self._start)
+        self._replay = self.device.capture(self._start)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Times each inference by the device's clock, without transfers, see `Stopwatch`; returns seconds."""

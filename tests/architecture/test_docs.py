@@ -270,7 +270,7 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
         target = registry.get("cpu")
         derived = derive(initial_state([y]), target.hardware)
         (draft,) = derived.drafts
-        assert draft.name == "rows" and derived.dropped_count == 0 and not derived.refused
+        assert draft.name == "rows" and derived.dropped_count == 0 and not derived.refusals
         (group,) = draft.groups
         data = np.random.default_rng(0).standard_normal((12, 40), np.float32)
         for (unroll,) in group.table:

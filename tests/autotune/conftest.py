@@ -44,7 +44,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def text_as_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """No NVRTC: the machine code is the text."""
 
     def compile_text(text: str, arch: str) -> CompiledProgram:

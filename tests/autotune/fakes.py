@@ -129,8 +129,8 @@ class FakeSpace:
     sketches: tuple[FakeSketch, ...]
     workload: FakeWorkload = field(default_factory=FakeWorkload)
     hardware: Hardware = HARDWARE
-    refused: Mapping[str, str] = field(default_factory=dict)
-    unmatched: tuple[str, ...] = ()
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    unmatched_rules: tuple[str, ...] = ()
 
     @property
     def cores(self) -> int:

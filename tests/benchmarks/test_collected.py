@@ -39,14 +39,14 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     whole["at"] = "abcdef012345"  # of packages and benchmarks: where the command gives the rows
     assert describe_source(whole).startswith("a processor, 2 cores; commit abcdef012345, 2")
     assert describe_source({**whole, "at": ""}).startswith("a processor, 2 cores; commit 0123456789ab, 2")
-    assert "trials 8, threads 2. With numpy 2.0." in describe_source(whole)
+    assert " Settings: `trials=8`, `threads=2`. With numpy 2.0." in describe_source(whole)
     whole["state"]["settings"] = {"precisions": ["a", "b"], "each_task": True, "inductor": False}
     for row, unsteady in zip(whole["rows"].values(), (0.02, 0.5), strict=True):
         row["unsteady"] = unsteady
     assert " Measurement noise: 26% in the median row, 50% at most. With numpy" in describe_source(whole)
-    assert "precisions a and b, each task yes, inductor no. " in describe_source(whole)
+    assert "`precisions=a, b`, `each_task=yes`, `inductor=no`. " in describe_source(whole)
     whole["state"]["settings"] = {"hardware": {"name": "small", "log_batch": 0}, "limits": {"rows": 4, "kept": True}}
-    assert "hardware small, limits rows 4, kept yes. " in describe_source(whole)
+    assert "`hardware=small`, `limits=rows 4, kept yes`. " in describe_source(whole)
 
 
 @pytest.mark.parametrize("key", ["commit", "versions"])

@@ -90,7 +90,7 @@ def test_mixed_columns_say_what_accuracy_was_asked() -> None:
     text = precisions({"rows": {"a": row}})
     assert "| autotune mixed (as openvino) |" in text and "less accurate than requested" not in text
     short = {**row, "decibels": {**ROW["decibels"], "autotune mixed": 47.5}}
-    told = "requested on these inputs: net after 0 trials (47.5 instead of 48.0 dB)."
+    told = "requested on these inputs:\n\n- net after 0 trials (47.5 instead of 48.0 dB)"
     assert told in precisions({"rows": {"a": short}})
 
 

@@ -230,7 +230,7 @@ def test_whatever_rules_are_offered_is_scheduled_whole_or_not_at_all(kind: str) 
     for workload in (*SMALL, *CASES[kind]):
         for algorithm in workload.algorithms:
             derived = derive(unscheduled_state(workload, algorithm), MACHINE[kind])
-            assert not derived.refused
+            assert not derived.refusals
             for draft in derived.drafts:
                 assert draft.finished_stages >= {stage.name for stage in draft.state.stages}
                 assert draft.trace.apply(unscheduled_state(workload, algorithm)) == draft.state

@@ -88,7 +88,7 @@ def test_the_process_predicts_what_scikit_learn_does():
     model = GaussianProcessModel(prior=False)
     features, throughput = fit_population(model)
     points = np.clip(standardise(features), -CLIP, CLIP).astype(np.float32).astype(np.float64)
-    at = model.learned
+    at = model.state
     kernel = ConstantKernel(at["variance"]) * RBF(at["length"])
     middle = throughput.mean()
     process = GaussianProcessRegressor(kernel, alpha=at["noise"], optimizer=None).fit(points, throughput - middle)
@@ -108,8 +108,8 @@ def test_the_ridge_solves_its_equations():
     target = throughput - np.average(throughput, weights=weight)
     gram = (centred * weight[:, None]).T @ centred + 0.5 * 150 * np.eye(rows.shape[1])
     expected = np.linalg.solve(gram, (centred * weight[:, None]).T @ target)
-    np.testing.assert_allclose(model.learned["weights"], expected, atol=1e-8)
-    np.testing.assert_allclose(model.predict(features), rows @ expected + model.learned["intercept"], atol=1e-6)
+    np.testing.assert_allclose(model.state["weights"], expected, atol=1e-8)
+    np.testing.assert_allclose(model.predict(features), rows @ expected + model.state["intercept"], atol=1e-6)
 
 
 def test_the_perceptron_predicts_what_scikit_learn_does(monkeypatch):

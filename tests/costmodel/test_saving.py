@@ -22,7 +22,7 @@ from tests.costmodel.data import population
 class Mean(CostModel):
     """The mean of the features, weighted by what was learned."""
 
-    saved: Any = ("weights",)
+    state_attributes: Any = ("weights",)
     weights: Any = None
     fit_count = 0
 
@@ -35,13 +35,13 @@ class Mean(CostModel):
 
 
 class KeepsNothing(Mean):
-    saved = ()
+    state_attributes = ()
 
 
 class NamesNothing(Mean):
     """Its attribute is there only once it was fitted."""
 
-    saved = ()
+    state_attributes = ()
 
     def fit(self, features, throughput):
         self.level = float(np.mean(throughput))
@@ -65,7 +65,7 @@ class KeepsNoNumber(Mean):
 
 
 class NamesWhatIsNot(Mean):
-    saved = ("wieghts",)
+    state_attributes = ("wieghts",)
 
 
 class Pickles(Mean):
@@ -117,7 +117,7 @@ def make_model(kind: type[CostModel], **options: Any) -> CostModel:
 
 REFUSED_MODELS = (
     (KeepsNothing, {}, "KeepsNothing: a model must predict once it was loaded, but a model must be fitted"),
-    (NamesNothing, {}, "`saved` must name every attribute that `predict` reads, but 'level' is not among"),
+    (NamesNothing, {}, "`state_attributes` must name every attribute that `predict` reads, but 'level' is not among"),
     (KeepsAnObject, {}, "what a model learns must be saved, but KeepsAnObject: .* 'weights' is not: Object"),
     (KeepsNoNumber, {}, "finite"),
     (NamesWhatIsNot, {}, "must be saved, but got AttributeError: .*wieghts"),
@@ -235,3 +235,9 @@ def test_a_file_of_what_is_no_number_is_not_written(tmp_path: Path, value: Any) 
     with pytest.raises(CostModelError, match="Mean: .* must be finite numbers, texts and arrays, but 'w' is not"):
         text.write(tmp_path / "model.txt", "Mean", {"w": value})
     assert not (tmp_path / "model.txt").exists()
+
+
+def test_a_model_with_the_former_name_of_its_attributes_is_made_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="^Former.saved is now state_attributes$") as caught:
+        model = type(Mean)("Former", (Mean,), {"saved": ("weights",)})
+    assert caught[0].filename == __file__ and model.state_attributes == ("weights",)

@@ -16,7 +16,7 @@ from autotune.compiler.build import compile_network
 from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.errors import UnsupportedModelError
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import GraphError
 from autotune.tuner.settings import Settings
 from tests.autotune.fakes import settings_with
@@ -58,7 +58,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
     feeds = draw_feeds(model, seed)
     wanted, room = _judge(model, feeds)
     try:
-        network = load_network(inferred(model), "fuzz")
+        network = load_network(with_shapes(model), "fuzz")
     except (UnsupportedModelError, GraphError) as error:
         raise Refusal(f"{type(error).__name__}: {error}") from None
     found = compiled_outputs(network, feeds, *_schedules())
@@ -117,7 +117,7 @@ def smaller(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     several = len(model.graph.output) > 1
     for number in range(len(model.graph.node) - (not several)):
         yield _cut(model, list(model.graph.node)[: number + 1], [model.graph.node[number].output[0]])
-    shapes = {value.name: value for value in inferred(model).graph.value_info}
+    shapes = {value.name: value for value in with_shapes(model).graph.value_info}
     for number, node in enumerate(model.graph.node[:-1]):
         if len(node.output) == 1 and node.output[0] in shapes:
             nodes = [n for i, n in enumerate(model.graph.node) if i != number]

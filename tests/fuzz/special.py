@@ -23,7 +23,7 @@ from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.onnx.float64 import evaluate_in_float64, evaluate_nodes
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.frontends.onnx.nodes import NodeError, run_node
 from autotune.graph.ir import GraphError
 from autotune.tuner.settings import Settings
@@ -87,7 +87,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
         Wrong: a NaN, an infinity or a number where the oracle has another.
     """
     given = feeds(model, seed)
-    model = inferred(model)
+    model = with_shapes(model)
     exact, narrow, room = _judge(model, given, seed)
     try:
         network = load_network(model, "fuzz")

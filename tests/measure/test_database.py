@@ -218,21 +218,21 @@ def test_a_record_that_cannot_be_true_is_left_out_and_those_beside_it_are_used(p
     before = path.read_bytes()
     with Database(path) as database:
         assert [item.provenance.order for item in database] == [1, 3]
-        (told,) = database.refused
+        (told,) = database.refusals
         assert re.match(rf"{re.escape(str(path))}:2: .*{sentence}", told), told
         assert database.notes == [f"{told}; the record is left out"] and told in caplog.text
         assert path.read_bytes() == before
         assert database.append(record(step=4)).position.line == 5
     assert path.read_bytes() == before + record(step=4).to_line()
     with Database(path, readonly=True) as database:
-        assert [item.provenance.order for item in database] == [1, 3, 4] and len(database.refused) == 1
+        assert [item.provenance.order for item in database] == [1, 3, 4] and len(database.refusals) == 1
 
 
 def test_a_damaged_record_is_left_out_as_well_and_many_are_counted(path):
     torn = [real(step)[: 30 + step] + b"\n" for step in range(5)]
     path.write_bytes(real(1) + b"".join(torn) + real(2))
     with Database(path) as database:
-        assert [item.provenance.order for item in database] == [1, 2] and len(database.refused) == 5
+        assert [item.provenance.order for item in database] == [1, 2] and len(database.refusals) == 5
         assert len(database.notes) == 4 and database.notes[-1] == "2 more records are left out as these are"
 
 
@@ -240,7 +240,7 @@ def test_a_last_line_that_is_whole_but_not_true_is_no_torn_one(path):
     path.write_bytes(real(1) + real(2, seconds=-1.0).rstrip())
     whole = path.read_bytes()
     with Database(path, readonly=True) as database:
-        assert len(database) == 1 and len(database.refused) == 1
+        assert len(database) == 1 and len(database.refusals) == 1
     assert path.read_bytes() == whole
     with Database(path) as database:
         assert len(database) == 1 and "put back" in database.last_repair

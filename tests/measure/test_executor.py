@@ -62,7 +62,7 @@ class FakeTarget:
         assert module == MODULE
         return self
 
-    def bind(self, inputs, copies, fenced):
+    def bind(self, inputs, copies, fenced: bool):
         assert fenced
         if copies > 1:
             raise RunError("constants are not packed")

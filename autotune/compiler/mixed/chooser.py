@@ -138,7 +138,7 @@ class Chooser:
                 f"`{self.earlier}` must be a choice that a run wrote, but reading it failed: {error}"
             ) from None
         asked = (graph_digest(graph), self.accuracy, self.int8 is not None)
-        return earlier if (earlier.graph, earlier.asked, earlier.bytes_allowed) == asked else None
+        return earlier if (earlier.graph, earlier.bound, earlier.bytes_allowed) == asked else None
 
     def _feeds(self, graph: Graph) -> Sequence[Mapping[str, Array]]:
         """Returns inputs to measure noise on, which differ from those that bytes are calibrated on."""

@@ -10,6 +10,16 @@ from typing import Any
 
 from autotune.graph.ir import Graph
 
+_STORED_NAMES = {
+    "required_decibels": "wanted",
+    "bound": "asked",
+    "predicted_decibels": "predicted",
+    "measured_decibels": "measured",
+}
+"""Attribute of `Mixture` → its key in stored data, where they differ."""
+_DECIBELS = ("predicted", "measured", "wanted")
+"""Keys of ratios in decibels, which are null for infinity."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -39,10 +49,10 @@ class Mixture:
         dtype: dtype of the kernels in 16 bits.
         full: kernels in float32, by name.
         narrow: kernels in 16 bits.
-        wanted: minimum ratio of signal to noise of every output, dB.
-        asked: the configuration's bound: the ratio in dB, or "as openvino" for the error of that peer.
-        predicted: ratio of signal to noise of the worst output, dB, with the noise of all places summed.
-        measured: measured ratio with all places rounded together, on the same inputs.
+        required_decibels: minimum ratio of signal to noise of every output, dB.
+        bound: the configuration's bound: the ratio in dB, or "as openvino" for the error of that peer.
+        predicted_decibels: ratio of signal to noise of the worst output, dB, with the noise of all places summed.
+        measured_decibels: measured ratio, dB, with all places rounded together, on the same inputs.
         inputs: number of sets of inputs.
         seconds: time of the network by measurements and the roofline.
         front: choices along the trade-off, the slowest first, including all in float32 and all in 16 bits.
@@ -54,10 +64,10 @@ class Mixture:
     dtype: str
     full: tuple[str, ...]
     narrow: tuple[str, ...]
-    wanted: float
-    asked: float | str
-    predicted: float
-    measured: float
+    required_decibels: float
+    bound: float | str
+    predicted_decibels: float
+    measured_decibels: float
     inputs: int
     seconds: float
     front: tuple[Candidate, ...]
@@ -67,10 +77,10 @@ class Mixture:
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, in which infinity is null."""
-        found = asdict(self)
+        found = {_STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
         found["front"] = [{**each, "decibels": _finite_or_none(each["decibels"])} for each in found["front"]]
         found |= {name: list(found[name]) for name in ("full", "narrow", "int8")}
-        return {**found, **{name: _finite_or_none(found[name]) for name in ("predicted", "measured", "wanted")}}
+        return {**found, **{name: _finite_or_none(found[name]) for name in _DECIBELS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mixture:
@@ -82,7 +92,8 @@ class Mixture:
         fields = dict(data)
         front = tuple(Candidate(**{**each, "decibels": _number(each["decibels"])}) for each in fields.pop("front"))
         fields |= {name: tuple(fields[name]) for name in ("full", "narrow")} | {"int8": tuple(fields.get("int8", ()))}
-        fields |= {name: _number(fields[name]) for name in ("predicted", "measured", "wanted")}
+        fields |= {name: _number(fields[name]) for name in _DECIBELS}
+        fields |= {name: fields.pop(stored) for name, stored in _STORED_NAMES.items()}
         return cls(**fields, front=front)
 
     def __str__(self) -> str:
@@ -90,8 +101,8 @@ class Mixture:
         in_bytes = f" and {len(self.int8)} in int8" if self.bytes_allowed else ""
         return (
             f"{len(self.narrow)} of {kernels} kernels in {self.dtype}{in_bytes}, "
-            f"{decibels_text(self.measured)} beside float32 "
-            f"({decibels_text(self.predicted)} predicted, {decibels_text(self.wanted)} wanted)"
+            f"{decibels_text(self.measured_decibels)} beside float32 "
+            f"({decibels_text(self.predicted_decibels)} predicted, {decibels_text(self.required_decibels)} wanted)"
         )
 
 

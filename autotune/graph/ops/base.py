@@ -84,7 +84,7 @@ class GraphOp:
         """Tells whether it only moves or converts elements; such operations accept every dtype."""
         return self.kind in (Kind.injective, Kind.view) or self.name in ("cast", "copy")
 
-    def stored(self, types: Types) -> tuple[str, ...]:
+    def list_stored_dtypes(self, types: Types) -> tuple[str, ...]:
         """Returns for each input the 16-bit float dtype that the workload widens; an empty text: no widening."""
         kinds = {kind.dtype for kind in types}
         if self.moves or (self.narrow and len(kinds) == 1) or not kinds & set(NARROW):
@@ -94,7 +94,7 @@ class GraphOp:
     def anchor(self, attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
         """Returns the operator library's workload on widened inputs."""
         assert self.workload is not None
-        return self.workload(attrs, widen_types(types, self.stored(types)), constants)
+        return self.workload(attrs, widen_types(types, self.list_stored_dtypes(types)), constants)
 
     def tensors(self, attrs: Attributes, types: Types, constants: Sequence[bool] = ()) -> list[te.Tensor]:
         """Returns the inputs and the output of the operation by itself; `constants` flags inputs that are weights."""
@@ -111,7 +111,7 @@ class GraphOp:
         """Computes the output in NumPy, with the dtype of `infer`."""
         types = [TensorType(a.shape, str(a.dtype)) for a in arrays]
         if self.compute is not None or self.workload is not None:
-            stored = zip(arrays, self.stored(types), strict=True)
+            stored = zip(arrays, self.list_stored_dtypes(types), strict=True)
             arrays = [array.astype(np.float32) if dtype else array for array, dtype in stored]
         if self.compute is not None:
             kind = self.infer(attrs, types)
@@ -149,7 +149,7 @@ def widen_types(types: Types, narrow_dtypes: Sequence[str]) -> list[TensorType]:
 def _infer(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> TensorType:
     attrs = dict(items)
     if operation.workload is not None:
-        types = tuple(widen_types(types, operation.stored(types)))
+        types = tuple(widen_types(types, operation.list_stored_dtypes(types)))
         workload = operation.workload(attrs, types, [False] * len(types))
         for spec, kind in zip(workload.inputs, types, strict=True):
             if (spec.shape, spec.dtype) != (kind.shape, kind.dtype):

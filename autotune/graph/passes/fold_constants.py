@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.graph.decisions import decided
+from autotune.graph.decisions import decide
 from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
 from autotune.graph.ops import find
 
@@ -25,7 +25,7 @@ def fold_constants(graph: Graph) -> Graph:
         if len(arrays) < len(inputs) or not inputs:
             return None
         small = node.type.nbytes <= max(LIMIT, GROWTH * sum(array.nbytes for array in arrays))
-        if not decided("fold", node.name, small):
+        if not decide("fold", node.name, small):
             return None
         return builder.constant(find(node.op).evaluate(node.attrs, arrays), node.name)
 

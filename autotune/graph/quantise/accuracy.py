@@ -38,7 +38,7 @@ class Accuracy:
         decibels: ratio of signal to noise of the logits.
         quantised_layers, float_layers: number of layers that work on bytes, and of the others.
         layers: values stored in bytes, in order.
-        stored: storage of layers: int8, or weights alone in weights8 or weights4.
+        storage: storage of layers: int8, or weights alone in weights8 or weights4.
     """
 
     network: str
@@ -50,16 +50,18 @@ class Accuracy:
     quantised_layers: int
     float_layers: int
     layers: tuple[Layer, ...]
-    stored: str = "int8"
+    storage: str = "int8"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the figures as plain data."""
-        return {**asdict(self), "layers": [asdict(layer) for layer in self.layers]}
+        """Returns the figures as plain data, with the storage as `stored`."""
+        data = {**asdict(self), "layers": [asdict(layer) for layer in self.layers]}
+        data["stored"] = data.pop("storage")
+        return data
 
     def table(self) -> str:
         """Formats the figures as text: totals, then a line per value."""
         lines = [
-            f"{self.network}: {self.quantised_layers} layers in {self.stored}, {self.float_layers} in float32; "
+            f"{self.network}: {self.quantised_layers} layers in {self.storage}, {self.float_layers} in float32; "
             f"on {self.inputs} inputs",
             f"top-1 agreement {self.top1:.1%}, error of the logits {self.rms_error:.2%} rms, {self.max_error:.2%} max, "
             f"{self.decibels:.1f} dB",

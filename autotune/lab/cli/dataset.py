@@ -228,21 +228,21 @@ def replay(
         played = [play(measured, method, seed, trials) for seed in range(seeds)]
         for count in sorted({n for n in (10, 20, 50, 100, 200, 500, 1000, trials) if n <= trials}):
             best = np.array([p.best[min(count, len(p.best)) - 1] for p in played])
-            spent = float(np.mean([p.elapsed[min(count, len(p.elapsed)) - 1] for p in played]))
+            spent = float(np.mean([p.elapsed_seconds[min(count, len(p.elapsed_seconds)) - 1] for p in played]))
             share, random = measured.best / best, measured.best / measured.expected_best(count)
             table.add_row(
                 str(count), latency(float(best.mean())), f"{share.mean():.1%}", f"{random:.1%}", f"{spent:.0f} s"
             )
         Console().print(table)
         yardstick = Yardstick(measured)
-        searches = [(p.seconds, p.elapsed) for p in played]
+        searches = [(p.seconds, p.elapsed_seconds) for p in played]
         scores, after = yardstick.score(searches), yardstick.after_end(searches)
         typer.echo(
             f"score {scores.mean():.3f} ({scores.min():.3f} to {scores.max():.3f}): 1 is the best at once, 0 random "
             f"search, over the {yardstick.seconds:.0f} s in which it takes {yardstick.trials} configurations"
         )
         if after.any():
-            ends = [p.elapsed[-1] if len(p.elapsed) else 0.0 for p in played]
+            ends = [p.elapsed_seconds[-1] if len(p.elapsed_seconds) else 0.0 for p in played]
             typer.echo(
                 f"searches ended after {np.mean(ends):.0f} s ({min(ends):.0f} to {max(ends):.0f}), with {trials} "
                 f"configurations at most; for the rest, {after.mean():.0%} of the time, each keeps the best that it "

@@ -21,7 +21,7 @@ from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.lab.collect.collection import Session, kept_tasks, make_requests
 from autotune.lab.collect.items import Item, collect_section
-from autotune.lab.protocol import REGISTRATION_FILE, Pools, PoolTask, Registered, label_programs
+from autotune.lab.protocol import REGISTRATION_FILE, Pools, PoolTask, Registration, label_programs
 from autotune.run.workloads import make_settings
 from autotune.tuner.interrupt import Interrupt
 from autotune.tuner.preparation import reusable_records
@@ -77,7 +77,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
     path, most, by_model = collect_section(config).pools, collect_section(config).pools_at_most, _by_model(config)
     assert path is not None
     with errors_at("collect.pools"):
-        registered = Registered.read(REGISTRATION_FILE if path == SHIPPED_DATASET else Path(path))
+        registered = Registration.read(REGISTRATION_FILE if path == SHIPPED_DATASET else Path(path))
         if by_model:
             registered = registered.shorten(most, roles=("train",))
         elif most is not None:
@@ -126,7 +126,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
 
 
 def _groups(
-    registration: Registered,
+    registration: Registration,
     tasks: Sequence[TaskData],
     settings: Settings,
     by_model: bool,

@@ -76,7 +76,7 @@ def curve(
             chosen = [TaskPrograms(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
         learn = samples(pools.training, chosen)
         one = learn_model(pools, validation, learn, name, dict(options or {}), seeds)
-        scores = validation.tasks.estimates(one.ranked)
+        scores = validation.tasks.estimates(one.rankings)
         points.append(CurvePoint(len(chosen), len(learn.features), scores))
         progress(f"{len(chosen)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
     return points

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.lab.protocol.registered import PoolTask, Registered, Role
+from autotune.lab.protocol.registered import PoolTask, Registration, Role
 from costmodel.dataset import Dataset, TaskData, TaskPrograms
 from costmodel.dataset.build import merge
 from costmodel.dataset.dataset import Program, TaskMeasurements
@@ -44,7 +44,7 @@ class Pools:
     """
 
     def __init__(
-        self, registration: Registered, training: Dataset, test: Dataset | None = None, extra: Dataset | None = None
+        self, registration: Registration, training: Dataset, test: Dataset | None = None, extra: Dataset | None = None
     ) -> None:
         self.registration, self.training, self._test, self.extra = registration, training, test, extra
         _check(registration, training, ("train", "validation"))
@@ -63,14 +63,14 @@ class Pools:
         root = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
         known, chosen = Dataset.open(root / TRAINING), root / EXTRA
         return Pools(
-            Registered.read(root / _FILE),
+            Registration.read(root / _FILE),
             known,
             Dataset.open(root / TEST) if test else None,
             Dataset.open(chosen) if chosen.is_dir() else None,
         )
 
     @staticmethod
-    def of(registration: Registered, measurements: Dataset) -> Pools:
+    def of(registration: Registration, measurements: Dataset) -> Pools:
         """Makes pools of a collection's measurements; the label of each collection is its fastest burst.
 
         Programs that a later collection has not measured right are left out. If it has not measured all programs of a
@@ -88,7 +88,7 @@ class Pools:
         return Pools(registration, *parts)
 
     @staticmethod
-    def write(folder: Path, registration: Registered, measurements: Dataset) -> None:
+    def write(folder: Path, registration: Registration, measurements: Dataset) -> None:
         """Writes the pools of a collection's measurements, see `of`.
 
         Raises:
@@ -138,7 +138,7 @@ class Pools:
         return tuple(t.name for t in self.registration.tasks if t.role == role and t.workload.key not in there)
 
 
-def label_programs(registration: Registered, measurements: Dataset) -> Dataset:
+def label_programs(registration: Registration, measurements: Dataset) -> Dataset:
     """Labels the programs of registered tasks: one latency per collection in place of all bursts.
 
     Raises:
@@ -147,14 +147,14 @@ def label_programs(registration: Registered, measurements: Dataset) -> Dataset:
     return Dataset({task: _label_task(measurements, task, registration) for task in measurements.tasks})
 
 
-def _check_tasks(registration: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+def _check_tasks(registration: Registration, data: Dataset, roles: Sequence[Role]) -> None:
     for task in data.tasks:
         known = registration.by_workload.get(task.workload.key)
         if known is None or known.role not in roles:
             raise DatasetError(f"tasks of pools must be registered for {' or '.join(roles)}, but {task.name} is not")
 
 
-def _check(registration: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+def _check(registration: Registration, data: Dataset, roles: Sequence[Role]) -> None:
     _check_tasks(registration, data, roles)
     for task in data.tasks:
         known = registration.by_workload[task.workload.key]
@@ -167,7 +167,7 @@ def _check(registration: Registered, data: Dataset, roles: Sequence[Role]) -> No
             raise DatasetError(f"programs of a task must have equally many samples, but those of {task.name} differ")
 
 
-def _label_task(data: Dataset, task: TaskData, registration: Registered) -> TaskMeasurements:
+def _label_task(data: Dataset, task: TaskData, registration: Registration) -> TaskMeasurements:
     if task.workload.key not in registration.by_workload:
         raise DatasetError(f"tasks of pools must be registered, but {task.name} is not")
     measured = data.copy_measurements(task)

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from costmodel.dataset.errors import DatasetError
 from search_space import strict_json
 from search_space.files import replace_file
+from search_space.former_names import former_attributes
 from search_space.workloads import Workload
 
 FORMAT = "autotune.pools/1"
@@ -44,7 +45,7 @@ class PoolTask:
 
 
 @dataclass(frozen=True)
-class Registered:
+class Registration:
     """All tasks of some pools.
 
     Attributes:
@@ -98,14 +99,14 @@ class Registered:
         """Twelve hexadecimal digits that say which registration this is; results name it."""
         return hashlib.sha256(self._text().encode()).hexdigest()[:12]
 
-    def shorten(self, programs: int | None, roles: Sequence[Role] = ("train", "validation")) -> Registered:
+    def shorten(self, programs: int | None, roles: Sequence[Role] = ("train", "validation")) -> Registration:
         """Limits the tasks to some roles, each collected once, with at most `programs` programs (None: all registered).
 
         Raises:
             DatasetError: no task has these roles.
         """
         kept = (task for task in self.tasks if task.role in roles)
-        return Registered(
+        return Registration(
             tuple(
                 replace(task, programs=min(task.programs, programs or task.programs), collections=1) for task in kept
             ),
@@ -117,7 +118,7 @@ class Registered:
         replace_file(path, self._text().encode())
 
     @staticmethod
-    def read(path: Path) -> Registered:
+    def read(path: Path) -> Registration:
         """Reads a registration from a file.
 
         Raises:
@@ -126,7 +127,7 @@ class Registered:
         data = strict_json.read(path, "registered pools", "format", FORMAT, DatasetError)
         try:
             tasks = [PoolTask(**{**task, "workload": Workload.from_json(task["workload"])}) for task in data["tasks"]]
-            return Registered(tuple(tasks), int(data["rounds"]))
+            return Registration(tuple(tasks), int(data["rounds"]))
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None
         except (TypeError, KeyError, ValueError) as error:
@@ -140,3 +141,7 @@ class Registered:
 def _to_json(task: PoolTask) -> dict[str, Any]:
     plain = {name: getattr(task, name) for name in ("name", "role", "programs", "collections")}
     return {**plain, "networks": dict(sorted(task.networks.items())), "workload": task.workload.to_json()}
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"Registered": "Registration"})

@@ -29,6 +29,7 @@ from costmodel.dataset import TaskData, TaskPrograms
 from costmodel.models import registry
 from costmodel.models.base import CostModel
 from costmodel.models.errors import CostModelError
+from search_space.former_names import FormerAttribute
 
 SEEDS = 5
 RANDOM = "random"
@@ -90,7 +91,7 @@ class LearnedModel:
 
     Attributes:
         name, options: name and options of the model.
-        ranked: its scores, a ranking for each seed.
+        rankings: its scores, a ranking for each seed.
         fit_seconds: mean seconds of one fit.
         programs_per_second: scored by one core, features given; NaN where it was not taken.
         model: model of the first seed.
@@ -98,10 +99,12 @@ class LearnedModel:
 
     name: str
     options: Mapping[str, Any]
-    ranked: Rankings
+    rankings: Rankings
     fit_seconds: float
     programs_per_second: float
     model: CostModel | None = None
+
+    ranked = FormerAttribute("rankings")
 
 
 @dataclass(frozen=True)
@@ -111,15 +114,17 @@ class Study:
     Attributes:
         held_out: programs that models were scored on.
         fingerprint: fingerprint of the registration.
-        learned: name → model; choice at random and the ceiling, where it is known, are among them.
+        models: name → model; choice at random and the ceiling, where it is known, are among them.
         programs: number of training programs.
     """
 
     held_out: HeldOut
     fingerprint: str
-    learned: Mapping[str, LearnedModel]
+    models: Mapping[str, LearnedModel]
     programs: int
     seeds: int = SEEDS
+
+    learned = FormerAttribute("models")
 
     @property
     def names(self) -> list[str]:
@@ -129,19 +134,19 @@ class Study:
     @cached_property
     def figures(self) -> Mapping[str, Mapping[str, Estimate]]:
         """Model → metric → figure and interval."""
-        return {name: self.held_out.tasks.estimates(one.ranked) for name, one in self.learned.items()}
+        return {name: self.held_out.tasks.estimates(one.rankings) for name, one in self.models.items()}
 
     @cached_property
     def behind_first(self) -> Mapping[str, Mapping[str, Difference]]:
         """Model → metric → by how much the first model is better; of all models but the first."""
-        (_, first), *others = self.learned.items()
+        (_, first), *others = self.models.items()
         difference = self.held_out.tasks.difference
-        return {name: {m: difference(m, first.ranked, one.ranked) for m in METRICS} for name, one in others}
+        return {name: {m: difference(m, first.rankings, one.rankings) for m in METRICS} for name, one in others}
 
     def to_json(self) -> dict[str, Any]:
         """Returns figures with intervals, differences to the first model, scores of every task; None for NaN."""
         tasks, rows = self.held_out.tasks, {}
-        for name, one in self.learned.items():
+        for name, one in self.models.items():
             row: dict[str, Any] = plain_figures(self.figures[name])
             row["fit_seconds"] = round(one.fit_seconds, 2)
             (row["programs_per_second"],) = plain([one.programs_per_second])
@@ -150,8 +155,8 @@ class Study:
                 row["behind_first"] = plain_figures(self.behind_first[name])
             rows[name] = row
         per_task = {
-            name: {m: [round(float(x), 5) for x in of.mean(axis=0)] for m, of in one.ranked.metrics.items()}
-            for name, one in self.learned.items()
+            name: {m: [round(float(x), 5) for x in of.mean(axis=0)] for m, of in one.rankings.metrics.items()}
+            for name, one in self.models.items()
         }
         return {
             "role": self.held_out.role,
@@ -195,7 +200,7 @@ def study(
     by_name: dict[str, LearnedModel] = {}
     for name in models:
         by_name[name] = learn_model(pools, scored_on, learn, name, dict((options or {}).get(name, {})), seeds, speed)
-        value = scored_on.tasks.value("top1", by_name[name].ranked)
+        value = scored_on.tasks.value("top1", by_name[name].rankings)
         progress(f"{name}: top-1 {value:.3f}, learned in {by_name[name].fit_seconds:.1f} s")
     by_name[RANDOM] = LearnedModel(RANDOM, {}, scored_on.tasks.chance, 0.0, float("nan"))
     if (ceiling := scored_on.ceiling()) is not None:

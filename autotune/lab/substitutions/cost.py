@@ -42,7 +42,7 @@ class Analytic:
         overhead: seconds a kernel.
         lanes: output channels are computed in vectors of so many; the rest of the last one is wasted.
         winograd: times less work that convolutions take which Winograd's algorithm can compute.
-        measured: seconds by structure, instead of the model's.
+        measured_seconds: seconds by structure, instead of the model's.
         network_inputs: inputs of the whole network; other inputs of a part of it are computed by kernels outside the
             part.
             None: every input is one of the network.
@@ -53,7 +53,7 @@ class Analytic:
     overhead: float = 4e-6
     lanes: int = 16
     winograd: float = 2.25
-    measured: Mapping[Structure, float] = field(default_factory=dict)
+    measured_seconds: Mapping[Structure, float] = field(default_factory=dict)
     network_inputs: Collection[str] | None = None
     _costs: dict[Structure, float] = field(default_factory=dict, repr=False)
 
@@ -68,8 +68,8 @@ class Analytic:
 
     def _kernel(self, graph: Graph, nodes: Sequence[Node], weights: set[str]) -> float:
         key = structure(graph, nodes, weights)
-        if key in self.measured:
-            return self.measured[key]
+        if key in self.measured_seconds:
+            return self.measured_seconds[key]
         if key not in self._costs:
             self._costs[key] = self._model_seconds(graph, nodes)
         return self._costs[key]

@@ -35,7 +35,7 @@ class SearchOutcome:
         after: seconds of `graph` by that cost, after folding.
         visited_count: graphs that rules were matched on.
         generated_count: graphs that rules produced, duplicates included.
-        used: rules on the way to `graph`, and how often.
+        rule_counts: rules on the way to `graph`, and how often.
     """
 
     graph: Graph
@@ -43,10 +43,10 @@ class SearchOutcome:
     after: float
     visited_count: int
     generated_count: int
-    used: Counter[str] = field(default_factory=Counter)
+    rule_counts: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        return f"{self.used.total()} applied, modelled {latency(self.before)} -> {latency(self.after)}"
+        return f"{self.rule_counts.total()} applied, modelled {latency(self.before)} -> {latency(self.after)}"
 
     def to_json(self) -> dict[str, Any]:
         """Converts the result to plain data, without the graph; the most frequent rules come first."""
@@ -54,8 +54,8 @@ class SearchOutcome:
             "seconds_before": self.before,
             "seconds_after": self.after,
             "graphs": self.generated_count,
-            "applied": self.used.total(),
-            "rules": dict(self.used.most_common()),
+            "applied": self.rule_counts.total(),
+            "rules": dict(self.rule_counts.most_common()),
         }
 
 
@@ -92,7 +92,7 @@ def explore(
         new = join_segments(graph, parts, [*segments[:index], result.graph, *segments[index + 1 :]])
         if (after := cost(new)) < seconds:
             current, seconds, segments[index] = new, after, result.graph
-            used += result.used
+            used += result.rule_counts
     unchanged = SearchOutcome(graph, before, before, visited, produced)
     if current is graph:
         return unchanged

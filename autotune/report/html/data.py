@@ -220,7 +220,7 @@ class RunData:
         return FinalTiming(seconds, low, high)
 
     @property
-    def ordered(self) -> list[TaskData]:
+    def tasks_by_time(self) -> list[TaskData]:
         """Tasks, those first that take most of the time; those without a latency come last."""
         return sorted(self.tasks, key=lambda task: -math.inf if math.isnan(task.total) else task.total, reverse=True)
 
@@ -363,7 +363,7 @@ def _of_records(
         else:
             task.records.append(record)
             task.clocks.append(clock)
-            task.trials, task.failed = task.trials + 1, task.failed + (not record.ok)
+            task.trials, task.failures = task.trials + 1, task.failures + (not record.ok)
         text = json.dumps(record.host, sort_keys=True)
         counts[text] = (record.host, counts.get(text, (record.host, 0))[1] + 1)
     run.clock = clock

@@ -109,7 +109,7 @@ def _names(runs: Sequence[RunData]) -> dict[TaskKey, str]:
     """Names the tasks of all runs, those of the first run first, in order of their time."""
     names: dict[TaskKey, str] = {}
     for run in runs:
-        for task in run.ordered:
+        for task in run.tasks_by_time:
             names.setdefault(task.key, task.name)
     return names
 

@@ -26,7 +26,7 @@ class Entry:
     """Fastest schedule that one search has found.
 
     Attributes:
-        described: workload as JSON; `workload` is made of it on first use, which takes a millisecond.
+        workload_json: workload as JSON; `workload` is made of it on first use, which takes a millisecond.
         target: name of the target.
         lanes: float32 lanes of a vector, which determine the space's tiles.
         threads: number of threads that it ran on.
@@ -35,10 +35,10 @@ class Entry:
         values: decision variable → number.
         seconds: latency.
         machine: processor and cores that measured it; empty for a simulated target.
-        made: origin as free text: trials, date, commit.
+        origin: origin as free text: trials, date, commit.
     """
 
-    described: Mapping[str, Any]
+    workload_json: Mapping[str, Any]
     target: str
     lanes: int
     threads: int
@@ -47,7 +47,7 @@ class Entry:
     values: Mapping[str, int]
     seconds: float
     machine: str = ""
-    made: str = ""
+    origin: str = ""
 
     def __post_init__(self) -> None:
         """Checks values that JSON does not check.
@@ -55,11 +55,14 @@ class Entry:
         Raises:
             DatabaseError: a field has another type, or the time is not positive.
         """
-        if not isinstance(self.described, Mapping) or not {"operator", "args"} <= self.described.keys():
-            raise DatabaseError(f"`workload` of an entry must have an operator and args, but got {self.described!r}")
-        for item, kind in {"target": str, "sketch": str, "machine": str, "made": str}.items():
-            if not isinstance(getattr(self, item), kind):
-                raise DatabaseError(f"`{item}` of an entry must be a text, but got {item}={getattr(self, item)!r}")
+        if not isinstance(self.workload_json, Mapping) or not {"operator", "args"} <= self.workload_json.keys():
+            raise DatabaseError(
+                f"`workload` of an entry must have an operator and args, but got {self.workload_json!r}"
+            )
+        for item in ("target", "sketch", "machine", "origin"):
+            key, value = _KEYS[item], getattr(self, item)
+            if not isinstance(value, str):
+                raise DatabaseError(f"`{key}` of an entry must be a text, but got {key}={value!r}")
         if self.cache not in get_args(Cache):
             raise DatabaseError(
                 f"`cache` of an entry must be one of {', '.join(get_args(Cache))}, but got {self.cache!r}"
@@ -82,7 +85,7 @@ class Entry:
     @cached_property
     def lookup_key(self) -> EntryKey:
         """Key of the entry in a database."""
-        return _text(self.described), target_kind(self.target), self.lanes, self.threads, self.cache
+        return _text(self.workload_json), target_kind(self.target), self.lanes, self.threads, self.cache
 
     @cached_property
     def workload(self) -> Workload:
@@ -92,7 +95,7 @@ class Entry:
             DatabaseError: the workload is unknown here.
         """
         try:
-            return Workload.from_json(dict(self.described))
+            return Workload.from_json(dict(self.workload_json))
         except (ValueError, TypeError, KeyError) as error:
             raise DatabaseError(f"an entry must be whole, but {error}") from None
 
@@ -106,9 +109,9 @@ class Entry:
 
     def to_line(self) -> str:
         """Formats the entry as a line of JSON."""
-        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "described"}
-        data["values"] = dict(self.values)
-        return json.dumps({"workload": dict(self.described), **data}, separators=(",", ":"), ensure_ascii=False)
+        data = {key: getattr(self, name) for name, key in _KEYS.items()}
+        data |= {"workload": dict(self.workload_json), "values": dict(self.values)}
+        return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
     def from_json(data: Any) -> Entry:
@@ -121,21 +124,21 @@ class Entry:
             raise DatabaseError(f"an entry must be a JSON object, but got {data!r:.60}")
         if lacking := _REQUIRED_KEYS - data.keys():
             raise DatabaseError(f"an entry must have {', '.join(sorted(_REQUIRED_KEYS))}, but lacks {min(lacking)}")
-        if unknown := data.keys() - _KEYS:
-            allowed = ", ".join(sorted(_KEYS))
+        if unknown := data.keys() - set(_KEYS.values()):
+            allowed = ", ".join(sorted(_KEYS.values()))
             raise DatabaseError(f"an entry must have keys among {allowed}, but got {min(unknown)!r:.60}")
         try:
-            given = {**data, "described": data["workload"], "values": dict(data["values"])}
-            given.pop("workload")
-            return Entry(**given)
+            values = {name: data[key] for name, key in _KEYS.items() if key in data}
+            return Entry(**{**values, "values": dict(data["values"])})
         except DatabaseError:
             raise
         except (ValueError, TypeError, KeyError) as error:
             raise DatabaseError(f"an entry must be whole, but {error}") from None
 
 
-_KEYS = {"workload"} | {item.name for item in fields(Entry) if item.name != "described"}
-_REQUIRED_KEYS = _KEYS - {item.name for item in fields(Entry) if item.default is not MISSING}
+_KEYS = {item.name: item.name for item in fields(Entry)} | {"workload_json": "workload", "origin": "made"}
+"""Field → its key in a line."""
+_REQUIRED_KEYS = {_KEYS[item.name] for item in fields(Entry) if item.default is MISSING}
 
 
 def make_entry_key(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> EntryKey:

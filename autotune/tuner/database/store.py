@@ -86,12 +86,12 @@ class ScheduleDatabase:
         if self._like is None:
             self._like = {}
             for entry in self:
-                self._like.setdefault((target_kind(entry.target), entry.lanes, *signature(entry.described)), []).append(
-                    entry
-                )
+                self._like.setdefault(
+                    (target_kind(entry.target), entry.lanes, *signature(entry.workload_json)), []
+                ).append(entry)
         others = self._like.get((target_kind(target), lanes, *signature(described)), [])
         ranked = sorted(
-            (distance(described, entry.described), abs(entry.threads - threads), number)
+            (distance(described, entry.workload_json), abs(entry.threads - threads), number)
             for number, entry in enumerate(others)
             if entry.lookup_key != here
         )

@@ -59,7 +59,7 @@ class GuidedSearch(SearchStrategy):
         self.frame = Frame(space)
         self.seen_candidates = SeenCandidates()
         self.sampler = LegalSampler(self.frame, self.seen_candidates, rng)
-        self.measured = self.frame.empty()
+        self.measured_population = self.frame.empty()
         self.seconds = np.empty(0)  # (measured,)
         self.asked_counts = np.zeros(len(space.sketches), np.int64)  # (sketches,)
         self._explores = True
@@ -67,7 +67,7 @@ class GuidedSearch(SearchStrategy):
     def ask(self, n: int) -> list[Candidate]:
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
-        share = self.options.epsilon if len(self.measured) else self.options.first_epsilon
+        share = self.options.epsilon if len(self.measured_population) else self.options.first_epsilon
         explorers = self._explorers(n, share) if self._explores else 0
         chosen = self._note(self._best(n - explorers)) if n > explorers else self.frame.empty()
         rest = self.explore(n - len(chosen))
@@ -93,7 +93,7 @@ class GuidedSearch(SearchStrategy):
             return
         population = self.frame.population(candidates)
         self.seen_candidates.add(self.frame.keys(population))
-        self.measured = Population.concatenate([self.measured, population])
+        self.measured_population = Population.concatenate([self.measured_population, population])
         self.seconds = np.concatenate([self.seconds, seconds])
 
     @abstractmethod
@@ -106,7 +106,7 @@ class GuidedSearch(SearchStrategy):
     def elites(self, n: int) -> Population:
         """Returns at most `n` of the fastest measured candidates, fastest first."""
         order = np.argsort(self.seconds, kind="stable")  # NaN last
-        return self.measured.take(order[: min(n, int(np.isfinite(self.seconds).sum()))])
+        return self.measured_population.take(order[: min(n, int(np.isfinite(self.seconds).sum()))])
 
     def explore(self, n: int) -> Population:
         """Draws `n` random candidates, evenly of all sketches; sketches without any first, small ones before large."""
@@ -134,7 +134,7 @@ class GuidedSearch(SearchStrategy):
         return np.where(self.sampler.open, each, 0)
 
     def _best(self, n: int) -> Population:
-        if len(self.measured):
+        if len(self.measured_population):
             pool, scores = self.propose(n)
             cap = None
         else:

@@ -397,11 +397,11 @@ class Nsga2(_Positions):
     def front(self) -> list[tuple[Candidate, float, float]]:
         """Lists the measured candidates that no other beats in both: (candidate, seconds, bytes), fastest first."""
         worked = np.flatnonzero(np.isfinite(self.seconds))
-        memory = self.memory(self.measured.take(worked))
+        memory = self.memory(self.measured_population.take(worked))
         order = np.lexsort((memory, self.seconds[worked]))
         least = np.minimum.accumulate(np.concatenate([[np.inf], memory[order]]))[:-1]
         kept = order[memory[order] < least]
-        found = self.frame.candidates(self.measured.take(worked[kept]))
+        found = self.frame.candidates(self.measured_population.take(worked[kept]))
         return list(zip(found, self.seconds[worked[kept]].tolist(), memory[kept].tolist(), strict=True))
 
 

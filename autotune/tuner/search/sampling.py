@@ -81,7 +81,7 @@ class LegalSampler:
         if not self._legal_counts.any() and not self.open.any():
             space = self.frame.space
             workload = getattr(space.workload, "key", space.workload)
-            raise NoLegalSchedule(str(workload), int(self._draw_counts.sum()), self._violations, space.refused)
+            raise NoLegalSchedule(str(workload), int(self._draw_counts.sum()), self._violations, space.refusals)
 
     def _from_list(self, sketch: int, n: int) -> Population:
         if sketch not in self._legal_choices:

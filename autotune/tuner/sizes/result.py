@@ -13,6 +13,7 @@ from autotune.tuner.result import TuneResult
 from autotune.tuner.sizes.choice import compute_objective
 from autotune.tuner.sizes.opening import Define, Opening, load_kernel
 from autotune.units import latency
+from search_space.former_names import FormerAttribute
 from search_space.schedule.trace import Trace
 from targets.base import Kernel
 from targets.dispatch import Dispatch, Within
@@ -40,7 +41,7 @@ class SizesResult:
         parts: ranges of sizes, in order, which together cover all sizes. Several may have one schedule.
         weights: weight of each size; seconds: latency of one call at that size, by the kernel of its part.
         best: latency of one call at each size by the fastest schedule timed there, in the result or not.
-        tuned: results of the searches, by size.
+        search_results: results of the searches, by size.
         objective: objective that was minimised, see `tune_for_sizes`.
         interrupted: whether the user ended it early.
     """
@@ -53,9 +54,11 @@ class SizesResult:
     weights: Mapping[int, float]
     seconds: Mapping[int, float]
     best: Mapping[int, float]
-    tuned: Mapping[int, TuneResult]
+    search_results: Mapping[int, TuneResult]
     objective: str = "geomean"
     interrupted: bool = False
+
+    tuned = FormerAttribute("search_results")
 
     @property
     def mean_seconds(self) -> float:
@@ -70,7 +73,7 @@ class SizesResult:
     @property
     def trials(self) -> int:
         """Number of candidates measured in all searches, those of resumed runs included."""
-        return sum(len(result.records) for result in self.tuned.values())
+        return sum(len(result.records) for result in self.search_results.values())
 
     def find_range(self, n: int) -> SizeRange:
         """Returns the part of a size.

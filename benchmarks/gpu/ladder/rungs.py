@@ -153,7 +153,7 @@ def _make_scheduled_rung(name: str, workload: Workload, sketch: str, again: bool
         bound = _bound(device, module, inputs)
         facts = _require_close(bound.run(), workload.reference(*inputs), workload.tolerance)
         if again:
-            replay = device.recorded(bound.start)
+            replay = device.capture(bound.start)
             for seed in range(1, REPLAYS):
                 inputs = workload.make_inputs(seed)
                 bound.feed(inputs, 0)

@@ -55,7 +55,7 @@ LANES = 128
 ISSUE = 128
 """Instructions of threads that a multiprocessor issues in a cycle."""
 REGISTERS = 24
-"""Registers that a thread needs besides its arrays."""
+"""Registers that a thread needs besides its arrays, for addresses and loop counters."""
 MATRIX_ROW = 16
 """Bytes of a row of the matrices that the tensor cores read."""
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")

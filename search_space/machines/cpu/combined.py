@@ -157,7 +157,7 @@ class CombinedProducts(SketchRule):
         draft = draft.reorder(name, number, k0, *outer, *inner, k1, k2).in_registers(name, (*inner, k1, k2))
         draft = draft.compute_at(sums, name, outer[-1])
 
-        *window, channels = draft.stage(sums).reduced
+        *window, channels = draft.stage(sums).reduction
         depth = int(draft.stage(sums).reduce_axes[-1].extent.value)
         tail = "exact" if all(depth % row == 0 for (row,) in reduce_tiles(depth, MAX_REDUCE_UNROLL)) else "peel"
         draft, (r0, r1) = draft.split(sums, channels, (numbers.unroll,), tail)

@@ -14,7 +14,9 @@ from search_space.sketch.reads import read_across, variable
 from search_space.sketch.tables import DecisionGroup, block_counts, ceildiv
 
 CHUNKS = (1, 4, 16, 64, 256)
+"""Vectors, or rows, in one iteration of the parallel loop."""
 UNROLLS = (1, 2, 4)
+"""Numbers of unrolled vectors."""
 MOST_INTERLEAVED = 4
 """Greatest number of interleaved rows: one vector needs as many loads, while gathering loads each lane by itself."""
 SHORT_ROW = 4

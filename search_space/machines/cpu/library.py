@@ -26,10 +26,10 @@ class LibraryCall(SketchRule):
             return []
         name, extents = stage.name, {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
         *rows, column = stage.spatial
-        m, n, k = (int(product(extents[a] for a in axes).value) for axes in (rows, [column], stage.reduced))
+        m, n, k = (int(product(extents[a] for a in axes).value) for axes in (rows, [column], stage.reduction))
         blocks = next((b for b in range(hardware.cores, m + 1) if m % b == 0), 1)
         draft, i = draft.fuse(name, rows)
-        draft, r = draft.fuse(name, stage.reduced)
+        draft, r = draft.fuse(name, stage.reduction)
         draft, (block, row) = draft.split(name, i, (m // blocks,))
         draft = draft.reorder(name, block, row, column, r).parallel(name, block)
         draft = draft.tensorize(name, row, f"{SGEMM}:{m // blocks}x{n}x{k}")

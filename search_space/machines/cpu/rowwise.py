@@ -20,6 +20,7 @@ MOST_AT_ONCE = 16
 """Greatest number of vectors of a short row that are unrolled completely."""
 
 FEW_ROWS = (2, 4, 8)
+"""Rows at a time: lanes of one are reduced while vectors of the next are computed."""
 BLOCKS_EACH = 4
 """Fewest blocks of rows for each core, so that the work is balanced."""
 
@@ -164,8 +165,8 @@ def in_parts(draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> t
     """Splits a reduction into `accumulators` vectors of partial results over the row, and their reduction."""
     stage = draft.stage(name)
     run = last_reduced(draft.state, stage)
-    others = [axis for axis in stage.reduced if axis not in run]
-    draft = draft.reorder(name, *others, *run) if (*others, *run) != stage.reduced else draft
+    others = [axis for axis in stage.reduction if axis not in run]
+    draft = draft.reorder(name, *others, *run) if (*others, *run) != stage.reduction else draft
     draft, row = draft.fuse(name, run)
     draft, (steps, results) = draft.split(name, row, (lift(accumulators) * lanes,), "guard")
     draft, partial = draft.rfactor(name, results)
@@ -189,7 +190,7 @@ def reduction(draft: Draft, name: str, partial: Partial, anchor: tuple[str, Loop
     draft = draft.reorder(partial.stage, *outer, *own)
     draft, inner = draft.split(partial.stage, partial.results, (lanes,))
     draft = draft.in_registers(partial.stage, inner)
-    (vector,) = draft.stage(partial.final_stage).reduced
+    (vector,) = draft.stage(partial.final_stage).reduction
     draft = draft.reorder(partial.final_stage, vector, partial.lanes).in_registers(
         partial.final_stage, (vector, partial.lanes)
     )

@@ -26,7 +26,7 @@ from search_space.tags import Tag
 MAX_TILE = 28
 """Greatest number of elements of a register tile along an axis without vectors."""
 MAX_UNROLL = 400
-"""Greatest number of operations in one unrolled body."""
+"""Greatest number of operations in one unrolled body: longer loops are read from memory, more slowly."""
 MAX_REDUCE_UNROLL = 16
 """Greatest number of steps of a reduction that are unrolled."""
 DOT_OPERATIONS = 3

@@ -27,6 +27,7 @@ MAX_TILE = 14
 MAX_VECTORS = 4
 """Greatest number of vectors of filters in a register tile."""
 FLOAT_BYTES = 4
+"""Bytes of a float32, the type of sums; factors of fewer bytes are rounded for an instruction."""
 
 
 @dataclass(frozen=True)

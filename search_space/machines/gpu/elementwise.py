@@ -17,10 +17,13 @@ from search_space.sketch.reads import ends_in
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
+"""Threads of a block, from one warp to the greatest block of CUDA."""
 REPEATS = (1, 2, 4, 8)
+"""Vectors of a thread, as long as each multiprocessor still gets a block."""
 MAX_UNROLL = 64
 """Greatest number of steps of a reduction in one unrolled body."""
 PARTS = (4, 8, 16, 32, 64)
+"""Numbers of parts that a reduction is split into."""
 LEAST_PART = 16
 """Fewest terms of a part of a reduction."""
 MANY = 64
@@ -117,7 +120,7 @@ class GpuElementwise(SketchRule):
         """Computes the reduction inside a thread's loops, short axes unrolled."""
         stage = draft.stage(sums)
         *spatial, last = stage.spatial
-        draft = draft.compute_at(sums, output, loop).reorder(sums, *stage.reduced, *spatial, last)
+        draft = draft.compute_at(sums, output, loop).reorder(sums, *stage.reduction, *spatial, last)
         body = lift(1)
         for axis in reversed(stage.reduce_axes):
             body = lift(product([body, axis.extent]))

@@ -18,7 +18,9 @@ PARTS = (8, 16, 32, 64, 128, 256)
 LEAST = 1024
 """Fewest elements of a part."""
 THREADS = (32, 64, 128, 256, 512, 1024)
+"""Threads of a block, from one warp to the greatest block of CUDA."""
 VECTORS = (1, 2, 4, 8)
+"""Elements that a thread reads at once: 16 bytes of 16-bit floats at most."""
 
 
 class GpuLongRows(SketchRule):

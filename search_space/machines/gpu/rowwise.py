@@ -20,7 +20,9 @@ from search_space.sketch.reads import in_row
 from search_space.sketch.tables import DecisionGroup
 
 COLUMNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Threads along a row; with `ROWS` of them below each other they are a warp at least, and a block at most."""
 ROWS = (1, 2, 4, 8, 16, 32)
+"""Rows of a block."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class GpuRowWise(SketchRule):
 
     def reduction(self, draft: Draft, name: str, row: Row) -> Draft:
         """Reduces each thread's share in a register, then all threads' results, by the threads together."""
-        (axis,) = draft.stage(name).reduced
+        (axis,) = draft.stage(name).reduction
         draft, (_, share, lane) = draft.split(name, axis, (row.threads.x, row.vector), "guard")
         draft, partial = draft.rfactor(name, share)
         draft = draft.bind(name, draft.stage(name).spatial[row.axis], "threadIdx.y").bind(name, share, "threadIdx.x")

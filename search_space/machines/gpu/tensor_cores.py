@@ -41,11 +41,15 @@ from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.warp_intrinsics import COLUMNS, ROWS, Mma, mma_for
 
 WARPS = (1, 2, 4)
+"""Numbers of warps of a block along each side of the output."""
 ROW_TILES = (1, 2, 4, 8)
+"""Numbers of an instruction's tiles that a warp accumulates along the rows."""
 COLUMN_TILES = (1, 2, 4, 8)
+"""Numbers of an instruction's tiles that a warp accumulates along the columns."""
 BLOCKS = (1, 4, 16)
 """Numbers of vertically adjacent blocks that run one after another, and so find the right factor in the cache."""
 STEPS = (1, 2, 4)
+"""Numbers of instructions along the reduction in one step, whose tiles are in shared memory together."""
 PADS = (0, 1)
 """Vectors of 16 bytes between the rows of a tile in shared memory."""
 COLUMN_PADS = (0, 2)
@@ -247,7 +251,7 @@ def by_instructions(
 
     Returns the loop over steps, and the one over the instructions of a step.
     """
-    *others, axis = draft.stage(sums).reduced
+    *others, axis = draft.stage(sums).reduction
     *batch, i, j = draft.stage(sums).spatial
     rows, columns, depth = product.extents
     draft, (k0, k1, k2) = draft.split(sums, axis, (depths, depth), "exact" if exact else "guard")

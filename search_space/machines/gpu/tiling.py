@@ -38,10 +38,13 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import MAX_WASTE, ceildiv, divisors
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Numbers of threads of a block along each side of the output."""
 MANY = 64
 """Extent up to which an axis is also divided among any number of threads that divides it."""
 REGISTER_TILES = tuple(range(1, 9))
+"""Accumulators of a thread along each side of the output, for each virtual thread."""
 VIRTUAL = (1, 2, 4)
+"""Numbers of virtual threads along each side: parts of a thread's tile, as far apart as the threads reach."""
 MAX_TILE = 256
 """Greatest number of elements of a block's tile along one axis."""
 MAX_SUMS = 128
@@ -49,7 +52,9 @@ MAX_SUMS = 128
 MAX_UNROLL = 512
 """Greatest number of multiply-adds in an unrolled body: more compile slowly and exceed the instruction cache."""
 DEPTHS = (4, 8, 16, 32, 64)
+"""Extents of the reduction in one step, whose tiles are in shared memory together."""
 UNROLLS = (1, 2, 4, 8)
+"""Products of the reduction in one unrolled body."""
 PADS = (0, 4, 8)
 """Pads between the rows of a tile in shared memory, in words of 4 bytes."""
 FEW = 8

@@ -17,8 +17,11 @@ from search_space.sketch.reads import read_across
 from search_space.sketch.tables import DecisionGroup
 
 TILES = (16, 32, 64)
+"""Elements of a square tile along each side."""
 THREADS = (64, 128, 256, 512)
+"""Threads of a block, each with as many vectors of the tile as the others."""
 VECTORS = (1, 2, 4, 8, 16)
+"""Elements that a thread reads or writes at once: 16 bytes at most."""
 WORD = 4
 """Bytes of a bank."""
 

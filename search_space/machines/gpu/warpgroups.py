@@ -45,6 +45,7 @@ from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma, wgmmas_for
 
 WARPGROUPS = (1, 2)
+"""Numbers of warpgroups of a block along each side of the output."""
 TILES = (1, 2)
 """Numbers of an instruction's tiles that a warpgroup accumulates, along each side."""
 LINE = 64

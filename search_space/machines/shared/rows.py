@@ -54,7 +54,7 @@ def last_reduced(state: State, stage: Stage) -> tuple[str, ...]:
     All elements of these axes are contiguous. Returns () without such an axis, or if reads differ.
     """
     if along_last(stage):
-        return stage.reduced
+        return stage.reduction
     reduced = {a.name: a.extent for a in stage.reduce_axes}
     wide = [n for n in walk(stage.body) if n.op == "load" and any(variables(i) & reduced.keys() for i in n.args[1:])]
     found = {_last_axes(n.args[1:], _shape(state, n.args[0]), reduced) for n in wide}

@@ -1,9 +1,6 @@
 """Rules of plain words for docstrings, pages, names and the command line's help.
 
 `python -m tests.architecture.prose [PATHS]` prints every offence as `file:line: rule: text`, and a count of each rule.
-The files `*.txt` beside this one list the offences that are older than the rules, an area a file: `autotune-graph`,
-`targets`, `docs`. They only become shorter. `python -m tests.architecture.prose --shrink` takes mended offences out,
-and renames entries whose text moved with a file or a function.
 
 Rules of docstrings, also in the Python of pages; in tests only the first counts:
     docstring-head: a first line begins with none of `words.FORBIDDEN_HEADS`: Of, What, Whether, How, As, The same, ...
@@ -18,7 +15,8 @@ Rules of docstrings and pages:
     long-sentence: a sentence of a page has at most 25 words; code in backticks is one.
 Rules of names, in tests not those of local variables:
     name: no function, class, parameter, attribute or module-level name is one of `words.EMPTY_NAMES`,
-        such as found, or a participle alone; a flag, annotated as bool, may be one.
+        such as found, or a participle alone. Flags may be one (annotated as bool, or True or False); so may
+        `field_terms` and `stored_names` of `words.toml`.
     local-name: a local variable of such a name lives three lines at most.
     of-suffix: functions are verb phrases, without `_of`.
 Rules of the command line:

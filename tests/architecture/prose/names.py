@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tests.architecture.prose import words
@@ -23,6 +24,8 @@ def offences_of_names(path: str, tree: ast.Module, with_locals: bool = True) -> 
     """
     seen: set[tuple[str, str, str]] = set()
     for rule, scope, name, line in _offences(tree, "", with_locals):
+        if rule == "name" and f"{scope}.{name}" in words.STORED_NAMES:
+            continue
         if (rule, scope, name) not in seen:
             seen.add((rule, scope, name))
             yield Offence(rule, path, f"{scope}.{name}".lstrip("."), name, line)
@@ -71,6 +74,8 @@ def _of_assignment(
 ) -> Iterator[tuple[str, str, str, int]]:
     """Lists module-level names, fields of classes and attributes of `self` that are assigned."""
     annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+    if _is_truth(node.value) or _is_former_name(node.value):
+        return
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         for item in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name) and item.value.id == "self":
@@ -116,11 +121,27 @@ def _is_flag(annotation: ast.expr | None) -> bool:
     return annotation is not None and "bool" in ast.unparse(annotation)
 
 
+def _is_truth(value: ast.expr | None) -> bool:
+    """Tells whether an assigned value is True or False, so that the name is a flag's."""
+    return isinstance(value, ast.Constant) and isinstance(value.value, bool)
+
+
+def _is_former_name(value: ast.expr | None) -> bool:
+    """Tells whether an assigned value keeps a former name for one release."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "FormerAttribute"
+
+
 def is_empty(name: str) -> bool:
     """Tells whether a name is one of `words.EMPTY_NAMES`, underscores and digits at its ends left out."""
     return name.strip("_0123456789").lower() in words.EMPTY_NAMES
 
 
 def is_bare_participle(name: str) -> bool:
-    """Tells whether a name is a participle and nothing else."""
-    return words.is_participle(name.strip("_0123456789").lower())
+    """Tells whether a name is a participle and nothing else, and no term of the field.
+
+    `AllTrialsFailed` has a subject, `Failed` has none.
+    """
+    word = name.strip("_0123456789")
+    if word.lower() in words.FIELD_TERMS or re.search("[a-z][A-Z]", word):
+        return False
+    return words.is_participle(word.lower())

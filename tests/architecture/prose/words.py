@@ -16,6 +16,8 @@ SUBJECTS = _WORDS["subjects"]
 EMPTY_NAMES = _WORDS["empty_names"]
 NOUNS_TOO = _WORDS["nouns_too"]
 BASE_FORMS = _WORDS["verbs"]
+FIELD_TERMS = _WORDS["field_terms"]
+STORED_NAMES = _WORDS["stored_names"]
 
 DIALECT = r"\b[iI]s none\b|\b(?:are|was|were) none\b|\b[sS]tands?\b(?! for\b| in for\b| still\b| out\b| alone\b|-)"
 """Pattern of turns that have a plain word: "has no", "is", "applies"."""

@@ -200,7 +200,7 @@ class CountingChild(compile_workers.Child):
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def child_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (compile_from_records, compile_workers):
         monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
     monkeypatch.setattr(compile_workers, "Child", CountingChild)
@@ -208,7 +208,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     CountingChild.start_count = CountingChild.end_count = 0
 
 
-@pytest.mark.usefixtures("counted")
+@pytest.mark.usefixtures("child_counts")
 def test_processes_are_started_for_a_new_model_alone(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +223,7 @@ def test_processes_are_started_for_a_new_model_alone(
     assert CountingChild.start_count == 2
 
 
-@pytest.mark.usefixtures("counted")
+@pytest.mark.usefixtures("child_counts")
 def test_a_file_that_is_no_model_leaves_no_process_behind(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"none")
     with pytest.raises(ConfigError, match="must be a complete ONNX file"):

@@ -50,7 +50,7 @@ def spaces(network: CudaExecutable) -> list[list[tuple[str, int]]]:
     ]
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 @pytest.mark.parametrize(("batch", "seed"), [(1, 0), (2, 1)])
 def test_outputs_are_the_graphs(target: RecordingTarget, tmp_path: Path, batch: int, seed: int) -> None:
     graph = branches(batch)
@@ -65,7 +65,7 @@ def test_outputs_are_the_graphs(target: RecordingTarget, tmp_path: Path, batch: 
 
 
 @pytest.fixture
-def network(target: RecordingTarget, uncompiled: None, tmp_path: Path) -> CudaExecutable:
+def network(target: RecordingTarget, text_as_machine_code: None, tmp_path: Path) -> CudaExecutable:
     rng = np.random.default_rng(0)
     b = GraphBuilder("small", {"x": TensorType((1, 16))})
     hidden = b.add("relu", [b.add("matmul", ["x", weight(b, rng, 16, 8)])])
@@ -84,7 +84,7 @@ def test_parts_of_a_concatenation_are_written_in_place_where_vectors_may_begin()
     assert {joined, relu, whole, uneven, part} <= inside and not {odd, last} & inside
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 def test_constants_are_packed_once_on_the_device(target: RecordingTarget, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     b = GraphBuilder("packed", {"x": TensorType((4, 24))})
@@ -110,7 +110,7 @@ def in_two_kernels(sketch: Sketch) -> bool:
     return any(isinstance(n, Allocate) and n.buffer.scope == "global" for n in walk_stmt(sketch.program.body))
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 def test_kernels_of_a_step_share_memory_that_the_next_step_uses_again(target: RecordingTarget, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     b = GraphBuilder("long", {"x": TensorType((2, 256))})
@@ -127,7 +127,7 @@ def test_kernels_of_a_step_share_memory_that_the_next_step_uses_again(target: Re
     np.testing.assert_allclose(network(given["x"]), evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 def test_outputs_that_no_kernel_writes_are_copied(target: RecordingTarget, tmp_path: Path) -> None:
     b = GraphBuilder("odd", {"x": TensorType((2, 16))})
     c = b.constant(np.arange(3, dtype=np.float32))
@@ -219,7 +219,7 @@ def test_code_runs_on_gpus_of_its_major_version(code_arch: str, arch: str, runs:
     assert runs_on(code_arch, arch) == runs
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> None:
     model = bert_base.build(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
     graph = load_network(model, "bert", CompileOptions(target=target)).graph
@@ -230,7 +230,7 @@ def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> Non
     np.testing.assert_allclose(network(tokens), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 def test_bytes_by_tensor_cores(target: RecordingTarget, tmp_path: Path) -> None:
     quantised, _ = quantise_with_report(residual(), 0, Quantisation())
     graph = executable_graph(quantised.graph)
@@ -270,7 +270,7 @@ def test_a_process_that_only_runs_imports_numpy_alone() -> None:
     assert others == {"numpy", "search_space", "targets"}
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.usefixtures("text_as_machine_code")
 @pytest.mark.parametrize("seed", [48, 104, 1003])
 def test_random_graphs(target: RecordingTarget, tmp_path: Path, seed: int) -> None:
     graph = random_graph(seed)

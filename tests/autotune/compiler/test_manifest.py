@@ -88,7 +88,7 @@ def folder(network: NativeExecutable, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes mapping of a shared object fail the test."""
 
     def refuse(data: bytes) -> None:
@@ -199,7 +199,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes, tmp_path: Path) -> 
         (("steps",), {}, "`manifest.steps` must be a list"),
     ],
 )
-@pytest.mark.usefixtures("unmapped")
+@pytest.mark.usefixtures("forbid_loading")
 def test_what_cannot_be_is_refused(folder: Path, at: tuple[Any, ...], value: Any, message: str) -> None:
     changed = put(json.loads((folder / MANIFEST).read_text()), at, value)
     write_manifest(changed, folder)
@@ -207,7 +207,7 @@ def test_what_cannot_be_is_refused(folder: Path, at: tuple[Any, ...], value: Any
         autotune.load(folder)
 
 
-@pytest.mark.usefixtures("unmapped")
+@pytest.mark.usefixtures("forbid_loading")
 def test_shapes_that_were_changed_are_refused(folder: Path) -> None:
     """The kernels would write past the arrays otherwise."""
     manifest = json.loads((folder / MANIFEST).read_text())
@@ -216,7 +216,7 @@ def test_shapes_that_were_changed_are_refused(folder: Path) -> None:
         autotune.load(folder)
 
 
-@pytest.mark.usefixtures("unmapped")
+@pytest.mark.usefixtures("forbid_loading")
 def test_a_shared_object_that_is_torn_or_another_is_refused(folder: Path) -> None:
     library = folder / "layered.so"
     whole = library.read_bytes()

@@ -78,8 +78,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
 @pytest.mark.parametrize("decibels", [30.0, 55.0, 70.0])
 def test_the_bound_is_kept(decibels: float) -> None:
     mixture = chooser(decibels)(layers(), OnnxSource(onnx.ModelProto()))
-    assert mixture.measured >= decibels == mixture.wanted
-    assert abs(mixture.predicted - mixture.measured) < 3 or not mixture.narrow
+    assert mixture.measured_decibels >= decibels == mixture.required_decibels
+    assert abs(mixture.predicted_decibels - mixture.measured_decibels) < 3 or not mixture.narrow
     assert set(mixture.full) | set(mixture.narrow) == set(list_narrow_kernels(layers()))
     assert [c.name for c in (mixture.front[0], mixture.front[-1])] == ["float32", "bfloat16"]
     assert mixture.seconds <= mixture.front[0].seconds
@@ -212,8 +212,8 @@ def test_as_openvino_asks_it_without_a_hint(model: onnx.ModelProto) -> None:
     pytest.importorskip("openvino")
     graph = optimise(import_model(model))
     mixture = chooser(AS_OPENVINO)(graph, OnnxSource(model))
-    assert mixture.asked == AS_OPENVINO
-    assert mixture.wanted > 20 and mixture.measured >= mixture.wanted
+    assert mixture.bound == AS_OPENVINO
+    assert mixture.required_decibels > 20 and mixture.measured_decibels >= mixture.required_decibels
 
 
 def test_a_network_without_floats_to_give_is_refused() -> None:

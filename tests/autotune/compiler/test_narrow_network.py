@@ -21,7 +21,7 @@ from autotune.compiler.prepare import Network, load_network
 from autotune.compiler.sources import OnnxSource
 from autotune.compiler.tasks import element_types
 from autotune.graph.copies import executable_graph
-from autotune.graph.frontends.onnx.model import inferred, load_model
+from autotune.graph.frontends.onnx.model import load_model, with_shapes
 from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.early_means import EarlyMeans
@@ -44,7 +44,7 @@ SCHEDULES = make_untuned(SETTINGS)
 @pytest.fixture(scope="module", params=NARROW)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
     whole = load_model(str(two_layers(tmp_path_factory.mktemp("two") / "two.onnx")))
-    return inferred(narrow_model(whole, request.param))
+    return with_shapes(narrow_model(whole, request.param))
 
 
 def input_dtype(model: onnx.ModelProto) -> str:

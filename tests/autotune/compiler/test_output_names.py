@@ -14,7 +14,7 @@ from onnx import helper as h
 
 import autotune
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.passes import OPTIONAL, PASSES
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8), np.float32)
@@ -39,7 +39,7 @@ def model(rows: int | str = 2) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("name", [*PASSES, *OPTIONAL])
 def test_passes_leave_them(name: str) -> None:
-    graph = {**PASSES, **OPTIONAL}[name](import_model(inferred(model())))
+    graph = {**PASSES, **OPTIONAL}[name](import_model(with_shapes(model())))
     assert graph.output_names == OUTPUTS
 
 

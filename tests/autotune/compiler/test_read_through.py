@@ -12,7 +12,7 @@ from onnx import helper
 from autotune.compiler.checking.check import check_network
 from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
 from tests.autotune.fakes import settings_with
@@ -38,7 +38,7 @@ def layer(name: str, relu: bool = True) -> onnx.ModelProto:
     weight, bias = rng.standard_normal(kernel).astype(np.float32), rng.standard_normal(kernel[0]).astype(np.float32)
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)]
     nodes += [helper.make_node("Relu", ["y"], ["z"])] if relu else []
-    return inferred(model_from(nodes, {"x": np.zeros(shape, np.float32)}, {"w": weight, "b": bias}))
+    return with_shapes(model_from(nodes, {"x": np.zeros(shape, np.float32)}, {"w": weight, "b": bias}))
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.compiler.checking.runtimes import OnnxRuntime, OpenVino, Runtime
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import inferred, load_model
+from autotune.graph.frontends.onnx.model import load_model, with_shapes
 from benchmarks.peers.nbits_peer import chain
 
 
@@ -53,7 +53,7 @@ def test_a_domain_that_is_not_imported_is_of_version_1(tmp_path: Path, said: boo
         del model.opset_import[1:]
     before = model.SerializeToString()
     onnx.save(model, tmp_path / "m.onnx")
-    found = [inferred(model), load_model(tmp_path / "m.onnx")]
+    found = [with_shapes(model), load_model(tmp_path / "m.onnx")]
     assert model.SerializeToString() == before
     x = np.random.default_rng(1).standard_normal((2, 32)).astype("f")
     wanted = OnnxRuntime({"model": str(tmp_path / "m.onnx"), "threads": 1}).infer({"x0": x})["x1"]

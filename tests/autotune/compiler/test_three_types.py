@@ -117,7 +117,7 @@ def test_layers_on_bytes_are_chosen_where_the_bound_allows_them() -> None:
     found = [byte_chooser(decibels, int8=INT8)(products(), onnx.ModelProto()) for decibels in (60.0, 40.0, 30.0)]
     kernels = set(list_narrow_kernels(products()))
     for mixture in found:
-        assert mixture.measured >= mixture.wanted
+        assert mixture.measured_decibels >= mixture.required_decibels
         assert {*mixture.full, *mixture.narrow, *mixture.int8} == kernels and mixture.bytes_allowed
     assert not found[0].int8 and found[2].int8
     assert found[0].seconds >= found[1].seconds >= found[2].seconds

@@ -23,7 +23,7 @@ from onnx.backend.test.case.node import collect_testcases
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.importer.model import OPSETS
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from search_space.ir.expr import DTYPES
 from tests.autotune.graph.onnx_models import Array
 
@@ -128,7 +128,7 @@ class Case:
     def model_with_initialisers(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
         """The model with what must be known as initialisers, shapes inferred, and its other inputs."""
         model, inputs = self._with_initialisers()
-        return inferred(model), inputs
+        return with_shapes(model), inputs
 
     def list_unknown(self) -> list[str]:
         """Names of the inputs that are not known when the model is read."""
@@ -204,13 +204,13 @@ def outside(case: Case) -> str | None:
         a.size == 0 for a in case.outputs.values()
     ):
         return "arrays without elements"
-    if case.op in REFUSED:
-        return REFUSED[case.op]
+    if case.op in REFUSALS:
+        return REFUSALS[case.op]
     return next((reason for pattern, reason in EXCLUSIONS.items() if re.fullmatch(pattern, case.name)), None)
 
 
 SHAPELESS = "elements say which shape the result has"
-REFUSED = {
+REFUSALS = {
     **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), SHAPELESS),
     "BitCast": "bits of integers",
     "Bernoulli": "random numbers",

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 
 Array = NDArray[Any]
 
@@ -52,7 +52,7 @@ def model_from(
         [numpy_helper.from_array(a, name) for name, a in (constants or {}).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return inferred(model)
+    return with_shapes(model)
 
 
 def evaluate_import(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:

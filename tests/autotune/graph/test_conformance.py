@@ -10,7 +10,7 @@ from autotune.compiler.schedules import Schedules
 from autotune.graph.frontends.onnx.importer import HANDLERS, UnsupportedModelError
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.compiled import failing
-from tests.autotune.graph.conformance import CONSTANT, EXCLUSIONS, REFUSED, Case, cases, outside, passing, sample
+from tests.autotune.graph.conformance import CONSTANT, EXCLUSIONS, REFUSALS, Case, cases, outside, passing, sample
 
 pytestmark = pytest.mark.xdist_group("conformance")  # all are generated, which takes seconds, at the first of them
 
@@ -41,7 +41,7 @@ def test_every_exclusion_is_needed() -> None:
         matching = [case for case in cases().values() if re.fullmatch(pattern, case.name)]
         assert matching, pattern
         assert any(map(_fails, matching)), pattern
-    for op, reason in REFUSED.items():
+    for op, reason in REFUSALS.items():
         assert any(map(_fails, (case for case in cases().values() if case.op == op))), op
         assert any(outside(case) == reason for case in cases().values() if case.op == op), op
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from tests.autotune.graph.onnx_models import assert_close, evaluate_import, make_model
 
 
@@ -77,4 +77,4 @@ def test_bad_equations(equation: str, rule: str) -> None:
         import_model(model)
     if ".." in equation:  # ONNX's own inference does not end then, so that it must not be asked
         with pytest.raises(UnsupportedModelError, match=f"Einsum node 'only' {rule}"):
-            inferred(model)
+            with_shapes(model)

@@ -12,7 +12,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx import float64
 from autotune.graph.frontends.onnx.float64 import evaluate_in_float64
 from autotune.graph.frontends.onnx.importer import import_model, with_weights
-from autotune.graph.frontends.onnx.model import inferred, load_model, shapes
+from autotune.graph.frontends.onnx.model import load_model, shapes, with_shapes
 from autotune.graph.frontends.onnx.nodes import NodeError
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
@@ -23,7 +23,7 @@ from tests.autotune.graph.onnx_models import Array, model_from, runtime
 def test_networks_agree_with_runtime_and_graph(name: str) -> None:
     rng = np.random.default_rng(0)
     if name == "bert":
-        model = inferred(bert_base.build(layers=1, hidden=16, heads=2, sequence=4, vocabulary=20))
+        model = with_shapes(bert_base.build(layers=1, hidden=16, heads=2, sequence=4, vocabulary=20))
         feeds: dict[str, Array] = {"tokens": rng.integers(0, 20, (1, 4))}
     else:
         model = with_weights(load_model(name))

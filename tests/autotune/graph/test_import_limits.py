@@ -15,7 +15,7 @@ from onnx import helper as h
 
 from autotune.graph import limits
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import UnsupportedModelError, inferred
+from autotune.graph.frontends.onnx.model import UnsupportedModelError, with_shapes
 from autotune.graph.ir import Graph, TensorType
 from autotune.graph.limits import Budget
 from autotune.graph.quantise import load_feeds
@@ -43,7 +43,7 @@ def node_model(op: str, inputs: Sequence[Array], constants: Sequence[Array], dom
 
 
 def import_inferred(model: onnx.ModelProto) -> Graph:
-    return import_model(inferred(model))
+    return import_model(with_shapes(model))
 
 
 def ints(*values: int) -> Array:
@@ -160,7 +160,7 @@ def test_weights_in_another_file_of_a_model_in_memory() -> None:
     with pytest.raises(
         UnsupportedModelError, match="in the file 'weights.bin': give the path of the .onnx file, or call onnx.load"
     ):
-        inferred(model)
+        with_shapes(model)
 
 
 def test_sparse_tensors_are_dense_ones() -> None:
@@ -176,10 +176,10 @@ def test_sparse_tensors_are_dense_ones() -> None:
         with pytest.raises(
             UnsupportedModelError, match="must have an index within \\[2, 2\\] for each value, but got 'w'"
         ):
-            inferred(model)
+            with_shapes(model)
         model.graph.sparse_initializer[0].dims[:] = [1 << 20, 1 << 20]
         with pytest.raises(UnsupportedModelError, match="bytes together, but got float32.*the sparse tensor 'w'"):
-            inferred(model)
+            with_shapes(model)
 
 
 def test_feeds_are_measured_by_their_headers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from onnx import helper as h
 import autotune
 from autotune.compiler.checking import process, reference
 from autotune.graph.frontends.onnx.importer import import_model, registry
-from autotune.graph.frontends.onnx.model import UnsupportedModelError, inferred
+from autotune.graph.frontends.onnx.model import UnsupportedModelError, with_shapes
 from tests.autotune.graph.onnx_models import Array, evaluate_import, make_model, model_from, runtime
 
 ROW = np.float32([-8, 4])
@@ -77,9 +77,11 @@ def test_a_slope_of_more_axes_keeps_those_of_the_data() -> None:
 # ------------------------------------------------------------------ functions
 def test_a_function_has_defaults_of_its_attributes() -> None:
     model = with_functions(h.make_node("leaky", ["x"], ["y"], domain="own"), leaky("leaky", 0.25))
-    assert evaluate_import(inferred(model), {"x": ROW})[0].tolist() == runtime(model, {"x": ROW})[0].tolist() == [-2, 4]
+    assert (
+        evaluate_import(with_shapes(model), {"x": ROW})[0].tolist() == runtime(model, {"x": ROW})[0].tolist() == [-2, 4]
+    )
     model = with_functions(h.make_node("leaky", ["x"], ["y"], domain="own", slope=0.5), leaky("leaky", 0.25))
-    assert evaluate_import(inferred(model), {"x": ROW})[0].tolist() == [-4, 4]
+    assert evaluate_import(with_shapes(model), {"x": ROW})[0].tolist() == [-4, 4]
 
 
 def test_a_default_holds_where_the_calling_function_has_none() -> None:
@@ -88,7 +90,7 @@ def test_a_default_holds_where_the_calling_function_has_none() -> None:
     outer = h.make_function("own", "outer", ["a"], ["b"], [call], [h.make_opsetid("own", 1)], attributes=["slope"])
     for attributes, wanted in (({}, -2), ({"slope": 0.5}, -4)):
         node = h.make_node("outer", ["x"], ["y"], domain="own", **attributes)
-        (found,) = evaluate_import(inferred(with_functions(node, outer, leaky("leaky", 0.25))), {"x": ROW})
+        (found,) = evaluate_import(with_shapes(with_functions(node, outer, leaky("leaky", 0.25))), {"x": ROW})
         assert found.tolist() == [wanted, 4]
 
 
@@ -103,7 +105,7 @@ def test_a_function_is_called_without_an_input(inputs: list[str]) -> None:
     nodes.append(h.make_node("Clip", ["b", "low"], ["o"]))
     function = h.make_function("own", "limit", ["a", "low"], ["o"], nodes, SETS)
     model = with_functions(h.make_node("limit", inputs, ["y"], domain="own"), function)
-    assert evaluate_import(inferred(model), {"x": ROW})[0].tolist() == ROW.tolist()
+    assert evaluate_import(with_shapes(model), {"x": ROW})[0].tolist() == ROW.tolist()
 
 
 def test_a_function_is_called_in_a_branch_alone() -> None:
@@ -111,7 +113,7 @@ def test_a_function_is_called_in_a_branch_alone() -> None:
     then = h.make_graph([h.make_node("leaky", ["x"], ["o"], domain="own")], "then", [], out)
     other = h.make_graph([h.make_node("Identity", ["x"], ["o"])], "else", [], out)
     node = h.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
-    assert evaluate_import(inferred(with_functions(node, leaky("leaky", 0.25))), {"x": ROW})[0].tolist() == [-2, 4]
+    assert evaluate_import(with_shapes(with_functions(node, leaky("leaky", 0.25))), {"x": ROW})[0].tolist() == [-2, 4]
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:

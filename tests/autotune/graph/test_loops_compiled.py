@@ -22,7 +22,7 @@ from autotune.compiler.schedules import Schedules
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Array, Graph, GraphBuilder, TensorType
 from autotune.graph.loops import Body, add_loop, list_loops
 from autotune.graph.passes import optimise
@@ -76,7 +76,7 @@ def layers(
     constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     made_outputs = [helper.make_empty_tensor_value_info(name) for name in [*outputs, read]]
     graph = helper.make_graph(nodes, "layers", inputs, made_outputs, constants)
-    return inferred(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)), feeds
+    return with_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)), feeds
 
 
 def make_executable(graph: Graph, folder: Path, threads: int = 1) -> Executable:

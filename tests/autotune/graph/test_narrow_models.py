@@ -13,7 +13,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.float64 import evaluate_nodes
 from autotune.graph.frontends.onnx.full_precision import in_float32, narrow_types
 from autotune.graph.frontends.onnx.importer import HANDLERS, import_model
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Graph
 from autotune.graph.partition import group_nodes
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
@@ -45,7 +45,7 @@ def test_an_operator_rounds_what_float32_gives(op: str) -> None:
             rng = np.random.default_rng([number, *op.encode()])
             drawn = random_model(rng, op)
             feeds = random_feeds(drawn, rng)
-            model = inferred(narrow_model(drawn, dtype))
+            model = with_shapes(narrow_model(drawn, dtype))
             kinds = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in model.graph.input}
             feeds = {name: array.astype(kinds[name]) for name, array in feeds.items()}
             wide = {n: a.astype(np.float32) if str(a.dtype) in NARROW else a for n, a in feeds.items()}
@@ -78,7 +78,7 @@ def block(dtype: str) -> onnx.ModelProto:
     ]
     nodes = [helper.make_node(op, names, [made]) for op, names, made in steps]
     model = model_from(nodes, {"x": np.zeros((2, 6, 16), np.float32)}, weights)
-    return model if dtype == "float32" else inferred(narrow_model(model, dtype))
+    return model if dtype == "float32" else with_shapes(narrow_model(model, dtype))
 
 
 def kernels(graph: Graph) -> list[list[str]]:
@@ -139,7 +139,7 @@ def test_weights_of_16_bits_are_not_rounded_again() -> None:
         helper.make_node("Conv", ["x", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", *arrays], ["y"]),
     ]
-    model = inferred(narrow_model(model_from(nodes, {"x": np.zeros((1, 3, 6, 6), np.float32)}, weights), "bfloat16"))
+    model = with_shapes(narrow_model(model_from(nodes, {"x": np.zeros((1, 3, 6, 6), np.float32)}, weights), "bfloat16"))
     graph = optimise(import_model(model))
     assert ["conv2d", "affine", "cast"] in kernels(graph)
 

@@ -16,7 +16,7 @@ import autotune
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.importer.nbits import in_floats
-from autotune.graph.frontends.onnx.model import UnsupportedModelError, inferred
+from autotune.graph.frontends.onnx.model import UnsupportedModelError, with_shapes
 from autotune.graph.types import Array
 
 
@@ -96,7 +96,7 @@ def test_it_is_what_onnxruntime_computes(
         zeros = "packed"  # which ONNX Runtime has for 4 bits alone
     model = nbits_model(rng, (*rows, depth), columns, bits, block, zeros, bias)
     x = rng.uniform(-1, 1, (*rows, depth)).astype(np.float32)
-    graph = import_model(inferred(model))
+    graph = import_model(with_shapes(model))
     found, wanted = evaluate(graph, {"x": x})[graph.outputs[0]], by_onnxruntime(model, x)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * (1 << bits) * depth)
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.compiler.prepare import load_network
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Array, Graph
 from autotune.graph.loops import list_loops
 from autotune.graph.passes import optimise
@@ -213,6 +213,6 @@ def test_a_loop_that_does_not_end_is_refused() -> None:
         [value("on", BOOL, ()), value("t")],
     )
     node = helper.make_node("Loop", ["", "yes", "x"], ["last"], body=body)
-    model = inferred(model_from([node], {"x": draw(2, WIDTH)}, {"yes": np.array(True)}))
+    model = with_shapes(model_from([node], {"x": draw(2, WIDTH)}, {"yes": np.array(True)}))
     with pytest.raises(ValueError, match="must have at most 1024 steps, but got more"):
         import_model(model, loops=True)

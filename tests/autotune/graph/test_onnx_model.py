@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from autotune.graph.frontends.onnx.model import ZOO, UnsupportedModelError, inferred, load_model, model_path
+from autotune.graph.frontends.onnx.model import ZOO, UnsupportedModelError, load_model, model_path, with_shapes
 from autotune.graph.frontends.onnx.model import shapes as fixed_shapes
 from tests.autotune.graph.helpers import save_conv
 
@@ -125,20 +125,20 @@ def test_shapes_are_those_of_the_definition_where_inference_errs() -> None:
     guess = fixed_shapes(shape_inference.infer_shapes(plain))
     assert guess["q"] == (1, 3, 2, 2), "ONNX's inference is right by now: a case of another kind is needed"
     for stated in (None, (1, 3, 1, 1), (1, 3, 2, 2)):  # the last is what ONNX's inference says
-        found = fixed_shapes(inferred(make_pool_model(stated)))
+        found = fixed_shapes(with_shapes(make_pool_model(stated)))
         assert found["p"] == (1, 3, 2, 2) and found["q"] == (1, 3, 1, 1) and found["y"] == (1, 5)
     with pytest.raises(
         UnsupportedModelError, match=r"shapes agree, .*: q is stated to be \[1, 3, 3, 3\] and is \[1, 3, 1, 1\]"
     ):
-        inferred(make_pool_model((1, 3, 3, 3)))
+        with_shapes(make_pool_model((1, 3, 3, 3)))
     with pytest.raises(UnsupportedModelError, match="shapes agree"):
-        inferred(make_pool_model(None, columns=4))
+        with_shapes(make_pool_model(None, columns=4))
 
 
 def test_inference_stays_where_no_graph_can_be_made() -> None:
     model = make_pool_model(None, columns=12)
     model.graph.node.append(helper.make_node("NonZero", ["y"], ["z"]))
-    assert fixed_shapes(inferred(model))["q"] == (1, 3, 2, 2)
+    assert fixed_shapes(with_shapes(model))["q"] == (1, 3, 2, 2)
 
 
 def test_shapes_are_those_of_a_model_with_its_weights() -> None:
@@ -162,7 +162,7 @@ def test_shapes_are_those_of_a_model_with_its_weights() -> None:
         [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(extents, "extents")],
     )
     model = helper.make_model(graph, producer_name="a test", opset_imports=[helper.make_opsetid("", 18)])
-    found = inferred(model)
+    found = with_shapes(model)
     assert found == shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     assert fixed_shapes(found)["z"] == (2, 4, 16) and fixed_shapes(found)["g"] == (3, 32)
     assert len(model.graph.input) == 2
@@ -173,7 +173,7 @@ def test_a_weight_that_is_an_input_too_stays_one() -> None:
     given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 32]) for name in ("x", "w")]
     out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", given, out, [weight])
-    found = inferred(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    found = with_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     assert [value.name for value in found.graph.input] == ["x", "w"] and fixed_shapes(found)["y"] == (64, 32)
 
 
@@ -190,9 +190,9 @@ def test_shapes_are_given_in_place_and_weights_stay() -> None:
     )
     model = helper.make_model(graph)
     before = model.SerializeToString(deterministic=True)
-    found = inferred(model)
+    found = with_shapes(model)
     assert model.SerializeToString(deterministic=True) == before
     assert fixed_shapes(found) == fixed_shapes(shape_inference.infer_shapes(model, data_prop=True))
     assert [value.name for value in found.graph.input] == ["x"]
     assert np.array_equal(numpy_helper.to_array(found.graph.initializer[0]), weight)
-    assert inferred(found) == found
+    assert with_shapes(found) == found

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from autotune.graph.frontends.onnx.importer import HANDLERS
-from autotune.graph.frontends.onnx.model import inferred, shapes
+from autotune.graph.frontends.onnx.model import shapes, with_shapes
 from autotune.graph.frontends.onnx.nodes import NodeError, run_node
 from tests.autotune.graph.onnx_models import Array, assert_close, evaluate_import, runtime
 from tests.autotune.graph.random_operators import GENERATORS, random_feeds, random_model
@@ -66,9 +66,9 @@ and modes by their older names.
 def test_an_operator_is_what_onnxruntime_computes(op: str) -> None:
     exact = 0
     for model, feeds, wanted in draw_cases(op):
-        known = inferred(model)
+        known = with_shapes(model)
         assert_close(evaluate_import(known, feeds), wanted, TOLERANCE, 1.0)
-        assert_close(evaluate_import(inferred(with_constants(model, feeds)), {}), wanted, TOLERANCE, 1.0)
+        assert_close(evaluate_import(with_shapes(with_constants(model, feeds)), {}), wanted, TOLERANCE, 1.0)
         found = shapes(known)
         for value, array in zip(known.graph.output, wanted, strict=True):
             assert found.get(value.name, array.shape) == array.shape

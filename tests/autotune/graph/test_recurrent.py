@@ -17,7 +17,7 @@ from autotune.compiler.tasks import list_tasks
 from autotune.graph import unrolling
 from autotune.graph.copies import executable_graph
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model, recurrent
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import TensorType
 from autotune.graph.loops import list_loops
 from autotune.graph.ops import find
@@ -66,7 +66,7 @@ def test_samples_first_is_another_order_of_the_same(op: str) -> None:
     x = np.random.default_rng(1).standard_normal((5, 2, 6)).astype(np.float32)
     plain = reference(layer(op, direction="bidirectional"), {"x": x})
     turned = evaluate_import(
-        inferred(layer(op, (2, 5, 6), direction="bidirectional", layout=1)), {"x": x.swapaxes(0, 1)}
+        with_shapes(layer(op, (2, 5, 6), direction="bidirectional", layout=1)), {"x": x.swapaxes(0, 1)}
     )
     np.testing.assert_allclose(turned[0].transpose(1, 2, 0, 3), plain[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(turned[1].swapaxes(0, 1), plain[1], rtol=1e-4, atol=1e-6)
@@ -74,7 +74,7 @@ def test_samples_first_is_another_order_of_the_same(op: str) -> None:
 
 @pytest.mark.parametrize(("op", "attrs"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})])
 def test_a_layer_compiled_is_what_onnxruntime_computes(op: str, attrs: dict[str, Any]) -> None:
-    network = load_network(inferred(layer(op, direction="bidirectional", **attrs)), op)
+    network = load_network(with_shapes(layer(op, direction="bidirectional", **attrs)), op)
     check = check_network(network, Schedules(None, settings_with()), settings_with())
     assert check.max_error < 1e-5
 
@@ -82,10 +82,10 @@ def test_a_layer_compiled_is_what_onnxruntime_computes(op: str, attrs: dict[str,
 @pytest.mark.parametrize("op", sorted(GATES))
 def test_steps_share_kernels_and_nothing_is_copied(op: str) -> None:
     def kernels(steps: int) -> int:
-        return len(list_tasks(executable_graph(optimise(import_model(inferred(layer(op, (steps, 2, 6))))))))
+        return len(list_tasks(executable_graph(optimise(import_model(with_shapes(layer(op, (steps, 2, 6))))))))
 
     assert kernels(24) == kernels(7)
-    graph = optimise(import_model(inferred(layer(op, (9, 2, 6), direction="bidirectional"))))
+    graph = optimise(import_model(with_shapes(layer(op, (9, 2, 6), direction="bidirectional"))))
     moved = {"slice", "concat", "transpose"}
     nothing = free(graph, locate(graph))
     slices = [node.name for node in graph.nodes if node.op == "slice"]
@@ -99,9 +99,9 @@ def test_many_steps_are_joined_in_parts() -> None:
     steps = 70
     x = np.random.default_rng(1).standard_normal((steps, 1, 3)).astype(np.float32)
     model = layer("RNN", (steps, 1, 3), 4)
-    graph = optimise(import_model(inferred(model)))
+    graph = optimise(import_model(with_shapes(model)))
     assert max(len(node.inputs) for node in graph.nodes) <= 64
-    np.testing.assert_allclose(evaluate_import(inferred(model), {"x": x})[0], runtime(model, {"x": x})[0], atol=1e-5)
+    np.testing.assert_allclose(evaluate_import(with_shapes(model), {"x": x})[0], runtime(model, {"x": x})[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_many_steps_are_joined_in_parts() -> None:
 )
 def test_bad_layers(attrs: dict[str, Any], rule: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rule):
-        import_model(inferred(layer("LSTM", **attrs)))
+        import_model(with_shapes(layer("LSTM", **attrs)))
 
 
 def test_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrolling, "MOST_STEPS", 8)
-    model = inferred(layer("LSTM", (9, 2, 6), direction="bidirectional"))
+    model = with_shapes(layer("LSTM", (9, 2, 6), direction="bidirectional"))
     with pytest.raises(
         UnsupportedModelError, match=r"loop 'only' must have at most 8 steps where it is unrolled, but got 9"
     ):
@@ -168,7 +168,7 @@ def test_bad_cells(types: list[TensorType], functions: list[str], rule: str) -> 
 
 
 def test_kinds_of_nodes() -> None:
-    graph = optimise(import_model(inferred(layer("LSTM"))))
+    graph = optimise(import_model(with_shapes(layer("LSTM"))))
     counts = Counter(node.op for node in graph.nodes)
     assert counts["lstm_state"] == counts["lstm_output"] == 5
     assert counts["matmul"] == 5  # that of the inputs, and of all steps but the first, which begins with zeros

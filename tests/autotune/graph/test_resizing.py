@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, import_model
 from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, InterpolationKernel
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import TensorType
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
@@ -71,7 +71,7 @@ def test_resize_is_what_onnx_computes(
         attrs["roi"] = [0.13, -0.11, 0.87, 1.07]
     model = make_resize(shape, **attrs)
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    assert_close(evaluate_import(inferred(model), {"x": x}), reference(model, {"x": x}), 1e-5, 1.0)
+    assert_close(evaluate_import(with_shapes(model), {"x": x}), reference(model, {"x": x}), 1e-5, 1.0)
 
 
 @given(
@@ -101,7 +101,7 @@ SIZES = ((10, 6), (7, 3), (3, 13), (4, 1), (5, 7))
 
 def test_sizes_by_scales_are_those_that_onnx_infers() -> None:
     """The float32 of 3.3 is less than 3.3: of 10 elements there are 32, and 33 in ONNX Runtime, which warns of it."""
-    model = inferred(make_resize((1, 1, 10), mode="nearest", scales=[3.3], axes=[2]))
+    model = with_shapes(make_resize((1, 1, 10), mode="nearest", scales=[3.3], axes=[2]))
     (dims,) = [value.type.tensor_type.shape.dim for value in model.graph.output]
     x = np.arange(10, dtype=np.float32).reshape(1, 1, 10)
     assert dims[2].dim_value == evaluate_import(model, {"x": x})[0].shape[2] == 32
@@ -117,7 +117,7 @@ def test_the_nearest_is_onnx_runtimes(how: str, rounding: str) -> None:
         x = np.arange(extent, dtype=np.float32).reshape(1, 1, extent)
         wanted = runtime(model, {"x": x})[0]
         np.testing.assert_array_equal(
-            evaluate_import(inferred(model), {"x": x})[0], wanted, err_msg=f"{extent}, {name}={value}"
+            evaluate_import(with_shapes(model), {"x": x})[0], wanted, err_msg=f"{extent}, {name}={value}"
         )
 
 
@@ -150,7 +150,7 @@ def test_no_more_neighbours_are_read_than_weigh() -> None:
 def test_both_axes_are_one_operation_where_neighbours_are_few_and_channels_many() -> None:
     def operations(channels: int = 16, **attrs: Any) -> list[str]:
         model = make_resize((1, channels, 6, 6), axes=[2, 3], **attrs)
-        return [node.op for node in optimise(import_model(inferred(model))).nodes]
+        return [node.op for node in optimise(import_model(with_shapes(model))).nodes]
 
     assert operations(mode="linear", sizes=[12, 9]).count("resample") == 1
     assert operations(mode="cubic", sizes=[12, 9]).count("resample") == 2
@@ -208,7 +208,7 @@ def test_every_sketch_is_numpys_sum(shape: tuple[int, ...], taps: dict[int, int]
 )
 def test_bad_models(attrs: dict[str, Any], rule: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rule):
-        import_model(inferred(make_resize((1, 2, 4, 4), **attrs)))
+        import_model(with_shapes(make_resize((1, 2, 4, 4), **attrs)))
 
 
 TABLES = [TensorType((8,), "int32"), TensorType((8, 2))]

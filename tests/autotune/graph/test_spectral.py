@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import UnsupportedModelError, fourier, import_model, spectral
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Array, TensorType
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
@@ -176,7 +176,7 @@ def test_real_parts_of_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_signal_of_its_own_length_needs_none() -> None:
     x = np.random.default_rng(0).standard_normal((2, 6, 1)).astype(np.float32)
-    (found,) = evaluate_import(inferred(make_model("DFT", (2, 6, 1), [])), {"x": x})
+    (found,) = evaluate_import(with_shapes(make_model("DFT", (2, 6, 1), [])), {"x": x})
     wanted = np.fft.fft(x[..., 0])
     np.testing.assert_allclose(found, np.stack([wanted.real, wanted.imag], -1), rtol=1e-4, atol=1e-5)
 
@@ -219,7 +219,7 @@ def test_a_stage_of_too_many_weights() -> None:
 
 
 def test_blocks_side_by_side_are_transposed() -> None:
-    graph = import_model(inferred(make_model("Col2Im", (1, 8, 6), [[4, 6], [2, 2]], strides=[2, 2])))
+    graph = import_model(with_shapes(make_model("Col2Im", (1, 8, 6), [[4, 6], [2, 2]], strides=[2, 2])))
     assert {node.op for node in graph.nodes} == {"reshape", "transpose"}
 
 

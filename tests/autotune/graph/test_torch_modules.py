@@ -190,10 +190,10 @@ def make_mixed_module(dtype: str, autocast: bool) -> Any:
     class Attending(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.norm, self.made, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+            self.norm, self.projection, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
 
         def attend(self, x: Any) -> Any:
-            query, key, value = self.made(self.norm(x)).chunk(3, -1)
+            query, key, value = self.projection(self.norm(x)).chunk(3, -1)
             scores = query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5
             return x + self.out(nn.functional.gelu(torch.softmax(scores, -1) @ value)) * 0.5
 

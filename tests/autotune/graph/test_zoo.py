@@ -10,7 +10,7 @@ import pytest
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.frontends.onnx.importer import import_model
-from autotune.graph.frontends.onnx.model import inferred, load_model, shapes
+from autotune.graph.frontends.onnx.model import load_model, shapes, with_shapes
 from autotune.graph.passes import optimise
 from autotune.graph.zoo import BUILDERS, bert_base
 from tests.autotune.graph.onnx_models import Array, assert_close, evaluate_import, runtime
@@ -34,7 +34,7 @@ def draw_inputs(model: onnx.ModelProto) -> dict[str, Array]:
 @pytest.mark.parametrize("name", BUILDERS)
 @pytest.mark.parametrize("optimised", [False, True])
 def test_networks_agree_with_onnx_runtime(name: str, optimised: bool) -> None:
-    model = inferred(BUILDERS[name](**SMALL[name]))
+    model = with_shapes(BUILDERS[name](**SMALL[name]))
     inputs = draw_inputs(model)
     graph = import_model(model)
     values = evaluate(optimise(graph) if optimised else graph, inputs)
@@ -45,7 +45,7 @@ def test_networks_agree_with_onnx_runtime(name: str, optimised: bool) -> None:
 
 
 def test_decomposed_layer_normalisation_agrees() -> None:
-    model = inferred(bert_base.build(**BERT, fused_normalisation=False))
+    model = with_shapes(bert_base.build(**BERT, fused_normalisation=False))
     inputs = draw_inputs(model)
     assert_close(evaluate_import(model, inputs), runtime(model, inputs), 1e-4)
 

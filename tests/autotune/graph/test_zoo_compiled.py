@@ -11,7 +11,7 @@ from autotune.compiler.checking.check import check_network
 from autotune.compiler.prepare import load_network
 from autotune.compiler.schedules import Schedules
 from autotune.graph.frontends.onnx.importer import HANDLERS
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import TensorType
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
@@ -24,7 +24,7 @@ from tests.autotune.graph.test_zoo import BERT
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_bert_compiled_agrees_with_onnx_runtime(fused: bool) -> None:
-    network = load_network(inferred(bert_base.build(**BERT, fused_normalisation=fused)), "bert")
+    network = load_network(with_shapes(bert_base.build(**BERT, fused_normalisation=fused)), "bert")
     assert any(task.name.startswith("gather") for task in network.tasks)
     assert sum(task.weight for task in network.tasks if task.name.startswith("layer_norm")) == 5
     settings = settings_with()

@@ -13,7 +13,7 @@ from autotune.cli.app import app
 from autotune.config import ConfigError, check_config
 from autotune.lab.collect import pooled
 from autotune.lab.collect.pooled import collect_pools
-from autotune.lab.protocol import Pools, PoolTask, Registered
+from autotune.lab.protocol import Pools, PoolTask, Registration
 from costmodel.dataset import Dataset
 from measure.database import Database
 from search_space import workloads
@@ -29,7 +29,7 @@ def write_pools(folder: Path) -> Path:
         PoolTask("two", workloads.matmul(16, 32, 8), "test", PROGRAMS, 2, {"b": 2}),
     )
     path = folder / "registered.json"
-    Registered(tasks, rounds=2).write(path)
+    Registration(tasks, rounds=2).write(path)
     return path
 
 

@@ -83,7 +83,7 @@ def test_searches_ask_for_each_configuration_once(tmp_path: Path, strategy: str,
     measured = read_t4(*files(tmp_path))
     played = play(measured, Method(strategy, model, batch=3), 0, 100)
     assert sorted(played.indices) == list(range(20))
-    assert played.best[-1] == measured.best and np.all(np.diff(played.elapsed) > 0)
+    assert played.best[-1] == measured.best and np.all(np.diff(played.elapsed_seconds) > 0)
     again = play(measured, Method(strategy, model, batch=3), 0, 100)
     assert np.array_equal(again.indices, played.indices)
 
@@ -113,7 +113,7 @@ def test_a_space_of_parameters_has_no_loops(tmp_path: Path) -> None:
 def test_a_budget_ends_a_search(tmp_path: Path) -> None:
     measured = read_t4(*files(tmp_path))
     played = play(measured, Method("random", "random", batch=1), 0, 100, budget=0.5)
-    assert played.elapsed[-2] < 0.5 <= played.elapsed[-1]
+    assert played.elapsed_seconds[-2] < 0.5 <= played.elapsed_seconds[-1]
 
 
 def correct(**changes: Any) -> list[dict[str, Any]]:

@@ -134,7 +134,7 @@ def test_operators_that_graphs_do_not_have_are_left_to_pytorch() -> None:
     assert (found.graphs, found.pieces) == (1, 2)
     assert [(left.operator, left.count) for left in found.left] == [("sort.default", 1)]
     assert str(found).splitlines() == [
-        f"1 graphs, 2 compiled pieces of {found.compiled} operations",
+        f"1 graphs, 2 compiled pieces of {found.compiled_operators} operations",
         "1 sort.default stays with PyTorch: operators must have a conversion to kernels, "
         "but aten.sort.default of node 'sort' has none",
     ]

@@ -245,7 +245,7 @@ def test_what_becomes_of_a_model_in_training_is_explained() -> None:
     x, state = torch.randn(2, 3, 4, 4), torch.get_rng_state()
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     found = autotune.explain(model, x, training=True)
-    assert (found.graphs, found.pieces, found.whole) == (2, 2, ())
+    assert (found.graphs, found.pieces, found.graph_refusals) == (2, 2, ())
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -207,7 +207,7 @@ def test_curves_are_the_gains(one: Path) -> None:
     assert (
         product.final_timing is not None
         and product.final_timing.seconds == 2.1e-3
-        and (product.trials, product.failed) == (4, 1)
+        and (product.trials, product.failures) == (4, 1)
     )
     assert product.final_timing.low <= 2.1e-3 <= product.final_timing.high
     assert [(step.trials, round(step.seconds, 6)) for step in run.steps] == [(1, 16e-3), (3, 7e-3), (6, 6.9e-3)]

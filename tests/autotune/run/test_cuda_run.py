@@ -42,7 +42,9 @@ class InProcess(NetworkProcess):
 
 
 @pytest.fixture
-def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(
+    target: RecordingTarget, text_as_machine_code: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Writes the configuration of a small network, whose trials are answered in no time."""
     monkeypatch.setattr("autotune.run.run.make_pool", lambda *spec: HashPool())
     monkeypatch.setattr("autotune.compiler.checking.timing.NetworkProcess", InProcess)

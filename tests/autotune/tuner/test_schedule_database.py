@@ -199,7 +199,7 @@ def test_what_a_run_finds_is_exported_merged_verified_and_begun_with(tmp_path, m
     done = run(app, ["database", "export", str(records), "-o", str(tmp_path / "s.jsonl"), "--note", "by a test"])
     assert done.exit_code == 0 and "1 entries are in" in done.output, done.output
     (kept,) = ScheduleDatabase.read(tmp_path / "s.jsonl")
-    assert kept.workload == MATMUL and kept.seconds == result.best_seconds and "by a test" in kept.made
+    assert kept.workload == MATMUL and kept.seconds == result.best_seconds and "by a test" in kept.origin
     merged = run(app, ["database", "merge", str(tmp_path / "s.jsonl")])
     assert merged.exit_code == 0 and f"{own_path()}: 1 entries, 1 of them new or faster" in merged.output
     again = run(app, ["database", "merge", str(tmp_path / "s.jsonl")])

@@ -72,7 +72,7 @@ def test_nsga2_keeps_the_front_of_latency_and_memory():
     seconds, memory = np.array([s for _, s, _ in front]), np.array([m for _, _, m in front])
     assert len(front) > 1 and seconds[0] == found.min()
     assert (np.diff(seconds) > 0).all() and (np.diff(memory) < 0).all()
-    known = strategy.frame.candidates(strategy.measured)
+    known = strategy.frame.candidates(strategy.measured_population)
     for candidate in known:
         of = space.sketches[candidate.sketch]
         own = (space.seconds(candidate.sketch, candidate.choices), workspace(of, candidate, space.hardware.cores))

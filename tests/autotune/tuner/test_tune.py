@@ -29,7 +29,7 @@ def test_a_workload_is_tuned_with_an_open_pool(tmp_path):
     assert result.best_seconds == min(pool.answer(trial) for trial in pool.trials)
     assert {trial.seed for trial in pool.trials} == {3}
     again = fakes.tune(WORKLOAD, trials=12, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
-    assert again.measured == 2 and len(again.records) == 12
+    assert again.measured_count == 2 and len(again.records) == 12
 
 
 @pytest.mark.parametrize("strategy", ["annealing", "evolution", "random"])

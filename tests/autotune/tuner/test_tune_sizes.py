@@ -60,8 +60,8 @@ def check_kernel(result: SizesResult, sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("objective", ["geomean", "mean"])
 def test_schedules_of_some_sizes_make_kernels_of_all(objective: Any) -> None:
     result = tune_layer({60: 1, 1: 3, 9: 1}, schedules=3, search_at=[60, 1], carried=0, objective=objective)
-    assert list(result.weights) == [1, 9, 60] == list(result.seconds) and list(result.tuned) == [1, 60]
-    assert all(len(of.records) == 5 for of in result.tuned.values()) and result.trials == 10
+    assert list(result.weights) == [1, 9, 60] == list(result.seconds) and list(result.search_results) == [1, 60]
+    assert all(len(of.records) == 5 for of in result.search_results.values()) and result.trials == 10
     ranges = [(part.low, part.high) for part in result.parts]
     assert ranges[0][0] == 1 and ranges[-1][1] == 60 and 1 <= len(result.schedules) <= 3
     assert all(before[1] + 1 == after[0] for before, after in pairwise(ranges))
@@ -105,7 +105,7 @@ def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkey
             records = list(database.records(Workload.of(layer(n)).key, registry.get("cpu").name))
             times = [record.seconds for record in records if record.provenance.kind is Kind.final]
             assert min(times) <= first.best[n] <= first.seconds[n] in times  # a median of three
-            assert len(records) - len(times) == len(first.tuned[n].records)
+            assert len(records) - len(times) == len(first.search_results[n].records)
 
     def never(*arguments: Any) -> None:
         raise AssertionError("timed again")
@@ -133,8 +133,9 @@ class NotingCallback(Callback):
 def test_times_are_told_as_they_come() -> None:
     noted = NotingCallback()
     tune_layer([2, 7], callbacks=[noted], carried=0)
-    assert [progress.done for progress in noted.steps] == list(range(1, len(noted.steps) + 1))
-    assert noted.steps[-1].done == noted.steps[-1].total and {progress.size for progress in noted.steps} == {2, 7}
+    assert [progress.timing_count for progress in noted.steps] == list(range(1, len(noted.steps) + 1))
+    assert noted.steps[-1].timing_count == noted.steps[-1].total
+    assert {progress.size for progress in noted.steps} == {2, 7}
     assert all(progress.best_seconds <= progress.seconds for progress in noted.steps)
 
 

@@ -76,7 +76,7 @@ def test_what_was_measured_is_known_again(tmp_path):
     options = {"batch": 6, "pool": fakes.HashPool(), "records": tmp_path / "r.jsonl"}
     fakes.tune(made, trials=6, **options)
     again = fakes.tune(made, trials=12, **options)
-    assert again.measured == 6 and len(again.records) == 12
+    assert again.measured_count == 6 and len(again.records) == 12
 
 
 def test_knob_features_are_numbers_and_choices():

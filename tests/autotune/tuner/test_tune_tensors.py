@@ -45,7 +45,7 @@ def test_a_definition_is_tuned_recorded_resumed_and_replayed(tmp_path: Path) -> 
         assert len(result.records) == 6 and result.errors == {}
         assert result.workload.operator == "tensors" and result.gflops > 0
         resumed = fakes.tune(branches(), trials=7, pool=pool, records=path, **options)
-    assert resumed.measured == 1 and len(resumed.records) == 7
+    assert resumed.measured_count == 1 and len(resumed.records) == 7
 
     rng = np.random.default_rng(0)
     arrays = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((24,), (24, 40), (40, 48))]

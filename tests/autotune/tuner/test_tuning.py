@@ -36,14 +36,14 @@ def test_the_best_of_all_trials_is_found():
     space = fakes.space()
     pool = fakes.FakePool(space)
     result = run(space, pool)
-    assert len(result.records) == result.measured == 40 == len(pool.trials)
+    assert len(result.records) == result.measured_count == 40 == len(pool.trials)
     assert result.best_seconds == min(record.seconds for record in result.records) < 2e-3
     assert result.gflops == pytest.approx(0.1 / result.best_seconds)
     assert result.peak_share == pytest.approx(result.gflops / 100)  # one thread of two cores
     assert [record.provenance.order for record in result.records] == list(range(40))
     assert len({record.trace_key for record in result.records}) == 40
     assert result.errors == {} and not result.interrupted and not pool.is_closed
-    assert set(result.phases) == {"search", "model", "measure"} and result.scored > 0
+    assert set(result.phases) == {"search", "model", "measure"} and result.scored_count > 0
 
 
 def test_the_same_seed_gives_the_same_trials_whatever_order_results_come_in():
@@ -175,7 +175,7 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path):
     with Database(path) as database:
         result, pool = resume(space, path, database, trials=40)
         assert len(database) == 40
-    assert len(pool.trials) == result.measured == 16 and len(result.records) == 40
+    assert len(pool.trials) == result.measured_count == 16 and len(result.records) == 40
     assert len({record.trace_key for record in result.records}) == 40
     with Database(path) as database:
         result, pool = resume(space, path, database, trials=40)
@@ -188,7 +188,7 @@ def test_a_resumed_run_knows_what_was_learnt(tmp_path):
         run(space, database=database, trials=32)
         task = fakes.tuning(space, trials=40)
         task.replay(reusable_records(database, space.workload, task.settings))
-    assert task.scorer.is_fitted and len(task.strategy.measured) == 32
+    assert task.scorer.is_fitted and len(task.strategy.measured_population) == 32
     assert task.best_seconds == min(record.seconds for record in task.records)
 
 
@@ -206,7 +206,7 @@ def test_trials_of_another_seed_are_known_but_are_not_its_own(tmp_path):
         assert {record.trace_key for record in (*task.records, *task.others)} == both
         pool.trials.clear()
         (result,) = run_rounds([task], pool, database)
-    assert [record.provenance.order for record in result.records] == list(range(14)) and result.measured == 4
+    assert [record.provenance.order for record in result.records] == list(range(14)) and result.measured_count == 4
     assert not both & {record.trace_key for record in result.records[10:]} and len(pool.trials) == 4
     assert result.best_seconds == min(record.seconds for record in (*result.records, *result.others))
 
@@ -231,7 +231,7 @@ def test_records_of_changed_tables_are_not_measured_again_and_teach_nothing(tmp_
         task = fakes.tuning(after, trials=40)
         task.replay(reusable_records(database, before.workload, task.settings))
     assert len(task.records) == 16
-    assert len(task.strategy.measured) < 16
+    assert len(task.strategy.measured_population) < 16
 
 
 def test_only_records_of_the_same_cache_and_threads_count(tmp_path):

@@ -33,7 +33,7 @@ def table(**changes) -> ReplayTable:
         "restriction": restriction,
         "seconds": make_seconds(whole, count),
         "errors": {"crash": 1},
-        "made": {"host": {}, "date": "2026-01-01", "command": "python -m benchmarks.search collect --task tiny"},
+        "provenance": {"host": {}, "date": "2026-01-01", "command": "python -m benchmarks.search collect --task tiny"},
     }
     made = ReplayTable(**{**fields, **changes})
     assert len(made.population) == count

@@ -51,8 +51,8 @@ def test_a_table_is_read_as_it_was_written(table_and_folder):
     np.testing.assert_allclose(again.seconds, table.seconds, rtol=1e-9)
     assert (again.workload, again.hardware, again.restriction) == (table.workload, table.hardware, table.restriction)
     assert (again.target, again.threads, again.kind) == ("vta", 1, "tiny") and again.errors == table.errors
-    assert again.made["command"] == "python -m benchmarks.search collect --task tiny"
-    assert {"host", "date"} <= set(again.made)
+    assert again.provenance["command"] == "python -m benchmarks.search collect --task tiny"
+    assert {"host", "date"} <= set(again.provenance)
 
 
 def test_look_up_finds_every_candidate_in_any_order(table_and_folder):
@@ -239,4 +239,4 @@ def test_tables_in_the_repository_are_of_todays_space_and_small():
     for path in paths:
         table = ReplayTable.load(path)
         assert table.name == path.stem and len(table.population) == len(table.seconds)
-        assert np.isfinite(table.best) and table.made["command"].endswith(f"--task {table.name}")
+        assert np.isfinite(table.best) and table.provenance["command"].endswith(f"--task {table.name}")

@@ -45,7 +45,7 @@ def test_a_source_that_knows_less_is_dropped() -> None:
 
 
 def test_the_share_follows_the_evidence() -> None:
-    guard = Guard(drop=-4.0, proved=4.0)
+    guard = Guard(drop=-4.0, trust=4.0)
     assert guard.share == FIRST_SHARE
     seconds, half = np.linspace(1, 2, 8), np.arange(8) % 2 == 0
     guard.observe(-seconds, seconds, seconds, half)
@@ -67,9 +67,9 @@ def test_failures_are_slower_than_all_and_rounds_that_say_nothing_change_nothing
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="`drop` must be below 0, `proved` above it, `memory` in"):
+    with pytest.raises(ValueError, match="`drop` must be below 0, `trust` above it, `memory` in"):
         Guard(drop=0.5)
-    with pytest.raises(ValueError, match="got drop=-1.64, proved=1.0, memory=0"):
+    with pytest.raises(ValueError, match="got drop=-1.64, trust=1.0, memory=0"):
         Guard(memory=0)
     with pytest.raises(ValueError, match="`first` at most `most` in .0, 1., but got .*first=0.75, most=0.5"):
         Guard(most=0.5)

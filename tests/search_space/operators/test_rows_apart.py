@@ -101,10 +101,10 @@ def test_algorithms_that_no_default_has_are_asked_for_by_name() -> None:
     assert STRASSEN not in Limits().list_algorithms(workload) and STRASSEN not in Limits(max_error=1.0).list_algorithms(
         workload
     )
-    assert STRASSEN in Limits(named=[STRASSEN]).list_algorithms(workload)
-    assert STRASSEN not in Limits(named=[STRASSEN], max_error=0.0).list_algorithms(workload)
+    assert STRASSEN in Limits(extra_algorithms=[STRASSEN]).list_algorithms(workload)
+    assert STRASSEN not in Limits(extra_algorithms=[STRASSEN], max_error=0.0).list_algorithms(workload)
     assert Limits(algorithms=[STRASSEN]).list_algorithms(workload) == [STRASSEN]
-    assert Limits(algorithms=["direct"], named=[STRASSEN]).list_algorithms(workload) == ["direct", STRASSEN]
+    assert Limits(algorithms=["direct"], extra_algorithms=[STRASSEN]).list_algorithms(workload) == ["direct", STRASSEN]
     conv = Workload("conv2d", {"height": 8, "width": 8, "in_channels": 32, "out_channels": 32, "kernel": 3})
     assert within(conv.algorithms) == [name for name in conv.algorithms if name not in BY_NAME]
     (kinds,) = get_args(RunConfigNetwork.model_fields["algorithms"].annotation)

@@ -227,9 +227,9 @@ def test_what_it_costs_is_known() -> None:
 
 def test_networks_that_must_be_exact_go_without() -> None:
     workload = workloads.matmul(m=128, n=96, k=64)
-    assert STRASSEN in Limits(named=[STRASSEN]).list_algorithms(workload)
-    assert Limits(named=[STRASSEN], max_error=0.0).list_algorithms(workload) == ["direct"]
-    assert Limits(named=[STRASSEN]).for_open_sizes().list_algorithms(workload) == ["direct"]
+    assert STRASSEN in Limits(extra_algorithms=[STRASSEN]).list_algorithms(workload)
+    assert Limits(extra_algorithms=[STRASSEN], max_error=0.0).list_algorithms(workload) == ["direct"]
+    assert Limits(extra_algorithms=[STRASSEN]).for_open_sizes().list_algorithms(workload) == ["direct"]
 
 
 def test_on_gpus_it_has_no_schedule() -> None:

@@ -24,7 +24,7 @@ def replay(end: ScheduleBuilder, start: ScheduleBuilder) -> State:
 
 
 def test_loops_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
-    (i, j), (r,) = start.stage("c").spatial, start.stage("c").reduced
+    (i, j), (r,) = start.stage("c").spatial, start.stage("c").reduction
     done, (i0, i1) = start.split("c", i, (4,))
     done, (j0, j1, lanes) = done.split("c", j, (2, 4), "guard")
     assert done.stage("c").leaves == (i0, i1, j0, j1, lanes, r)
@@ -65,9 +65,9 @@ def test_stages_are_those_that_the_steps_made(start: ScheduleBuilder) -> None:
     done, copy = done.cache_read("a", "shared", sums)
     assert {s.name for s in done.state.stages} == {"c", sums, copy}
     assert done.stage("c").reads() == (sums,) and copy in done.stage(sums).reads()
-    done, (_, part) = done.split(sums, done.stage(sums).reduced[0], (4,))
+    done, (_, part) = done.split(sums, done.stage(sums).reduction[0], (4,))
     done, partial = done.rfactor(sums, part)
-    assert done.stage(partial).spatial[-1] == part and done.stage(sums).reduced == (part,)
+    assert done.stage(partial).spatial[-1] == part and done.stage(sums).reduction == (part,)
     done = done.compute_at(copy, partial, done.stage(partial).leaves[0]).set_scope(partial, "local")
     done = done.relayout(partial, (2, 0, 1), 1).pack("b", ((), (4,)), ((1, 0), (0, 0), (1, 1)))
     assert replay(done, start) == done.state

@@ -38,7 +38,7 @@ def attention(*extents: int, bias_shape: tuple[int, ...] | None = None, dtype: s
 
 def find_chain(workload: Workload, target: str = "cpu") -> Sketch:
     space: SearchSpace = generate(workload, registry.get(target).hardware)
-    assert not space.refused
+    assert not space.refusals
     (sketch,) = space.sketches
     assert sketch.name.endswith("chain")
     return sketch

@@ -40,7 +40,7 @@ SEEDS = st.integers(0, (1 << 32) - 1)
 def schedulable(workload: Workload, target: str) -> SearchSpace:
     """The workload's space, none of whose sketches was refused, after a random candidate of one was lowered."""
     space = generate(workload, registry.get(target).hardware)
-    assert space.sketches and not space.refused
+    assert space.sketches and not space.refusals
     require_legal(space)
     rng = np.random.default_rng(list(workload.key.encode()))
     sketch = space.sketches[rng.integers(len(space.sketches))]
@@ -226,14 +226,14 @@ def broken_rule(request: pytest.FixtureRequest) -> Any:
 def test_a_sketch_that_has_no_program_is_left_out_and_says_why(broken_rule: bool) -> None:
     space = generate(workloads.elementwise("relu", (4, 60)), registry.get("cpu:znver4").hardware)
     assert [s.name for s in space.sketches] == ["direct:flat", "direct:rows"]
-    assert space.refused.keys() == {"direct:wrong"} and "must run over extents" in space.refused["direct:wrong"]
+    assert space.refusals.keys() == {"direct:wrong"} and "must run over extents" in space.refusals["direct:wrong"]
 
 
 @pytest.mark.parametrize("broken_rule", [True], indirect=True)
 def test_a_workload_without_a_sketch_is_refused_with_the_reason_and_nothing_is_measured(broken_rule: bool) -> None:
     workload = workloads.elementwise("relu", (4, 6))
     space = generate(workload, registry.get("cpu").hardware)
-    assert not space.sketches and space.refused == {"direct:broken": "`tile` must be odd, but got tile=2"}
+    assert not space.sketches and space.refusals == {"direct:broken": "`tile` must be odd, but got tile=2"}
     assert algorithms_on.__wrapped__(workload, registry.get("cpu").hardware) == ()
     with pytest.raises(
         NoLegalSchedule, match="none of its 1 sketches can be applied, such as direct:broken: `tile` must"

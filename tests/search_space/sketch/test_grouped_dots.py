@@ -58,7 +58,7 @@ def test_any_groups_compute_the_reference(
     groups = 16 * vectors // math.gcd(16, out_channels)  # whole vectors of channels
     workload = make_grouped_convolution(groups, depth, out_channels, dtype, stride=stride, padding=padding)
     space, inputs = generate(workload, ZEN, ["direct"]), workload.make_inputs(seed)
-    assert not space.refused
+    assert not space.refusals
     # A tile of padding may have no whole vectors in any candidate of its sketch.
     sketches = [sketch for sketch in space.sketches if sketch.legal(candidates.draw_rows(sketch, 4000, seed)).any()]
     assert sketches

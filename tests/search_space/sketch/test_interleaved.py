@@ -39,7 +39,7 @@ def dots(program: LoopProgram) -> bool:
 
 def spaces(workload: Workload) -> list[SearchSpace]:
     found = [generate(workload, ZEN, [algorithm]) for algorithm in workload.algorithms]
-    assert not any(space.refused for space in found)
+    assert not any(space.refusals for space in found)
     return found
 
 

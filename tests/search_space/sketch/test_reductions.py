@@ -54,13 +54,13 @@ def test_any_axes_of_any_shape(shape: list[int], data: st.DataObject) -> None:
 )  # fmt: skip
 def test_every_sketch_has_vectors(shape: tuple[int, ...], axes: int | tuple[int, ...]) -> None:
     space = generate(workloads.reduce(shape, axes), HARDWARE)
-    assert space.sketches and not space.refused
+    assert space.sketches and not space.refusals
     assert all(has_vectors(sketch.program) for sketch in space.sketches)
 
 
 def parts(workload: Workload, hardware: Hardware = HARDWARE) -> list[Sketch]:
     space = generate(workload, hardware)
-    assert not space.refused
+    assert not space.refusals
     return [sketch for sketch in space.sketches if "_parts" in sketch.name]
 
 

@@ -61,7 +61,7 @@ EXACT: dict[str, Any] = {
 def sketches(kind: str, rows: int, length: int, hardware: Hardware | None = None) -> tuple[Workload, list[Sketch]]:
     workload = KINDS[kind](rows, length)
     space = generate(workload, hardware or registry.get("cpu").hardware)
-    assert space.sketches and not space.refused
+    assert space.sketches and not space.refusals
     return workload, list(space.sketches)
 
 

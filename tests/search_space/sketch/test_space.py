@@ -160,7 +160,7 @@ def test_a_rule_of_ones_own_that_decides_nothing_is_named(hardware: Hardware, ca
         name = "rows"
 
         def matches(self, draft: Draft, stage, hardware: Hardware) -> bool:
-            return len(stage.reduced) == 3
+            return len(stage.reduction) == 3
 
         def apply(self, draft: Draft, stage, hardware: Hardware) -> list[Draft]:
             return [draft.variant("rows").finish(stage.name)]
@@ -168,14 +168,14 @@ def test_a_rule_of_ones_own_that_decides_nothing_is_named(hardware: Hardware, ca
     before = list(get_rules("cpu"))
     try:
         register_rule(Rows())
-        assert generate(SMALL["dense"], hardware).unmatched == ("rows",)
-        assert generate(SMALL["conv3x3"], hardware, ["direct"]).unmatched == ()
+        assert generate(SMALL["dense"], hardware).unmatched_rules == ("rows",)
+        assert generate(SMALL["conv3x3"], hardware, ["direct"]).unmatched_rules == ()
         fakes.tune(SMALL["dense"], pool=fakes.HashPool(), trials=1, finalists=0)
         (said,) = [record.getMessage() for record in caplog.records if "sketch rule" in record.getMessage()]
         assert said.startswith("sketch rule 'rows' decides no stage of dense(")
     finally:
         get_rules("cpu")[:] = before
-    assert generate(SMALL["dense"], hardware).unmatched == ()  # those of the project say nothing
+    assert generate(SMALL["dense"], hardware).unmatched_rules == ()  # those of the project say nothing
 
 
 def test_spaces_are_deterministic(hardware: Hardware) -> None:

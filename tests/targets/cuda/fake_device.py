@@ -176,7 +176,7 @@ class FakeDevice:
         else:
             self._recording.append(run)
 
-    def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         self.sync()
         self._recording = launches = []
         start()

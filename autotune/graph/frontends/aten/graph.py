@@ -12,7 +12,7 @@ import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
-from autotune.graph.decisions import decided
+from autotune.graph.decisions import decide
 from autotune.graph.errors import GraphError, UnsupportedModelError
 from autotune.graph.frontends.aten.registry import CONVERTERS, OPSET, AtenCall, AtenContext, operator_name, tensor_type
 from autotune.graph.frontends.aten.tensors import array_from_tensor, tensor_from_array
@@ -262,7 +262,7 @@ def _large(node: Node) -> bool:
     values: Iterable[Any] = found if isinstance(found, (tuple, list)) else [found]
     if not all(isinstance(v, torch.Tensor) and all(isinstance(n, int) for n in v.shape) for v in values):
         return True
-    return decided("large", node.name, not target.is_view and sum(v.numel() for v in values) > MOST_FOLDED)
+    return decide("large", node.name, not target.is_view and sum(v.numel() for v in values) > MOST_FOLDED)
 
 
 def make_constant_values(tensors: Mapping[str, torch.Tensor]) -> ConstantValues:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -21,8 +22,9 @@ from autotune.graph.import_path import is_import_path
 from autotune.graph.ir import TensorType
 from autotune.graph.zoo import BUILDERS
 from search_space.dtypes import numpy_dtype
+from search_space.former_names import former_attributes
 
-__all__ = ["ZOO", "UnsupportedModelError", "inferred", "load_model", "model_path", "shapes"]
+__all__ = ["ZOO", "UnsupportedModelError", "with_shapes", "load_model", "model_path", "shapes"]
 
 ZOO = {
     "alexnet": "bvlc_alexnet",
@@ -102,7 +104,7 @@ def load_model(
     return _infer_in_place(model, shapes, str(path))
 
 
-def inferred(
+def with_shapes(
     model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, title: str = "a ModelProto"
 ) -> onnx.ModelProto:
     """Copies a model and infers every shape.
@@ -252,3 +254,7 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = former_attributes(__name__, {"inferred": "with_shapes"})

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.model import with_shapes
 from autotune.graph.ir import Array
 
 
@@ -154,4 +154,4 @@ def quantised_by_peer(model: onnx.ModelProto, folder: Path, activations: str, pe
         weight_type=QuantType.QInt8,
         per_channel=per_channel,
     )
-    return inferred(onnx.load(folder / "bytes.onnx"))
+    return with_shapes(onnx.load(folder / "bytes.onnx"))

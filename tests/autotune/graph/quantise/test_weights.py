@@ -91,7 +91,7 @@ def test_products_with_constant_weights_are_quantised() -> None:
     assert sum(array.dtype == np.uint8 for array in found.graph.constants.values()) == 2
     feeds = [{n: np.random.default_rng(1).standard_normal(k.shape).astype(np.float32) for n, k in graph.inputs.items()}]
     accuracy = measure_accuracy(graph, found, feeds)
-    assert accuracy.decibels > 35 and accuracy.stored == "weights8"
+    assert accuracy.decibels > 35 and accuracy.storage == "weights8"
     assert all(layer.decibels > 35 for layer in accuracy.layers) and "3 layers in weights8" in accuracy.table()
     exact, ours = (evaluate(g, feeds[0])[g.outputs[0]] for g in (graph, found.graph))
     assert not np.array_equal(exact, ours)

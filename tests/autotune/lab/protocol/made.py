@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from autotune.lab.protocol import Pools, PoolTask, Registered
+from autotune.lab.protocol import Pools, PoolTask, Registration
 from costmodel.dataset import Dataset
 from costmodel.dataset.dataset import TaskMeasurements
 from tests.costmodel.fixture import open_fixture
@@ -15,17 +15,17 @@ ROLES = ("train", "train", "validation", "test", "train", "test")
 NOISE = 0.02
 
 
-def registration(rounds: int = 2) -> Registered:
+def registration(rounds: int = 2) -> Registration:
     """Registers the six tasks: three to learn from, one to validate with, two to test with, collected twice."""
     tasks = []
     for number, (task, role) in enumerate(zip(open_fixture().tasks, ROLES, strict=True)):
         network = {"train": "one", "validation": "two", "test": "three"}[role]
         pool = PoolTask(f"{number}_{task.name}", task.workload, role, 64, 2 if role == "test" else 1)
         tasks.append(dataclasses.replace(pool, networks={network: number + 1}))
-    return Registered(tuple(tasks), rounds)
+    return Registration(tuple(tasks), rounds)
 
 
-def make_dataset(protocol: Registered) -> Dataset:
+def make_dataset(protocol: Registration) -> Dataset:
     """The random programs of the dataset, with bursts that scatter."""
     data, rng, found = open_fixture(), np.random.default_rng(0), {}
     for task in data.tasks:

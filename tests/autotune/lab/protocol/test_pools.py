@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.lab.protocol import REGISTRATION_FILE, Pools, Registered, study
+from autotune.lab.protocol import REGISTRATION_FILE, Pools, Registration, study
 from autotune.lab.protocol.curves import curve
 from autotune.lab.protocol.importance import importance
 from autotune.lab.protocol.pools import SHIPPED_POOLS
@@ -38,7 +38,7 @@ def change_program(pools: Pools, **program):
 def test_a_registration_reads_back_and_has_a_fingerprint_of_its_own(tmp_path):
     registered = made.registration()
     registered.write(tmp_path / "registered.json")
-    again = Registered.read(tmp_path / "registered.json")
+    again = Registration.read(tmp_path / "registered.json")
     assert again.fingerprint == registered.fingerprint and again.networks == registered.networks
     assert [t.workload.key for t in again.tasks] == [t.workload.key for t in registered.tasks]
     assert made.registration(rounds=3).fingerprint != registered.fingerprint
@@ -66,7 +66,7 @@ def test_what_a_registration_must_not_be_is_said(tmp_path, change, message):
     change(document)
     path.write_text(json.dumps(document))
     with pytest.raises(DatasetError, match=message):
-        Registered.read(path)
+        Registration.read(path)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_network_that_was_not_measured_whole_is_not_scored_on():
 
 def test_a_study_has_chance_at_the_bottom_and_an_oracle_at_the_top():
     found = study(made.pools(), "test", ["ridge", "roofline"], seeds=2, speed=False)
-    assert list(found.learned) == ["ridge", "roofline", "random", CEILING]
+    assert list(found.models) == ["ridge", "roofline", "random", CEILING]
     assert found.programs == sum(len(part.rows) for part in made.pools().parts("train"))
-    value = {name: found.held_out.tasks.value("pairwise", one.ranked) for name, one in found.learned.items()}
+    value = {name: found.held_out.tasks.value("pairwise", one.rankings) for name, one in found.models.items()}
     assert value["random"] == 0.5 < value["roofline"] < value[CEILING] < 1
     document = found.to_json()
     assert document["registered"] == made.registration().fingerprint
@@ -168,7 +168,7 @@ def test_more_to_learn_from_is_a_longer_curve():
 
 def test_the_estimate_is_what_the_roofline_goes_by():
     pools = made.pools()
-    model = study(pools, "validation", ["roofline"], speed=False).learned["roofline"].model
+    model = study(pools, "validation", ["roofline"], speed=False).models["roofline"].model
     losses = importance(model, pools)
     assert next(iter(losses)) == "program.nanoseconds" and losses["program.nanoseconds"] > 0.1
     assert all(loss == 0 for name, loss in losses.items() if name != "program.nanoseconds")
@@ -204,7 +204,7 @@ def test_a_table_has_a_row_for_each_program_and_features_by_name():
 
 
 def test_the_pools_that_come_along_are_those_that_were_registered():
-    registered = Registered.read(REGISTRATION_FILE)
+    registered = Registration.read(REGISTRATION_FILE)
     roles = {
         role: {n for n, of in registered.networks.items() if of == role} for role in ("train", "validation", "test")
     }

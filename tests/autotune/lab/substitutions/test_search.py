@@ -186,9 +186,9 @@ def test_measured_costs_come_first() -> None:
     net = Net()
     graph = net.b.finish([net.layer("x")])
     key = structure(graph, graph.nodes, set(graph.constants))
-    assert Analytic(measured={key: 1.5})(graph) == 1.5
+    assert Analytic(measured_seconds={key: 1.5})(graph) == 1.5
     other = Net()
-    assert Analytic(measured={key: 1.5})(other.b.finish([other.layer("x", 16)])) < 1
+    assert Analytic(measured_seconds={key: 1.5})(other.b.finish([other.layer("x", 16)])) < 1
 
 
 # Segments.
@@ -221,7 +221,7 @@ def test_branches_are_merged_where_kernels_cost() -> None:
     assert_equal_outputs(found.graph, graph)
     verify(found.graph)
     assert found.after < found.before and cost(found.graph) == pytest.approx(found.after)
-    assert (count(found.graph, "conv2d") == 2 and SPLIT.replace("conv", "point")) or SPLIT in found.used
+    assert (count(found.graph, "conv2d") == 2 and SPLIT.replace("conv", "point")) or SPLIT in found.rule_counts
     assert set(found.graph.constants) and all(len(node.inputs) for node in found.graph.nodes)
 
 
@@ -262,7 +262,7 @@ def dense_block() -> Graph:
 def test_a_mean_comes_before_a_convolution_of_pixels() -> None:
     graph = dense_block()
     found = explore(graph, Analytic(peak=1e8, network_inputs=graph.inputs), 200, segment=3)
-    assert found.used == {"avg_pool(point(x0,w0)) -> point(avg_pool(x0),w0)": 1}
+    assert found.rule_counts == {"avg_pool(point(x0,w0)) -> point(avg_pool(x0),w0)": 1}
     assert_equal_outputs(found.graph, graph)
     ops = [node.op for node in found.graph.nodes]
     assert ops.index("avg_pool2d") < len(ops) - 1 - ops[::-1].index("conv2d") and count(found.graph, "concat") == 3
@@ -286,7 +286,7 @@ def test_a_segment_is_taken_where_the_whole_gains() -> None:
         return 9.0 if count(g, "conv2d") == 2 and not late else float(late)
 
     found = explore(graph, cost, 100, rules, segment=3)
-    assert (found.before, found.after, found.used.total()) == (2.0, 1.0, 1)
+    assert (found.before, found.after, found.rule_counts.total()) == (2.0, 1.0, 1)
     assert_equal_outputs(found.graph, graph)
 
 
