@@ -122,15 +122,18 @@ def _concat(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
 
 @rule("reduce")
 def _reduce(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    """Spreads the gradient of a sum over its elements; other reducers are differentiated by their expression."""
+    """Spreads the gradient of a sum or a mean over its elements; other reducers are differentiated by expression."""
     (source,) = inputs
-    kind = builder.type(source)
-    if node.attrs["reducer"] != "sum":
+    kind, reducer = builder.type(source), node.attrs["reducer"]
+    if reducer not in ("sum", "mean", "pivoted_mean"):
         attrs = describe(node.op, node.attrs, [kind], 0)
         if attrs is None:
             return [None]
         values = [source, node.name, slope]
         return [builder.add("gradient", [values[slot] for slot in attrs["reads"]], f"{node.name}_gradient", **attrs)]
+    if reducer != "sum":  # a mean through differences from the first element has the gradient of a mean
+        share = np.asarray(node.type.size / kind.size, node.type.dtype)
+        slope = builder.add("multiply", [slope, builder.constant(share, "share")])
     ones = tuple(1 if axis in node.attrs["axes"] else n for axis, n in enumerate(kind.shape))
     return [builder.add("broadcast_to", [builder.add("reshape", [slope], shape=ones)], shape=kind.shape)]
 
