@@ -69,7 +69,9 @@ def compile_training(
     if isinstance(optimiser, str):
         optimiser = OPTIMISERS[choice("optimiser", optimiser, tuple(OPTIMISERS))]()
     forward = _read(model, example_inputs, targets, loss, seed)
-    step = make_training_graph(forward.graph, list(forward.parameters), forward.loss, optimiser, forward.new_buffers)
+    step = make_training_graph(
+        forward.graph, list(forward.parameters), forward.loss, optimiser, forward.new_buffers, forward.masks, seed
+    )
     measure = Measure(cache="network", threads=threads or host_cores())
     settings = Settings(registry.get(CPU), trials, seed, measure=measure)
     limits = Limits(hardware=settings.target.hardware)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.graph.errors import GraphError
 from autotune.graph.ir import Array, Graph, GraphBuilder, without_unread_constants
@@ -21,6 +21,7 @@ class ForwardGraph:
         parameters: inputs to train, with their values.
         buffers: inputs that a step replaces, with their values.
         new_buffers: buffer → value that replaces it.
+        masks: inputs of random truth values, as of dropout → probability that they hold; drawn anew in each step.
     """
 
     graph: Graph
@@ -28,6 +29,7 @@ class ForwardGraph:
     parameters: Mapping[str, Array]
     buffers: Mapping[str, Array]
     new_buffers: Mapping[str, str]
+    masks: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_graph(graph: Graph, loss: str) -> ForwardGraph:

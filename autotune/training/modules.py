@@ -82,11 +82,12 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
     for node in list(graph.nodes):
         if node.op == "output":
             node.args = ((nodes[loss], *ends.values()),)
+    masks = _take_out_masks(graph)
     graph.eliminate_dead_code()
     if refused := refusals(graph, arrays):
         names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
         raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported in training: {names})")
-    inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers))]
+    inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers)), *masks]
     imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name)
     values = dict(zip(["", *ends], imported.outputs, strict=True))
     first = "model."
@@ -98,7 +99,24 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
         {named[node]: array_from_tensor(tensor.detach()) for node, (_, tensor) in parameters.items()},
         {named[node]: np.array(array_from_tensor(tensor)) for node, (_, tensor) in buffers.items()},
         {target.removeprefix(first): value for target, value in values.items() if target},
+        {node.name: share for node, share in masks.items()},
     )
+
+
+def _take_out_masks(graph: torch.fx.Graph) -> dict[torch.fx.Node, float]:
+    """Replaces random truth values by inputs; returns these with the probability of each."""
+    masks = {}
+    first = next(iter(graph.nodes))
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten.bernoulli.p:
+            continue
+        with graph.inserting_before(first):
+            mask = graph.placeholder(f"{node.name}_mask")
+        mask.meta = dict(node.meta)
+        node.replace_all_uses_with(mask)
+        graph.erase_node(node)
+        masks[mask] = float(node.args[1])
+    return masks
 
 
 def _rename(graph: Graph, names: dict[str, str]) -> Graph:

@@ -7,6 +7,7 @@ parameters there are. Kernels read a parameter where it lies. New values go to a
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,6 +89,8 @@ def make_training_graph(
     loss: str,
     optimiser: Optimiser,
     buffers: Mapping[str, str] = {},
+    masks: Mapping[str, float] = {},
+    seed: int = 0,
 ) -> TrainingGraph:
     """Makes the graph of a step.
 
@@ -97,6 +100,8 @@ def make_training_graph(
         loss: name of the value to minimise, of one element.
         optimiser: optimiser.
         buffers: inputs that a step replaces, such as running means → their new values.
+        masks: inputs of random truth values → probability that they hold.
+        seed: seed of the masks; with the number of the step it decides them.
 
     Raises:
         GraphError: a node has no gradient, or a parameter is not float32.
@@ -106,12 +111,16 @@ def make_training_graph(
     states = {PARAMETERS: flat, **dict.fromkeys(optimiser.moments, flat)}
     states |= {name: forward.type(name) for name in buffers}
     inputs = {name: kind for name, kind in forward.inputs.items() if name not in slots and name not in buffers}
+    inputs = {name: kind for name, kind in inputs.items() if name not in masks}
     inputs |= {LEARNING_RATE: TensorType((1,)), STEP: TensorType((1,)), **states}
     builder = GraphBuilder(forward.name, inputs)
     values = {name: name for name in inputs}
     for name, slot in slots.items():
         part = builder.add("slice", [PARAMETERS], begin=(slot.offset,), size=(slot.size,))
         values[name] = builder.add("reshape", [part], name, shape=slot.shape)
+    for number, (name, share) in enumerate(masks.items()):
+        key = zlib.crc32(f"{seed} {number}".encode())
+        values[name] = builder.add("bernoulli", [STEP], name, shape=forward.type(name).shape, share=share, key=key)
     for name, array in forward.constants.items():
         values[name] = builder.constant(array, name)
     for node in forward.nodes:

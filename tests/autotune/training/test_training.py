@@ -123,6 +123,28 @@ def test_a_model_of_onnx_trains_as_in_pytorch(tmp_path: Path) -> None:
         assert step.step(y, x) == pytest.approx(loss.item(), rel=1e-4)
 
 
+def test_dropout_is_drawn_anew_in_each_step_and_again_after_a_resumption(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x, y = nn.Sequential(nn.Dropout(0.25), nn.Linear(400, 1)), torch.ones(3, 400), torch.zeros(3, 1)
+    nn.init.constant_(module[1].weight, 1.0)
+    nn.init.zeros_(module[1].bias)
+
+    def sums(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (output - targets).sum()
+
+    step = autotune.compile_training(module, x, y, sums, SGD(0.0), threads=1)
+    losses = [step.step(y, x) for _ in range(20)]
+    # A loss is the number of 1,200 elements that are left over 0.75: 1,200 on the mean, with a deviation of 20.
+    assert len(set(losses)) > 10 and np.mean(losses) == pytest.approx(1200, abs=20) and 5 < np.std(losses) < 50
+    again = autotune.compile_training(module, x, y, sums, SGD(0.0), threads=2)
+    assert [again.step(y, x) for _ in range(9)] == pytest.approx(losses[:9], rel=1e-6)
+    again.save(tmp_path)
+    loaded = autotune.load_training(tmp_path)
+    assert [loaded.step(y, x) for _ in range(3)] == pytest.approx(losses[9:12], rel=1e-6)
+    other = autotune.compile_training(module, x, y, sums, SGD(0.0), threads=1, seed=1)
+    assert [other.step(y, x) for _ in range(9)] != pytest.approx(losses[:9], rel=1e-6)
+
+
 @pytest.fixture(scope="module")
 def small() -> TrainingExecutable:
     module, x, y = perceptron()
