@@ -7,6 +7,7 @@ gradient of each input, None where an input has none. Operations without a rule 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -72,6 +73,8 @@ def sum_to(builder: GraphBuilder, value: str, shape: tuple[int, ...]) -> str:
         return value
     padded = (1,) * (len(own) - len(shape)) + shape
     axes = tuple(axis for axis, (n, m) in enumerate(zip(own, padded, strict=True)) if n != m)
+    if len(axes) == len(own):  # a reduction leaves an axis
+        value, axes = builder.add("reshape", [value], shape=(1, math.prod(own))), (1,)
     if axes:
         value = builder.add("reduce", [value], f"{value}_sum", axes=axes, reducer="sum")
     return value if builder.type(value).shape == shape else builder.add("reshape", [value], shape=shape)
