@@ -37,6 +37,7 @@ def compile_training(
     optimiser: str | Optimiser = "sgd",
     *,
     threads: int | None = None,
+    batches: int = 1,
     trials: int = 0,
     seed: int = 0,
 ) -> TrainingExecutable:
@@ -54,6 +55,7 @@ def compile_training(
         loss: `cross_entropy`, `mse`, or for a module a function of output and targets to a tensor of one element.
         optimiser: `sgd`, `adam`, `adamw` with their defaults, or an object of `autotune.training.optimisers`.
         threads: number of threads; None: one per core.
+        batches: number of steps after which the parameters change, by the mean of their gradients.
         trials: number of candidates to measure, shared among the kernels; 0: none.
         seed: seed of every random draw, and of weights that a file does not carry.
 
@@ -66,11 +68,20 @@ def compile_training(
         ValueError: the loss or the optimiser is unknown.
         TypeError: inputs and targets are missing, or come with a model that has its own.
     """
+    if batches < 1:
+        raise ValueError(f"`batches` must be at least 1, but got batches={batches}")
     if isinstance(optimiser, str):
         optimiser = OPTIMISERS[choice("optimiser", optimiser, tuple(OPTIMISERS))]()
     forward = _read(model, example_inputs, targets, loss, seed)
     step = make_training_graph(
-        forward.graph, list(forward.parameters), forward.loss, optimiser, forward.new_buffers, forward.masks, seed
+        forward.graph,
+        list(forward.parameters),
+        forward.loss,
+        optimiser,
+        forward.new_buffers,
+        forward.masks,
+        seed,
+        batches,
     )
     measure = Measure(cache="network", threads=threads or host_cores())
     settings = Settings(registry.get(CPU), trials, seed, measure=measure)
@@ -82,8 +93,9 @@ def compile_training(
     flat = np.zeros(step.length, np.float32)
     for name, slot in step.slots.items():
         slot.of(flat)[...] = forward.parameters[name]
-    states = {PARAMETERS: flat, **{name: np.zeros(step.length, np.float32) for name in optimiser.moments}}
-    return TrainingExecutable(executable, optimiser, step.slots, {**states, **forward.buffers})
+    zeros = {name: np.zeros(kind.shape, kind.dtype) for name, kind in step.states.items()}
+    states = {**zeros, PARAMETERS: flat, **forward.buffers}
+    return TrainingExecutable(executable, optimiser, step.slots, states)
 
 
 def _read(

@@ -12,7 +12,7 @@ import numpy as np
 
 from autotune.graph.ir import Array
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
-from autotune.training.step import PARAMETERS, Slot
+from autotune.training.step import GRADIENTS, PARAMETERS, Slot
 from search_space.files import replace_file
 from targets.arrays import allocate_aligned
 from targets.bundle import writable
@@ -39,7 +39,7 @@ class TrainingExecutable:
         steps: number of steps that these values have behind them.
 
     Attributes:
-        steps: number of steps so far.
+        steps: number of steps so far, each one batch.
         inputs: parameters of the batch, in order.
     """
 
@@ -51,7 +51,8 @@ class TrainingExecutable:
         states: Mapping[str, Array],
         steps: int = 0,
     ) -> None:
-        self.executable, self.optimiser, self.slots, self.steps = executable, optimiser, slots, steps
+        self.executable, self.optimiser, self.slots = executable, optimiser, slots
+        self.steps = steps
         names = [parameter.name for parameter in executable.inputs]
         self.inputs = executable.inputs[: names.index(LEARNING_RATE)]
         self._states = executable.inputs[names.index(STEP) + 1 :]
@@ -101,7 +102,7 @@ class TrainingExecutable:
     @property
     def buffers(self) -> dict[str, Array]:
         """Copies of the model's other states that a step replaces, such as running means."""
-        known = {PARAMETERS, *self.optimiser.moments}
+        known = {PARAMETERS, GRADIENTS, *self.optimiser.moments}
         return {name: array for name, array in self.states.items() if name not in known}
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from autotune.graph.ir import GraphBuilder
 
 LEARNING_RATE, STEP = "learning_rate", "step"
-"""Inputs of a training graph: the learning rate (1,), and the number of this step (1,), from 1, both float32."""
+"""Inputs of a training graph: the learning rate (1,), and the number of this batch (1,), from 1, both float32."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,16 @@ class Optimiser(ABC):
 
     @abstractmethod
     def update(
-        self, builder: GraphBuilder, parameters: str, gradient: str, moments: Mapping[str, str]
+        self, builder: GraphBuilder, parameters: str, gradient: str, moments: Mapping[str, str], step: str
     ) -> dict[str, str]:
         """Adds a step.
 
         Args:
-            builder: builder of a graph with the inputs `LEARNING_RATE` and `STEP`.
+            builder: builder of a graph with the input `LEARNING_RATE`.
             parameters: value of the parameters (n,).
             gradient: their gradient (n,).
             moments: values of the states, by name.
+            step: number of this update (1,), from 1.
 
         Returns:
             Names of the new parameters, under `parameters`, and of the new states, by name.
@@ -86,7 +87,7 @@ class SGD(Optimiser):
         return ("momentum",) if self.momentum else ()
 
     def update(
-        self, builder: GraphBuilder, parameters: str, gradient: str, moments: Mapping[str, str]
+        self, builder: GraphBuilder, parameters: str, gradient: str, moments: Mapping[str, str], step: str
     ) -> dict[str, str]:
         results = {}
         if self.weight_decay:
@@ -128,7 +129,7 @@ class Adam(Optimiser):
         return "mean", "square"
 
     def update(
-        self, builder: GraphBuilder, parameters: str, gradient: str, moments: Mapping[str, str]
+        self, builder: GraphBuilder, parameters: str, gradient: str, moments: Mapping[str, str], step: str
     ) -> dict[str, str]:
         if self.weight_decay and self.decoupled:
             share = _multiply(builder, LEARNING_RATE, self.weight_decay)
@@ -143,17 +144,17 @@ class Adam(Optimiser):
         mean = builder.add("add", [moments["mean"], _multiply(builder, difference, 1 - self.beta1)])
         fresh = _multiply(builder, builder.add("multiply", [gradient, gradient]), 1 - self.beta2)
         square = builder.add("add", [_multiply(builder, moments["square"], self.beta2), fresh])
-        rate = builder.add("divide", [LEARNING_RATE, self._correction(builder, self.beta1)])
-        root = builder.add("sqrt", [self._correction(builder, self.beta2)])
+        rate = builder.add("divide", [LEARNING_RATE, self._correction(builder, step, self.beta1)])
+        root = builder.add("sqrt", [self._correction(builder, step, self.beta2)])
         scale = builder.add("divide", [builder.add("sqrt", [square]), root])
         scale = builder.add("add", [scale, _number(builder, self.epsilon)])
         change = builder.add("divide", [builder.add("multiply", [mean, rate]), scale])
         return {"mean": mean, "square": square, "parameters": builder.add("subtract", [decayed, change])}
 
     @staticmethod
-    def _correction(builder: GraphBuilder, beta: float) -> str:
+    def _correction(builder: GraphBuilder, step: str, beta: float) -> str:
         """Adds 1 - beta^step, by `expm1`: 1 less a power near 1 would lose digits."""
-        power = builder.add("expm1", [_multiply(builder, STEP, math.log(beta))])
+        power = builder.add("expm1", [_multiply(builder, step, math.log(beta))])
         return builder.add("negative", [power])
 
 

@@ -21,6 +21,8 @@ from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 
 PARAMETERS = "parameters"
 """Input and state that holds all parameters."""
+GRADIENTS = "gradients"
+"""State that sums gradients over the batches of an update."""
 LOSS = "loss"
 """Output of a training graph."""
 SPACING = 16
@@ -91,6 +93,7 @@ def make_training_graph(
     buffers: Mapping[str, str] = {},
     masks: Mapping[str, float] = {},
     seed: int = 0,
+    batches: int = 1,
 ) -> TrainingGraph:
     """Makes the graph of a step.
 
@@ -102,6 +105,7 @@ def make_training_graph(
         buffers: inputs that a step replaces, such as running means → their new values.
         masks: inputs of random truth values → probability that they hold.
         seed: seed of the masks; with the number of the step it decides them.
+        batches: number of batches whose mean gradient an update takes.
 
     Raises:
         GraphError: a node has no gradient, or a parameter is not float32.
@@ -112,6 +116,8 @@ def make_training_graph(
     states |= {name: forward.type(name) for name in buffers}
     inputs = {name: kind for name, kind in forward.inputs.items() if name not in slots and name not in buffers}
     inputs = {name: kind for name, kind in inputs.items() if name not in masks}
+    if batches > 1:
+        states[GRADIENTS] = flat
     inputs |= {LEARNING_RATE: TensorType((1,)), STEP: TensorType((1,)), **states}
     builder = GraphBuilder(forward.name, inputs)
     values = {name: name for name in inputs}
@@ -137,10 +143,34 @@ def make_training_graph(
         pieces.append(builder.add("reshape", [slope], shape=(slot.size,)))
         if rest:
             pieces.append(builder.constant(np.zeros(rest, np.float32), "spacing"))
-    gradient = pieces[0] if len(pieces) == 1 else builder.add("concat", pieces, "gradients", axis=0)
-    new = optimiser.update(builder, PARAMETERS, gradient, {name: name for name in optimiser.moments})
+    gradient = pieces[0] if len(pieces) == 1 else builder.add("concat", pieces, "gradient", axis=0)
+    moments = {name: name for name in optimiser.moments}
+    if batches == 1:
+        new = optimiser.update(builder, PARAMETERS, gradient, moments, STEP)
+    else:
+        new = _update_after_batches(builder, optimiser, gradient, moments, batches)
     new |= {name: values[value] for name, value in buffers.items()}
     flat_loss = builder.add("reshape", [values[loss]], shape=(1,))
     graph = builder.finish([flat_loss, *(new[name] for name in states)])
     names = (LOSS, *(f"new_{name}" for name in states))
     return TrainingGraph(replace(graph, output_names=names), slots, length, states)
+
+
+def _update_after_batches(
+    builder: GraphBuilder, optimiser: Optimiser, gradient: str, moments: Mapping[str, str], batches: int
+) -> dict[str, str]:
+    """Adds an update by the mean gradient of some batches, which the last of them makes."""
+
+    def number(value: float) -> str:
+        return builder.constant(np.asarray([value], np.float32), "number")
+
+    total = builder.add("add", [GRADIENTS, gradient])
+    # Of steps 1 to `batches`, the last has the quotient 1.
+    quotient = builder.add(
+        "floor", [builder.add("multiply", [builder.add("add", [STEP, number(0.5)]), number(1 / batches)])]
+    )
+    is_last = builder.add("equal", [builder.add("multiply", [quotient, number(batches)]), STEP])
+    mean = builder.add("multiply", [total, number(1 / batches)])
+    updated = optimiser.update(builder, PARAMETERS, mean, moments, quotient)
+    new = {name: builder.add("where", [is_last, value, name]) for name, value in updated.items()}
+    return {**new, GRADIENTS: builder.add("where", [is_last, number(0), total])}

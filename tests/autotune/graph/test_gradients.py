@@ -115,7 +115,5 @@ def test_what_has_no_gradient_is_named() -> None:
     ranks = builder.add("cast", [builder.add("ranks", ["x"], largest=True)], dtype="float32")
     loss = builder.add("reduce", [builder.add("reshape", [ranks], shape=(1, 4))], axes=(1,), reducer="sum")
     assert add_gradients(builder, builder.finish([loss]), loss, ["x"]) == {}
-    with pytest.raises(
-        GraphError, match=r"^`loss` must be a floating-point value of one .*, but got x: float32\[4\]$"
-    ):
+    with pytest.raises(GraphError, match=r"^`loss` must be a floating-point value of one .*, but got x: float32\[4\]$"):
         add_gradients(builder, builder.finish(["x"]), "x", ["x"])

@@ -145,6 +145,22 @@ def test_dropout_is_drawn_anew_in_each_step_and_again_after_a_resumption(tmp_pat
     assert [other.step(y, x) for _ in range(9)] != pytest.approx(losses[:9], rel=1e-6)
 
 
+def test_an_update_takes_the_mean_gradient_of_its_batches() -> None:
+    module, x, y = perceptron()
+    step = autotune.compile_training(module, x[:4], y[:4], optimiser=Adam(), threads=1, batches=2)
+    optimiser = torch.optim.Adam(module.parameters())
+    for _ in range(3):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(module(x), y).backward()
+        optimiser.step()
+        before = step.parameters["0.weight"]
+        step.step(y[:4], x[:4])
+        np.testing.assert_array_equal(step.parameters["0.weight"], before)
+        step.step(y[4:], x[4:])
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
+
+
 @pytest.fixture(scope="module")
 def small() -> TrainingExecutable:
     module, x, y = perceptron()
@@ -203,6 +219,8 @@ def test_what_cannot_be_trained_is_refused() -> None:
         autotune.compile_training(module, x, y, "hinge")
     with pytest.raises(ValueError, match=r"^`optimiser` must be one of sgd, adam, adamw, but got optimiser='lion'"):
         autotune.compile_training(module, x, y, "mse", "lion")
+    with pytest.raises(ValueError, match=r"^`batches` must be at least 1, but got batches=0$"):
+        autotune.compile_training(module, x, y, batches=0)
     with pytest.raises(ValueError, match=r"^`learning_rate` must be finite and not negative, but got learning_rate=-1"):
         SGD(-1.0)
     with pytest.raises(GraphError, match=r"^parameters must be float32, but got 0\.weight: float16\[32,20\]$"):
