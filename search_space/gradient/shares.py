@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_space import te
 from search_space.gradient.derivatives import Guards
@@ -77,9 +77,9 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
         guards: conditions on the stage's axes, in the order of their tests.
         value: value in the stage's axes.
     """
-    plain = Share(element, {}, solution.test(guards), solution.locate(value), solution.free)
+    plain = _without_repetition(Share(element, {}, solution.test(guards), solution.locate(value), solution.free))
     factors = list(_factors(value))
-    if not solution.free or len(factors) < 2:
+    if len(plain.axes) < len(solution.free) or not solution.free or len(factors) < 2:
         return plain
     split, phases, replaced = _split(element, [*solution.values.values(), *solution.conditions])
     ranges = {**split, **dict(phases.values()), **solution.free}
@@ -105,6 +105,16 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
     except ValueError:  # another read would be outside without the conditions
         return plain
     return share
+
+
+def _without_repetition(share: Share) -> Share:
+    """Multiplies by the extents of axes that a share does not mention, in place of a sum of equal values."""
+    mentioned = frozenset().union(variables(share.value), *(variables(test) for test in share.conditions))
+    axes = {name: extent for name, extent in share.axes.items() if name in mentioned}
+    count = math.prod(extent for name, extent in share.axes.items() if name not in mentioned)
+    if count == 1:
+        return share
+    return replace(share, axes=axes, value=share.value * const(float(count), share.value.dtype))
 
 
 def _factors(e: Expr) -> Iterator[Expr]:

@@ -171,3 +171,12 @@ def test_what_has_no_gradient_is_refused() -> None:
     open_size = te.compute((n,), lambda i: y[i] * 2.0, name="open")
     with pytest.raises(ValueError, match=r"^`output` must have no open sizes to be differentiated, but y has n$"):
         te.gradient(open_size, [y], te.placeholder((n,)))
+
+
+def test_equal_shares_are_multiplied_not_summed() -> None:
+    x, seed, k = te.placeholder((4, 6), name="x"), te.placeholder((4,), name="seed"), te.reduce_axis((0, 6), "k")
+    output = te.compute((4,), lambda i: te.sum(x[i, k] - x[i, 0], axis=k), name="differences")
+    (gradient,) = te.gradient(output, [x], seed)
+    assert gradient.op.reducer is None and all(source.op.reducer is None for source in gradient.op.inputs)
+    actual = evaluation.evaluate([x, seed, gradient], [np.ones((4, 6), np.float32), np.ones(4, np.float32)])
+    np.testing.assert_array_equal(actual, [[-5, 1, 1, 1, 1, 1]] * 4)
