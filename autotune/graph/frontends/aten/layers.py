@@ -130,7 +130,8 @@ def _index_maxima(call: AtenCall, best: str, windows: Windows) -> str:
     """Computes the flat index (int32) of the maximum of each window in the plane of its channel."""
     attrs = {"kernel": windows.kernel, "stride": windows.stride, "dilation": windows.dilation}
     padding = normalise_padding(2, tuple(zip(windows.before, windows.after, strict=True)))
-    values = [channels_last(call, call.value(0)), channels_last(call, best)]
+    data = call.cast(call.value(0), call.context.builder.type(best).dtype)
+    values = [channels_last(call, data), channels_last(call, best)]
     return channels_first(call, call.add("window_argmax", values, padding=padding, **attrs))
 
 
