@@ -24,7 +24,7 @@ from benchmarks.provenance import MEASURED_PATHS, MEASURING, describe_state, is_
 from benchmarks.rows import pick
 from search_space.files import replace_file
 
-LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tvm_threads", "pytorch")
+LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tvm_threads", "pytorch", "training")
 """Tables that take longer than a machine may be available for.
 
 Their rows may be of several processors, and name theirs. A ratio compares times of one row, and so of one processor.

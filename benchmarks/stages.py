@@ -76,5 +76,6 @@ STAGES = (
     Stage("throughput", ("benchmarks.throughput",), 5),
     Stage("vta", ("benchmarks.vta",), 10),
     Stage("pytorch", ("benchmarks.pytorch",), 120),
+    Stage("training", ("benchmarks.pytorch.training",), 15),
 )
 """Stages in order, but those that need a GPU, others' files (`benchmarks.hub`), or a day (`benchmarks.survey`)."""

@@ -21,6 +21,7 @@ from benchmarks.operators_table import operators
 from benchmarks.orders_table import orders
 from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
+from benchmarks.pytorch.training.table import training
 from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
 from benchmarks.search.statistics import group_by_kind
@@ -286,6 +287,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "weights_only": weights_only,
     "precisions": precisions,
     "pytorch": pytorch,
+    "training": training,
     "vta": vta,
     "search": search,
     "models": models,

@@ -20,6 +20,8 @@ class Tag(StrEnum):
     """A product that a library is to compute."""
     TRANSFORM = "transform"
     """Part of a transformed product: of element-wise form, but read so often that it is kept, not inlined."""
+    FILTERS = "filters"
+    """The transform of weights that are no constants, stored before the products that read it."""
     PAIRS = "pairs"
     """A sum of an even number of products, for instructions that add up two at once; useless without such ones."""
     WORDS = "words"

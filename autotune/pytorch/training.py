@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.graph.frontends.aten.decompositions import training_decompositions
+from autotune.pytorch.saved_layouts import save_channels_last
 
 
 def trained_by(
@@ -42,10 +43,17 @@ def trained_by(
             fw_compiler=compile_part,
             bw_compiler=compile_part,
             inference_compiler=compile_part,
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=_partition,
             decompositions=training_decompositions(),
         )(module, example_inputs)
     return trained
+
+
+def _partition(*inputs: Any, num_fwd_outputs: int, **options: Any) -> tuple[GraphModule, GraphModule]:
+    """Cuts a joint graph into a forward and a backward graph, and lays out the values between the two."""
+    forward, backward = min_cut_rematerialization_partition(*inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    save_channels_last(forward, backward, num_fwd_outputs)
+    return forward, backward
 
 
 def needs_gradients(inputs: Sequence[Any]) -> bool:

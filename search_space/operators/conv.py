@@ -92,8 +92,6 @@ def conv3d(
 
 
 def _available(args: Args, algorithm: str) -> bool:
-    if algorithm in winograd.TILES and not args["constant_weight"]:
-        return False  # weights are transformed once, before the first call
     if algorithm == strassen.STRASSEN:
         return strassen.convolves(args)
     if algorithm == even.PAIRS:

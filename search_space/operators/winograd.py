@@ -36,6 +36,9 @@ from search_space.tags import ROUNDING, Tag
 TILES = {"winograd2": 2, "winograd4": 4, "winograd2_dot": 2, "winograd4_dot": 4}
 """Output rows and columns of a tile, by algorithm."""
 
+BLOCKS = (64, 32)
+"""Filters whose transformed weights are adjacent, where these are no constants: a register tile reads rows of them."""
+
 LONGEST = {"winograd2": (3, 5), "winograd4": (3, 5, 7)}
 """Taps along the one axis of windows such as 1x7, by algorithm."""
 
@@ -153,7 +156,8 @@ def available(args: Args, algorithm: str) -> bool:
     if args["stride"] != one or args["dilation"] != one or args["groups"] != 1 or args["dtype"] not in FLOATS:
         return False
     if algorithm in DOT:
-        return bool(kernel == (3, 3) and args["dtype"] == "bfloat16" and args["in_channels"] % 2 == 0)
+        pairs = args["dtype"] == "bfloat16" and args["in_channels"] % 2 == 0
+        return bool(kernel == (3, 3) and pairs and args["constant_weight"])
     return bool(kernel == (3, 3) or (1 in kernel and max(kernel) in LONGEST.get(algorithm, ())))
 
 
@@ -181,7 +185,7 @@ def rounding(args: Args, algorithm: str) -> float:
 
 def constant_bytes(args: Args, algorithm: str) -> int:
     """Returns the bytes of the transformed weights less those of the weights they replace; 0 for other algorithms."""
-    if algorithm not in TILES:
+    if algorithm not in TILES or not args["constant_weight"]:
         return 0
     kept = BITS[args["dtype"]] // 8
     of_tiles = (kept if algorithm in DOT else 4) * prod(positions(args, algorithm))
@@ -205,20 +209,32 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     rows, columns = -(-window.output[0] // m), -(-window.output[1] // across)
     source = _pad_to(data, window, (rows * m + taps - 1, columns * across + taps_across - 1))
 
+    tag = Tag.CONSTANT if args["constant_weight"] else Tag.FILTERS
     weight_rows = te.compute(
         (size, taps_across, depth, outputs),
         lambda i, s, c, k: select_value(i, down[1]([_wide(weight, r, s, c, k) for r in range(taps)])),
         name="weight_rows",
-        tag=Tag.CONSTANT,
+        tag=tag,
     )
+    # A constant is packed in the order in which it is read. Other weights have one fixed order, near to it.
+    block = 0 if args["constant_weight"] else next((n for n in BLOCKS if outputs % n == 0 and outputs > n), 0)
+
+    def weight_value(i: Expr, j: Expr, c: Expr, k: Expr) -> Expr:
+        return select_value(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(stored)
+
+    def blocked_value(i: Expr, j: Expr, b: Expr, c: Expr, k: Expr) -> Expr:
+        return weight_value(i, j, c, b * block + k)
+
     weight_tiles = te.compute(
-        (size, size_across, depth, outputs),
-        lambda i, j, c, k: select_value(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(
-            stored
-        ),
+        (size, size_across, outputs // block, depth, block) if block else (size, size_across, depth, outputs),
+        blocked_value if block else weight_value,
         name="weight_tiles",
-        tag=Tag.CONSTANT,
+        tag=tag,
     )
+
+    def weight_at(i: Expr, j: Expr, c: te.IterVar, k: Expr) -> Expr:
+        return _wide(weight_tiles, *((i, j, k // block, c, k % block) if block else (i, j, c, k)))
+
     data_rows = te.compute(
         (size, size_across, batch, rows, columns, depth),
         lambda i, s, n, y, x, c: select_value(
@@ -238,9 +254,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     rc = te.reduce_axis((0, depth), "rc")
     products = te.compute(
         (size, size_across, batch, rows, columns, outputs),
-        lambda i, j, n, y, x, k: te.sum(
-            _wide(data_tiles, i, j, n, y, x, rc) * _wide(weight_tiles, i, j, rc, k), axis=rc
-        ),
+        lambda i, j, n, y, x, k: te.sum(_wide(data_tiles, i, j, n, y, x, rc) * weight_at(i, j, rc, k), axis=rc),
         name="products",
         tag=Tag.TRANSFORM,
     )

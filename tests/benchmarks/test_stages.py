@@ -101,7 +101,7 @@ def test_every_stage_ends_when_it_is_told_to(stage: Stage, tmp_path: Path, capsy
 def check_end(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs a stage for no time at all, and expects no result."""
     name, *words = stage.arguments
-    if stage.table == "pytorch":
+    if stage.table in ("pytorch", "training"):
         pytest.importorskip("torch", reason="needs the package torch")
     name = f"{name}.__main__" if hasattr(importlib.import_module(name), "__path__") else name
     assert importlib.import_module(name).main([*words, "--minutes", "0", "--results", str(tmp_path)]) == 0

@@ -22,19 +22,18 @@ from search_space.ir.expr import FLOATS
 from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad, pad_array
 
-_PER_AXIS = ("extent", "stride", "padding")
+_PER_AXIS = ("extent", "kernel", "stride", "padding")
 
 
-def _counts(attrs: Attributes) -> list[int]:
+def count_phases(attrs: Attributes) -> list[int]:
     """Counts the elements of a phase along each axis; if the stride does not divide the extent, the last is padding."""
     return [-(-n // s) for n, s in zip(attrs["extent"], attrs["stride"], strict=True)]
 
 
-def _window(attrs: Attributes, slope: Sequence[int], filters: Sequence[int]) -> Window:
-    """Returns the window over the output gradients for one phase, with as many elements as the phase has taps."""
-    rank = len(slope) - 2
-    parts, sides = filters[: 2 * rank : 2], []
-    for m, q, j, s, p in zip(slope[1:-1], _counts(attrs), parts, attrs["stride"], attrs["padding"], strict=True):
+def phase_window(attrs: Attributes, slope: Sequence[int], parts: Sequence[int]) -> Window:
+    """Returns the window over the output gradients for one phase, with as many elements as its taps, `parts`."""
+    rank, sides = len(slope) - 2, []
+    for m, q, j, s, p in zip(slope[1:-1], count_phases(attrs), parts, attrs["stride"], attrs["padding"], strict=True):
         sides.append((max(0, j - 1 - p // s), max(0, q + (s - 1 + p) // s - m)))
     return Window(tuple(slope[1:-1]), tuple(parts), (1,) * rank, tuple(sides), (1,) * rank)
 
@@ -52,13 +51,16 @@ def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
         raise ValueError(f"`groups` must divide channels, but got groups={groups}, {slope} and {filters}")
     if filters.shape[1 : 2 * rank : 2] != attrs["stride"]:
         raise ValueError(f"filters must have a part for each phase of stride={attrs['stride']}, but got {filters}")
+    if any(k > j * s for k, j, s in zip(attrs["kernel"], filters.shape[: 2 * rank : 2], attrs["stride"], strict=True)):
+        raise ValueError(f"filters must have all taps of kernel={attrs['kernel']}, but got {filters}")
     return attrs
 
 
 def _conv_phases(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Computes (batch, (count, phase) of each axis, channels): joined pairs are the gradient and its padding."""
     slope, filters = tensors
-    window, dtype = _window(attrs, slope.shape, filters.shape), slope.op.dtype
+    rank = len(slope.shape) - 2
+    window, dtype = phase_window(attrs, slope.shape, filters.shape[: 2 * rank : 2]), slope.op.dtype
     width, channels = filters.shape[-2:]
     depth = channels // attrs["groups"]
     source = pad(slope, window, 0.0)
@@ -67,25 +69,29 @@ def _conv_phases(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
     def body(n: Any, *rest: Any) -> te.Reduction:
         *at, c = rest
-        indices, taps = [], []
+        indices, taps, exist = [], [], []
         sides = zip(at[::2], at[1::2], parts, attrs["stride"], attrs["padding"], window.before, strict=True)
-        for q, a, j, s, p, before in sides:
+        for (q, a, j, s, p, before), k in zip(sides, attrs["kernel"], strict=True):
             indices.append(q + (a + p) // s - j + before)
             taps += [j, (a + p) % s]
+            if k % s:  # zeros in place of other taps would turn infinite gradients to NaN
+                exist.append(j * s + (a + p) % s < k)
         o = inner[0] if inner else 0
         channel = c if depth == width == 1 else c // depth * width + o
-        return te.sum(source[(n, *indices, channel)] * filters[(*taps, o, c)], axis=[*parts, *inner])
+        product = source[(n, *indices, channel)] * filters[(*taps, o, c)]
+        return te.sum(te.if_then_else(te.all(*exist), product, 0.0) if exist else product, axis=[*parts, *inner])
 
-    pairs = [n for pair in zip(_counts(attrs), attrs["stride"], strict=True) for n in pair]
+    pairs = [n for pair in zip(count_phases(attrs), attrs["stride"], strict=True) for n in pair]
     names = ("n", *(name for axis in window.spatial for name in (axis, f"p{axis}")), "c")
     out = te.compute((slope.shape[0], *pairs, channels), over(names, body), name="conv_phases")
     return out if dtype not in NARROW else te.compute(out.shape, lambda *i: out[i].astype(dtype), name="narrow")
 
 
 def _compute(attrs: Attributes, slope: Array, filters: Array) -> Array:
-    window, groups = _window(attrs, slope.shape, filters.shape), attrs["groups"]
+    rank = slope.ndim - 2
+    window, groups = phase_window(attrs, slope.shape, filters.shape[: 2 * rank : 2]), attrs["groups"]
     width, channels = filters.shape[-2:]
-    counts, strides = _counts(attrs), attrs["stride"]
+    counts, strides = count_phases(attrs), attrs["stride"]
     source = pad_array(slope.astype(np.float64), window)
     source = source.reshape(*source.shape[:-1], groups, width)
     weight = filters.astype(np.float64).reshape(*filters.shape[:-1], groups, channels // groups)
@@ -95,12 +101,16 @@ def _compute(attrs: Attributes, slope: Array, filters: Array) -> Array:
         out = gradients[(slice(None), *(each for a in phase for each in (slice(None), a)))]
         for part in product(*map(range, window.kernel)):
             taps, cut = [], []
-            for a, j, s, p, before, q in zip(
-                phase, part, strides, attrs["padding"], window.before, counts, strict=True
+            exist = True
+            for a, j, s, p, before, q, k in zip(
+                phase, part, strides, attrs["padding"], window.before, counts, attrs["kernel"], strict=True
             ):
+                exist = exist and j * s + (a + p) % s < k
                 begin = (a + p) // s - j + before
                 cut.append(slice(begin, begin + q))
                 taps += [j, (a + p) % s]
+            if not exist:
+                continue
             met = np.einsum("...gk,kgc->...gc", source[(slice(None), *cut)], weight[tuple(taps)])
             out += met.reshape(out.shape)
     return gradients

@@ -39,7 +39,8 @@ class _Chain:
         back: (i, j, n, y, x, k) first pass of the transform back.
         products: (i, j, n, y, x, k), a sum over channels.
         tiles, rows: (i, j, n, y, x, c) the second and the first pass of the transform of the input.
-        weights: (i, j, c, k) the transformed weights, a constant.
+        weights: (i, j, c, k) the transformed weights: a constant, or a stage that transforms them at each call.
+        weight_rows: the first pass of that stage; "" for a constant.
         intrinsic: the instruction that the innermost loops of the products become; None: multiply-adds of vectors.
         m: output rows and columns of a tile.
         positions: number of positions in a transformed tile.
@@ -51,6 +52,7 @@ class _Chain:
     tiles: str
     rows: str
     weights: str
+    weight_rows: str
     intrinsic: TensorIntrin | None
     m: tuple[int, int]
     positions: int
@@ -90,12 +92,16 @@ class TransformedProducts(SketchRule):
                 return None
             stages += kept
         _, back, products, tiles, rows = stages
-        constants = [r for r in products.reads() if (i := draft.state.input(r)) is not None and i.constant]
-        if products.reducer != "sum" or len(constants) != 1:
+        weights = [r for r in products.reads() if (i := draft.state.input(r)) is not None and i.constant]
+        weight_rows = ""
+        for computed in (s for s in draft.producers(products) if s.tag == Tag.FILTERS):
+            weights.append(computed.name)
+            (weight_rows,) = (s.name for s in draft.producers(computed) if s.tag == Tag.FILTERS)
+        if products.reducer != "sum" or len(weights) != 1:
             return None
         intrinsic, _ = matching_intrinsic(draft, products, hardware) or (None, None)
         positions = int(products.axes[0].extent.value * products.axes[1].extent.value)
-        names = (output.name, back.name, products.name, tiles.name, rows.name, constants[0])
+        names = (output.name, back.name, products.name, tiles.name, rows.name, weights[0], weight_rows)
         return _Chain(*names, intrinsic, self.tile(draft, output, back), positions)
 
     def tile(self, draft: Draft, output: Stage, back: Stage) -> tuple[int, int]:
@@ -124,7 +130,10 @@ class TransformedProducts(SketchRule):
             done, around = self.output(done, chain, numbers, filters, hardware)
             done, sums = self.multiply(done, chain, numbers, hardware)
             done = self.transform(done, chain, None if ahead else around, hardware)
-            names = (chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows)
+            names = [chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows]
+            if chain.weight_rows:
+                done = self.transform_weights(done, chain, hardware)
+                names += [chain.weights, chain.weight_rows]
             out.append(done.variant(name).finish(*names))
         return out
 
@@ -216,6 +225,8 @@ class TransformedProducts(SketchRule):
         draft = draft.reorder(sums, i, j, n, r0, *unrolled, *pair).in_registers(sums, unrolled)
         if chain.intrinsic is not None:
             draft = draft.tensorize(sums, vector, chain.intrinsic.name)
+        if chain.weight_rows:
+            return draft, sums
         # Blocks of filters, position, vectors' block, channels, filters: the order of the loops above.
         parts = ((3, 0), (0, 0), (1, 0), (3, 1), (2, 0), (3, 2), *(((2, 1),) if pairs else ()))
         draft = draft.pack(chain.weights, ((), (), pairs, (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
@@ -245,3 +256,16 @@ class TransformedProducts(SketchRule):
         i, s, *tiles, c = draft.stage(chain.rows).spatial
         draft = draft.reorder(chain.rows, *tiles, s, i, c).in_registers(chain.rows, (s, i, c))
         return spread(draft, name, hardware)
+
+    def transform_weights(self, draft: Draft, chain: _Chain, hardware: Hardware) -> Draft:
+        """Transforms weights that are no constants, before all else: a vector of filters at a time, in registers."""
+        name, lanes = chain.weights, hardware.float_lanes
+        i, j, *others, k = draft.stage(name).spatial
+        tail = "exact" if draft.stage(name).axes[-1].extent.value % lanes == 0 else "guard"
+        draft, (vectors, vector) = draft.split(name, k, (lanes,), tail)
+        draft = draft.reorder(name, *others, vectors, i, j, vector).in_registers(name, (i, j, vector))
+        draft, fused = draft.fuse(name, others)
+        draft = draft.parallel(name, fused)
+        draft = draft.compute_at(chain.weight_rows, name, vectors).set_scope(chain.weight_rows, "local")
+        i, s, *others, k = draft.stage(chain.weight_rows).spatial
+        return draft.reorder(chain.weight_rows, *others, s, i, k).in_registers(chain.weight_rows, (s, i, k))

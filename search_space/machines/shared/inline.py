@@ -9,7 +9,7 @@ from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.tags import Tag
 
-NEVER_INLINED = (Tag.PAD, Tag.TRANSFORM, Tag.SLICES, Tag.PANEL)
+NEVER_INLINED = (Tag.PAD, Tag.TRANSFORM, Tag.FILTERS, Tag.SLICES, Tag.PANEL)
 """Tags of stages that other rules store."""
 
 

@@ -61,7 +61,7 @@ def test_every_sketch_puts_slopes_where_windows_lie(
 
     operation, target = find("conv_phases"), registry.get("cpu")
     types = [TensorType(array.shape, dtype) for array in arrays]
-    given = {"extent": extent, "stride": stride, "padding": padding, "groups": groups}
+    given = {"extent": extent, "kernel": kernel, "stride": stride, "padding": padding, "groups": groups}
     checked = operation.attributes(given, types)
     workload = Workload.of(operation.tensors(checked, types))
     tolerance = 1e-4 if dtype == "float32" else 3e-2
@@ -88,9 +88,22 @@ def test_every_sketch_puts_slopes_where_windows_lie(
         (TensorType((1, 3, 4)), TensorType((2, 2, 1, 4)), {"groups": 3}, "`groups` must divide channels"),
         (TensorType((1, 3, 4)), TensorType((2, 2, 2, 4)), {}, "`groups` must divide channels"),
         (TensorType((1, 3, 4)), TensorType((2, 3, 1, 4)), {}, r"a part for each phase of stride=\(2,\)"),
+        (TensorType((1, 3, 4)), TensorType((1, 2, 1, 4)), {}, r"all taps of kernel=\(3,\)"),
     ],
 )
 def test_what_are_no_phases(slope: TensorType, filters: TensorType, changes: dict[str, Any], rule: str) -> None:
-    given = {"extent": (6,), "stride": (2,), "padding": (1,), "groups": 4} | changes
+    given = {"extent": (6,), "kernel": (3,), "stride": (2,), "padding": (1,), "groups": 4} | changes
     with pytest.raises(ValueError, match=rule):
         find("conv_phases").attributes(given, [slope, filters])
+
+
+def test_infinite_slopes_meet_no_taps_that_filters_lack() -> None:
+    operation = find("conv_phases")
+    slope, filters = np.full((1, 3, 4), np.inf, np.float32), np.ones((2, 2, 1, 4), np.float32)
+    filters[1, 1] = 0
+    types = [TensorType(array.shape) for array in (slope, filters)]
+    given = {"extent": (5,), "kernel": (3,), "stride": (2,), "padding": (0,), "groups": 4}
+    checked = operation.attributes(given, types)
+    workload = Workload.of(operation.tensors(checked, types))
+    for found in (operation.evaluate(checked, [slope, filters]), workload.reference(slope, filters)):
+        assert np.isposinf(found.reshape(1, 6, 4)[:, :5]).all()

@@ -212,8 +212,84 @@ def test_causal_attention(graphs: list[Any]) -> None:
     assert_evaluates(run, model, eager, torch.randn(2, 5, 8))
 
 
-def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
-    train(nn.Sequential(nn.Tanh(), nn.ConvTranspose2d(4, 3, 2), nn.AvgPool2d(2)), torch.randn(2, 4, 7, 7))
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kernel", "options"),
+    [
+        (20, 18, 2, {"stride": 2}),
+        (18, 20, 3, {"stride": 2, "padding": 1, "output_padding": 1}),
+        (4, 3, 2, {}),
+        (18, 17, 3, {"dilation": 2, "output_padding": 1}),
+        (6, 6, 3, {"stride": 2, "groups": 3}),
+        (18, 17, 2, {"stride": 3, "output_padding": 2}),
+    ],
+)
+def test_transposed_convolutions(
+    graphs: list[Any], inputs: int, outputs: int, kernel: int, options: dict[str, Any]
+) -> None:
+    train(
+        nn.Sequential(nn.Tanh(), nn.ConvTranspose2d(inputs, outputs, kernel, **options)), torch.randn(2, inputs, 4, 5)
+    )
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kernel", "options"),
+    [
+        (18, 17, 3, {"stride": 2, "padding": 1}),
+        (18, 17, 1, {"stride": 2}),  # one phase of the data meets no tap
+        (18, 17, 3, {"stride": (1, 2), "padding": (0, 3)}),  # whole windows lie in the padding
+        (17, 40, 3, {"padding": 1}),  # a product for each tap
+    ],
+)
+def test_dense_convolutions(graphs: list[Any], inputs: int, outputs: int, kernel: int, options: dict[str, Any]) -> None:
+    train(nn.Conv2d(inputs, outputs, kernel, **options), torch.randn(2, inputs, 9, 10))
+    assert len(graphs) == 2
+
+
+def test_gradients_of_weights_are_summed_in_parts(graphs: list[Any]) -> None:
+    train(nn.Conv2d(16, 16, 3, padding=1, bias=False), torch.randn(2, 16, 80, 60))
+    (node,) = (node for graph in graphs for node in graph.nodes if node.op == "conv_filters")
+    assert node.attrs["parts"] == (2, 2)
+
+
+def test_an_infinite_gradient_stays_where_its_window_is(graphs: list[Any]) -> None:
+    for groups in (1, 18):
+        torch._dynamo.reset()
+        layer, x = nn.Conv2d(18, 18, 3, stride=2, groups=groups), torch.randn(1, 18, 9, 9)
+        slope = torch.zeros(1, 18, 4, 4)
+        slope[:, :, 1, 2] = torch.inf
+        found = []
+        for run in (compile_model(layer), layer):
+            given = x.clone().requires_grad_()
+            run(given).backward(slope)
+            assert given.grad is not None
+            found.append(given.grad.isfinite())
+        assert torch.equal(*found)
+
+
+def test_saved_images_have_their_channels_last(graphs: list[Any]) -> None:
+    layers = [nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()]
+    train(nn.Sequential(*layers), torch.randn(2, 16, 6, 7))
+    forward, backward = graphs
+    saved = [forward.type(name).shape for name in forward.outputs if len(forward.type(name).shape) == 4]
+    saved = [shape for shape in saved if 1 not in shape]  # statistics
+    assert saved[0] == (2, 16, 4, 5) and set(saved[1:]) <= {(2, 6, 7, 16), (2, 4, 5, 16)} and len(saved) > 2
+    assert {backward.type(name).shape for name in backward.inputs} >= set(saved[1:])
+
+
+@pytest.mark.parametrize("options", [{"padding": 1}, {"ceil_mode": True}, {"stride": 1, "dilation": 2}])
+def test_maxima_have_the_gradients_of_pytorch(graphs: list[Any], options: dict[str, Any]) -> None:
+    """Ties, NaN and infinities, too: the first of equal elements is a maximum, and the last NaN."""
+    x, pool = torch.randn(2, 3, 8, 9).round(), nn.MaxPool2d(3, **{"stride": 2, **options})
+    x[0, 0, :3, :3], x[0, 1], x[0, 2, 2:6] = torch.nan, -torch.inf, torch.inf
+    found = []
+    for run in (compile_model(pool), pool):
+        given = x.clone().requires_grad_()
+        out = run(given)
+        out.backward(torch.arange(1.0, out.numel() + 1).reshape(out.shape))
+        found.append((out.detach(), given.grad))
+    torch.testing.assert_close(*found, equal_nan=True)
+    assert len(graphs) == 2
 
 
 @pytest.mark.parametrize(

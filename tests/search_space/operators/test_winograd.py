@@ -245,8 +245,10 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("algorithm", WINOGRAD)
-def test_interpreter_agrees_and_both_ways_to_lower_do(algorithm: str) -> None:
-    workload = conv(5, 3, (2, 18), batch=2, bias=True)
+@pytest.mark.parametrize(("filters", "constant"), [(18, True), (18, False), (64, False)])
+def test_interpreter_agrees_and_both_ways_to_lower_do(algorithm: str, filters: int, constant: bool) -> None:
+    """Weights that are no constants are transformed by each call, and 64 filters lie in two blocks."""
+    workload = conv(5, 3, (2, filters), batch=2 if constant else 1, bias=True, constant_weight=constant)
     inputs = workload.make_inputs(0)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     rng = np.random.default_rng(0)
@@ -268,6 +270,14 @@ def test_sketches_transform_by_block_or_by_image_and_pack_the_weights() -> None:
     for sketch in sketches:
         packed = next(b for b in sketch.program.params if b.name == "weight_tiles.packed")
         assert packed.constant and "weight" not in {b.name for b in sketch.program.params}
+        assert [b.name for b in sketch.program.inputs] == ["data", "weight"]
+
+
+def test_weights_that_change_are_transformed_at_each_call() -> None:
+    workload = conv(14, 14, (16, 128), constant_weight=False)
+    assert set(DOT).isdisjoint(workload.algorithms) and winograd.constant_bytes(workload.args, "winograd4") == 0
+    for sketch in generate(workload, HARDWARE, ["winograd4"]).sketches:
+        assert not [b.name for b in sketch.program.params if b.constant]
         assert [b.name for b in sketch.program.inputs] == ["data", "weight"]
 
 

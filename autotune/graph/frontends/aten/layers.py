@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.calls import Call
+from autotune.graph.calls import Call, channels_first, channels_last
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.aten.windows import convolve, each_axis, make_windows
+from autotune.graph.frontends.aten.windows import convolve, each_axis, make_windows, spread
 from autotune.graph.frontends.onnx.importer import layers
 from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.spatial import conv_transpose
-from autotune.graph.frontends.onnx.importer.windows import maxima_of_planes
+from autotune.graph.frontends.onnx.importer.windows import Windows, maxima_of_planes
+from search_space.operators.windows import normalise_padding
 
 
 @converts("convolution.default")
@@ -22,9 +23,10 @@ def convolution(call: AtenCall) -> str:
     rank = len(call.type(0).shape) - 2
     call.require_same_type(0, 1, 2)
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
-    if call.array(1) is None and not call["transposed"]:
+    if call.array(1) is None:
         data, weight = call.value(0), call.value(1)
-        out = convolve(call, data, weight, make_windows(call, data, weight, call.result.shape[2:]))
+        windows = make_windows(call, call.shape(data), weight, call.result.shape)
+        out = (spread if call["transposed"] else convolve)(call, data, weight, windows)
         return (
             call.add("add", [out, call.reshape(call.value(2), (*call.type(2).shape, *[1] * rank))])
             if call.has(2)
@@ -115,10 +117,22 @@ def max_pool(call: AtenCall) -> list[str | None]:
     rank = 3 if "3d" in call.op else 2
     if call.reads(1):
         shared = _pool_call(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
+        if rank == 2:
+            best = layers.pool(shared)
+            return [best, call.cast(_index_maxima(call, best, layers.pool_windows(shared)), "int64")]
         best, place = maxima_of_planes(shared, call.value(0), layers.pool_windows(shared))
         wanted = call.node.meta["val"][1].shape
         return [best, call.cast(call.add("broadcast_to", [place], shape=tuple(wanted)), "int64")]
     return [_pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank)), None]
+
+
+def _index_maxima(call: AtenCall, best: str, windows: Windows) -> str:
+    """Computes the flat index (int32) of the maximum of each window in the plane of its channel."""
+    attrs = {"kernel": windows.kernel, "stride": windows.stride, "dilation": windows.dilation}
+    padding = normalise_padding(2, tuple(zip(windows.before, windows.after, strict=True)))
+    data = call.cast(call.value(0), call.context.builder.type(best).dtype)
+    values = [channels_last(call, data), channels_last(call, best)]
+    return channels_first(call, call.add("window_argmax", values, padding=padding, **attrs))
 
 
 @converts("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")

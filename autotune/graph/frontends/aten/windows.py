@@ -13,14 +13,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from autotune.graph.calls import channels_first, channels_last
 from autotune.graph.frontends.aten.registry import AtenCall, converts
 from autotune.graph.frontends.onnx.importer.activations import with_number
 from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from search_space.operators.windows import normalise_padding
 
+_WINDOWS_PER_CHANNEL = 16
+"""Windows per channel below which the windows' elements are copied for one matrix product per filter tap."""
+_PART_BYTES = 1 << 19
+"""Bytes of data and output gradients whose products are summed at a time, so that a second-level cache holds them."""
+_POOL = ("kernel", "stride", "padding", "dilation")
 _FEW = 16
 """Minimum number of channels for them to be the innermost axis when elements are copied."""
 MOST_TAPS = 64
@@ -75,8 +78,24 @@ class Windows:
 
     @property
     def heavy(self) -> bool:
-        """Tells whether there are fewer windows than filters, so that weights dominate memory traffic."""
-        return self.k > self.total
+        """Tells whether there are fewer pixels than filters, so that the weights of a product dominate its traffic."""
+        return self.taps == 1 and self.k > self.total
+
+    @property
+    def crowded(self) -> bool:
+        """Tells whether there are few windows of many channels, so that a product for each filter tap is faster."""
+        return self.groups == 1 and self.total < _WINDOWS_PER_CHANNEL * max(self.c, self.k)
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """Parts of the samples and of the rows of windows, so that the operands of a part stay in a cache."""
+        row = 4 * (self.c * math.prod(self.stride) + self.k) * math.prod(self.count[1:])
+        samples, rows = self.n, 1
+        if row * self.count[0] > _PART_BYTES:
+            rows = next((n for n in _divisors(self.count[0]) if row * self.count[0] <= n * _PART_BYTES), self.count[0])
+        else:
+            samples = next(n for n in _divisors(self.n) if row * self.count[0] * self.n <= n * _PART_BYTES)
+        return samples, rows
 
     @property
     def back(self) -> Windows:
@@ -85,20 +104,31 @@ class Windows:
         return replace(self, c=self.k, k=self.c, extent=self.count, count=self.extent, stride=ones)
 
 
-def make_windows(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
+def make_windows(call: AtenCall, data: Sequence[int], weight: str, output: Sequence[int]) -> Windows:
     """Returns the windows of a call with the arguments of a convolution.
 
+    A transposed convolution is the gradient of another one's data: windows slide over its output.
+
+    Args:
+        data, output: shapes (batch, channels, spatial...) of the convolution's data and output.
+
     Raises:
-        UnsupportedModelError: the convolution is transposed, or its windows are large.
+        UnsupportedModelError: the windows are large.
     """
-    call.require(not call["transposed"], "must have a known weight where it is transposed", "one that is computed")
-    (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
+    if call["transposed"]:
+        data, output = output, data
+    (n, c, *extent), count = data, output[2:]
+    k, _, *kernel = call.shape(weight)
     stride, padding, dilation = (each_axis(call[name], len(extent)) for name in ("stride", "padding", "dilation"))
     sizes = tuple(extent), tuple(count), tuple(kernel), stride, padding, dilation
     found = Windows(n, c, k, *sizes, groups=int(call["groups"]))
     few = found.taps <= MOST_TAPS or (found.apart and found.wide)
     call.require(few, f"must have at most {MOST_TAPS} elements in a window where the weight is computed", found.taps)
     return found
+
+
+def _divisors(extent: int) -> list[int]:
+    return [n for n in range(1, extent + 1) if extent % n == 0]
 
 
 def each_axis(numbers: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -122,12 +152,13 @@ def gradients(call: AtenCall) -> list[str | None]:
     """Computes the gradients of a convolution's data, weight and bias, as far as requested."""
     call.require_same_type(0, 1, 2)
     slope, data, weight = (call.value(index) for index in range(3))
-    windows = make_windows(call, data, weight, call.shape(slope)[2:])
+    windows = make_windows(call, call.shape(data), weight, call.shape(slope))
     call.require(windows.rank in (1, 2), "must slide over one or two axes", f"{windows.rank} axes")
     gradients: list[str | None] = [None] * 3
+    transposed = call["transposed"]
     parts: list[Callable[[], str]] = [
-        lambda: _of_data(call, slope, weight, windows),
-        lambda: _of_weight(call, slope, data, windows),
+        lambda: convolve(call, slope, weight, windows) if transposed else spread(call, slope, weight, windows),
+        lambda: _of_weight(call, data, slope, windows) if transposed else _of_weight(call, slope, data, windows),
         lambda: reduce_over(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
     ]
     for index, asked in enumerate(call["output_mask"]):
@@ -159,31 +190,31 @@ def gradient_of_maxima(call: AtenCall) -> str:
     """Assigns the gradient of each window to its largest element."""
     slope, argmax = call.value(0), call.cast(call.value(7), "int32")
     call.require(len(call.result.shape) == 4, "must have a batch", call.type(1))
-    n, c, h, w = call.result.shape
-    kernel, padding, dilation = (each_axis(call[name], 2) for name in ("kernel_size", "padding", "dilation"))
-    stride, count = each_axis(call["stride"] or kernel, 2), call.shape(slope)[2:]
-    sides = list(zip(count, stride, dilation, padding, strict=True))
-    parts = []
-    for tap in itertools.product(*map(range, kernel)):
-        y, x = (np.arange(m) * s + t * d - p for t, (m, s, d, p) in zip(tap, sides, strict=True))
-        here = call.constant((y[:, None] * w + x).astype(np.int32))
-        part = call.add("where", [call.add("equal", [argmax, here]), slope, call.scalar(0.0, slope)])
-        parts.append(call.reshape(part, (n, c, 1, math.prod(count))))
-    taps = call.reshape(_concatenate(call, parts, 2), (n, c * len(parts), math.prod(count)))
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    ends = [(m - 1) * s + r - e - p for (m, s, _, p), r, e in zip(sides, reach, (h, w), strict=True)]
-    after = tuple(map(max, ends, padding))  # windows of `ceil_mode` may end beyond the image's padding
-    return _add_windows(call, taps, (h, w), kernel, stride, padding, dilation, after)
+    attrs = {name: each_axis(call[f"{name}_size" if name == "kernel" else name], 2) for name in _POOL}
+    attrs["stride"] = each_axis(call["stride"] or call["kernel_size"], 2)
+    values = [channels_last(call, slope), channels_last(call, argmax)]
+    extent = tuple(call.result.shape[2:])
+    return channels_first(call, _join_phases(call, call.add("maxima_gradient", values, extent=extent, **attrs), extent))
 
 
-def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
-    """Computes the data's gradient by convolution with the flipped weight, or, with strides, by scattered products."""
+def spread(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """Computes the data's gradient by convolution with the flipped weight, by phases, or by scattered products.
+
+    It is also the transposed convolution of values (n, k, *count) by a weight (k, c / groups, *kernel).
+    """
     reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
     padding = tuple(r - p for r, p in zip(reach, windows.padding, strict=True))
+    strided = set(windows.stride) != {1} and not windows.wide
+    if windows.groups == 1 and windows.apart and windows.taps > 1:
+        return _spread_apart(call, slope, weight, windows)
     if windows.groups > 1:
         return _of_grouped_data(call, slope, weight, windows, padding)
-    if set(windows.stride) == {1} and min(padding) >= 0 and not windows.wide:
-        return _slid(call, slope, _reverse_taps(call, weight, windows), windows.back, [(p, p) for p in padding])
+    if strided and set(windows.dilation) == {1}:
+        return _phase_by_phase(call, slope, weight, windows)
+    after = tuple(n - m + p for n, m, p in zip(windows.extent, windows.count, windows.padding, strict=True))
+    if set(windows.stride) == {1} and min(*padding, *after) >= 0 and not windows.wide:
+        sides = list(zip(padding, after, strict=True))
+        return _slid(call, slope, _reverse_taps(call, weight, windows), windows.back, sides)
     channels, places = windows.c * windows.taps, math.prod(windows.count)
     turned = call.add("transpose", [call.reshape(weight, (windows.k, channels))], axes=(1, 0))
     values = call.reshape(_swap_axes(call, slope), (windows.k, windows.total))
@@ -194,10 +225,22 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
     return _add_windows(call, out, windows.extent, windows.kernel, windows.stride, windows.padding, windows.dilation)
 
 
+def _spread_apart(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """Computes the data's gradient of windows that tile it: one product, whose rows are the elements of a window."""
+    rank, taps = windows.rank, windows.kernel
+    filters = call.add("transpose", [weight], axes=(0, *range(2, rank + 2), 1))
+    rows = call.reshape(channels_last(call, slope), (windows.total, windows.k))
+    out = _product(call, rows, call.reshape(filters, (windows.k, windows.taps * windows.c)))
+    out = call.reshape(out, (windows.n, *windows.count, *taps, windows.c))
+    pairs = [axis for place in range(rank) for axis in (1 + place, 1 + rank + place)]
+    out = call.add("transpose", [out], axes=(0, *pairs, 2 * rank + 1))
+    return channels_first(call, call.reshape(out, (windows.n, *windows.extent, windows.c)))
+
+
 def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
     """Multiplies the gradients of all windows by their elements, in one product or in one per filter tap."""
     shape = (windows.k, windows.c // windows.groups, *windows.kernel)
-    if windows.groups > 1:
+    if not windows.crowded and not (windows.apart and windows.wide):
         return _of_filters(call, slope, data, windows)
     if windows.c < _FEW:
         rows = call.reshape(channels_last(call, slope), (windows.total, windows.k))
@@ -264,20 +307,89 @@ def _in_phases(call: AtenCall, slope: str, weight: str, windows: Windows) -> str
     parts = [-(-k // s) for k, s in zip(windows.kernel, strides, strict=True)]
     pairs = [n for pair in zip(parts, strides, strict=True) for n in pair]
     filters = call.reshape(filters, (*pairs, width, windows.c))
-    attrs = {"extent": windows.extent, "stride": strides, "padding": windows.padding, "groups": groups}
+    attrs = {name: getattr(windows, name) for name in ("extent", "kernel", "stride", "padding", "groups")}
     out = call.add("conv_phases", [channels_last(call, slope), filters], **attrs)
-    counts = [-(-n // s) for n, s in zip(windows.extent, strides, strict=True)]
-    whole = tuple(m * s for m, s in zip(counts, strides, strict=True))
-    out = call.reshape(out, (windows.n, *whole, windows.c))
-    if whole != windows.extent:
-        out = call.add("slice", [out], begin=(0,) * (rank + 2), size=(windows.n, *windows.extent, windows.c))
-    return channels_first(call, out)
+    return channels_first(call, _join_phases(call, out, windows.extent))
+
+
+def _phase_by_phase(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """Computes the data's gradient of strided windows by one dense convolution for each phase of the data."""
+    filters = _reverse_taps(call, weight, windows)
+    sides = zip(windows.extent, windows.count, windows.kernel, windows.stride, windows.padding, strict=True)
+    axes = [[_make_phase(a, *side) for a in range(side[3])] for side in sides]
+    counts = tuple(axis[0].count for axis in axes)
+    data = channels_last(call, slope)
+
+    def join(phases: tuple[_Phase, ...]) -> str:
+        """Computes the phases along the axes that are left, (n, (count, phase) of each axis, c)."""
+        if len(phases) < windows.rank:
+            return _concatenate(call, [join((*phases, phase)) for phase in axes[len(phases)]], 2 * len(phases) + 2)
+        shape = (windows.n, *(n for count in counts for n in (count, 1)), windows.c)
+        if not all(phase.taps for phase in phases):
+            return call.add("broadcast_to", [call.scalar(0.0, slope)], shape=shape)
+        return call.reshape(_convolve_phase(call, data, filters, windows, phases), shape)
+
+    return channels_first(call, _join_phases(call, join(()), windows.extent))
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Elements of the data along an axis that are a stride apart, and meet the same taps of the filter.
+
+    Attributes:
+        count: number of elements.
+        first, taps: first of the taps in the reversed filter, and their number.
+        before, after: padding of the gradients; negative if some meet no element.
+    """
+
+    count: int
+    first: int
+    taps: int
+    before: int
+    after: int
+
+
+def _make_phase(number: int, extent: int, windows: int, kernel: int, stride: int, padding: int) -> _Phase:
+    shift, tap = divmod(number + padding, stride)
+    count, taps = -(-extent // stride), max(0, -(-(kernel - tap) // stride))
+    before = taps - 1 - shift
+    if windows <= -before:  # all windows are in front of the phase
+        taps = 0
+    return _Phase(count, kernel - 1 - tap - stride * (taps - 1), taps, before, count + shift - windows)
+
+
+def _convolve_phase(call: AtenCall, data: str, filters: str, windows: Windows, phases: Sequence[_Phase]) -> str:
+    """Computes the convolution (n, *counts of phases, c) of gradients (n, *count, k) with the taps of phases."""
+    begin = (0, *(max(0, -phase.before) for phase in phases), 0)
+    ends = [m - max(0, -phase.after) for m, phase in zip(windows.count, phases, strict=True)]
+    size = (windows.n, *(end - start for end, start in zip(ends, begin[1:], strict=False)), windows.k)
+    if size != call.shape(data):
+        data = call.add("slice", [data], begin=begin, size=size)
+    first = (*(phase.first for phase in phases), 0, 0)
+    taps, step = tuple(phase.taps for phase in phases), (*windows.stride, 1, 1)
+    part = call.add("slice", [filters], begin=first, size=(*taps, windows.k, windows.c), step=step)
+    sides = [(max(0, phase.before), max(0, phase.after)) for phase in phases]
+    attrs = {"padding": normalise_padding(windows.rank, tuple(sides)), "stride": (1,) * windows.rank}
+    return call.add(f"conv{windows.rank}d", [data, part], dilation=(1,) * windows.rank, groups=1, **attrs)
+
+
+def _join_phases(call: AtenCall, phases: str, extent: tuple[int, ...]) -> str:
+    """Joins the (count, phase) pairs of the axes between batch and channels, cut to an extent each."""
+    n, *pairs, c = call.shape(phases)
+    whole = tuple(map(math.prod, zip(pairs[::2], pairs[1::2], strict=True)))
+    out = call.reshape(phases, (n, *whole, c))
+    if whole != extent:
+        out = call.add("slice", [out], begin=(0,) * (len(extent) + 2), size=(n, *extent, c))
+    return out
 
 
 def _of_filters(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
     """Computes the filters' gradient (k, c / groups, *kernel) from channels of the same group."""
     attrs = {name: getattr(windows, name) for name in ("kernel", "stride", "padding", "dilation", "groups")}
-    out = call.add("conv_filters", [channels_last(call, data), channels_last(call, slope)], **attrs)
+    parts = windows.parts if math.prod(windows.parts) > 1 else ()
+    out = call.add("conv_filters", [channels_last(call, data), channels_last(call, slope)], **attrs, parts=parts)
+    if parts:
+        out = reduce_over(call, out, (0, 1), "sum", False)
     rank = windows.rank
     return call.add("transpose", [out], axes=(rank + 1, rank, *range(rank)))
 

@@ -1,0 +1,1 @@
+"""Steps of training through `torch.compile`, beside eager PyTorch and Inductor."""
