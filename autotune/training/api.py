@@ -95,7 +95,7 @@ def compile_training(
         slot.of(flat)[...] = forward.parameters[name]
     zeros = {name: np.zeros(kind.shape, kind.dtype) for name, kind in step.states.items()}
     states = {**zeros, PARAMETERS: flat, **forward.buffers}
-    return TrainingExecutable(executable, optimiser, step.slots, states)
+    return TrainingExecutable(executable, optimiser, step.slots, states, classes=forward.classes)
 
 
 def _read(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ir import Array
+from autotune.training.losses import IGNORED
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 from autotune.training.step import GRADIENTS, PARAMETERS, Slot
 from search_space.files import replace_file
@@ -37,6 +38,7 @@ class TrainingExecutable:
         slots: parameter → its slot among all.
         states: first values of the states by name, those of `PARAMETERS` included; they are copied.
         steps: number of steps that these values have behind them.
+        classes: number of classes, of which each target is one; None: targets are no classes.
 
     Attributes:
         steps: number of steps so far, each one batch.
@@ -50,9 +52,10 @@ class TrainingExecutable:
         slots: Mapping[str, Slot],
         states: Mapping[str, Array],
         steps: int = 0,
+        classes: int | None = None,
     ) -> None:
         self.executable, self.optimiser, self.slots = executable, optimiser, slots
-        self.steps = steps
+        self.steps, self.classes = steps, classes
         names = [parameter.name for parameter in executable.inputs]
         self.inputs = executable.inputs[: names.index(LEARNING_RATE)]
         self._states = executable.inputs[names.index(STEP) + 1 :]
@@ -80,6 +83,7 @@ class TrainingExecutable:
         """
         name = self.executable.name
         arrays = [np.ascontiguousarray(a) for a in check_inputs(name, self.inputs, in_order(name, self.inputs, batch))]
+        self._check_labels(arrays[0])
         self._rate[0] = self.optimiser.learning_rate if learning_rate is None else learning_rate
         self._step[0] = self.steps + 1
         inputs = [*arrays, self._rate, self._step, *self._now]
@@ -87,6 +91,21 @@ class TrainingExecutable:
         self.executable.infer_at([int(array.ctypes.data) for array in (*inputs, *outputs)])
         self._now, self._next, self.steps = self._next, self._now, self.steps + 1
         return float(self._loss[0])
+
+    def _check_labels(self, labels: Array) -> None:
+        """Checks the classes of a batch.
+
+        Raises:
+            ExecutableError: a target that is none of the classes, and not to be ignored.
+        """
+        if self.classes is None:
+            return
+        low, high = int(labels.min(initial=0, where=labels != IGNORED)), int(labels.max())
+        if low < 0 or high >= self.classes:
+            wrong = low if low < 0 else high
+            raise ExecutableError(
+                f"targets must be classes from 0 to {self.classes - 1}, or {IGNORED}, but got {wrong}"
+            )
 
     @property
     def states(self) -> dict[str, Array]:
@@ -129,6 +148,7 @@ class TrainingExecutable:
             "network": self.executable.manifest[SEAL],
             "optimiser": self.optimiser.describe(),
             "steps": self.steps,
+            "classes": self.classes,
             "states": {"file": file, "sha256": digest(data)},
             "slots": {name: [slot.offset, list(slot.shape)] for name, slot in self.slots.items()},
         }
@@ -165,10 +185,10 @@ def load_training(folder: str | os.PathLike[str], threads: int | None = None) ->
         optimiser = OPTIMISERS[document["optimiser"].pop("name")](**document["optimiser"])
         slots = {name: Slot(offset, tuple(shape)) for name, (offset, shape) in document["slots"].items()}
         data = contents(root / Path(document["states"]["file"]).name, document["states"]["sha256"])
-        steps = int(document["steps"])
+        steps, classes = int(document["steps"]), document["classes"]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ExecutableError(f"{root / FILE}: a training step must be described in full, but: {error}") from None
-    return TrainingExecutable(executable, optimiser, slots, _split(executable, data, root), steps)
+    return TrainingExecutable(executable, optimiser, slots, _split(executable, data, root), steps, classes)
 
 
 def _split(executable: NativeExecutable, data: bytes, root: Path) -> dict[str, Array]:

@@ -21,6 +21,7 @@ class ForwardGraph:
         parameters: inputs to train, with their values.
         buffers: inputs that a step replaces, with their values.
         new_buffers: buffer → value that replaces it.
+        classes: number of classes of the targets; None: they are no classes.
         masks: inputs of random truth values, as of dropout → probability that they hold; drawn anew in each step.
     """
 
@@ -29,6 +30,7 @@ class ForwardGraph:
     parameters: Mapping[str, Array]
     buffers: Mapping[str, Array]
     new_buffers: Mapping[str, str]
+    classes: int | None = None
     masks: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -60,5 +62,6 @@ def read_graph(graph: Graph, loss: str) -> ForwardGraph:
             names[name] = builder.constant(array, name)
     for node in graph.nodes:
         names[node.name] = builder.keep(node, graph, [names[name] for name in node.inputs])
+    classes = graph.type(output).shape[1] if loss == "cross_entropy" else None
     value = LOSSES[loss](builder, names[output])
-    return ForwardGraph(without_unread_constants(builder.finish([value])), value, parameters, {}, {})
+    return ForwardGraph(without_unread_constants(builder.finish([value])), value, parameters, {}, {}, classes)

@@ -13,6 +13,9 @@ from autotune.graph.types import TensorType
 TARGETS = "targets"
 """Input of a training graph that a loss compares outputs with."""
 
+IGNORED = -100
+"""Target without a class: it has no loss, and does not count in the mean."""
+
 AddLoss = Callable[[GraphBuilder, str], str]
 """Function of a builder and the output's name that adds a loss (1,), which reads `TARGETS`."""
 
@@ -49,8 +52,12 @@ def _cross_entropy(builder: GraphBuilder, output: str) -> str:
     numbers = builder.constant(np.arange(classes, dtype=np.int64).reshape(1, classes), "classes")
     zero = builder.constant(np.asarray(0, np.float32), "zero")
     chosen = builder.add("where", [builder.add("equal", [column, numbers]), logarithms, zero])
-    each = builder.add("reduce", [chosen], axes=(1,), reducer="sum")
-    return _mean(builder, builder.add("negative", [each]))
+    flat = builder.add("reshape", [chosen], shape=(1, rows * classes))
+    total = builder.add("negative", [builder.add("reduce", [flat], axes=(1,), reducer="sum")])
+    ignored = builder.add("equal", [TARGETS, builder.constant(np.asarray(IGNORED, np.int64), "ignored")])
+    counts = builder.add("cast", [builder.add("logical_not", [ignored])], dtype="float32")
+    row = builder.add("reshape", [counts], shape=(1, rows))
+    return builder.add("divide", [total, builder.add("reduce", [row], axes=(1,), reducer="sum")])
 
 
 LOSSES: Mapping[str, AddLoss] = {"cross_entropy": _cross_entropy, "mse": _mean_squared_error}

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._decomp import get_decompositions
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.decompositions import training_decompositions
@@ -18,13 +20,27 @@ from autotune.graph.frontends.aten.graph import import_fx, make_constant_values,
 from autotune.graph.frontends.aten.tensors import array_from_tensor
 from autotune.graph.ir import Graph
 from autotune.training.forward import ForwardGraph
+from autotune.training.losses import IGNORED
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Function of the module's output and the targets → a tensor of one element."""
-LOSSES: dict[str, Loss] = {
-    "cross_entropy": torch.nn.functional.cross_entropy,
-    "mse": torch.nn.functional.mse_loss,
-}
+
+
+def _cross_entropy(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Computes `torch.nn.functional.cross_entropy` of classes in the second axis.
+
+    Classes are compared, not gathered: the gradient of a gather compares each index with each row of the table.
+    """
+    logarithms = torch.nn.functional.log_softmax(output, 1)
+    classes = torch.arange(output.shape[1]).reshape(1, -1, *(1,) * (output.dim() - 2))
+    chosen = torch.where(targets.unsqueeze(1) == classes, logarithms, torch.zeros(()))
+    return -chosen.sum() / (targets != IGNORED).sum()
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": _cross_entropy, "mse": torch.nn.functional.mse_loss}
+"""The losses of `losses.LOSSES` for modules."""
+_RECURRENT = [torch.ops.aten.lstm.input, torch.ops.aten.gru.input]
+"""Operators that PyTorch decomposes to a chain of steps."""
 
 
 class _WithLoss(torch.nn.Module):
@@ -42,14 +58,26 @@ def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.
     Raises:
         UnsupportedModelError: `torch.export` refuses the module, or an operator is not supported.
     """
+    shapes: list[tuple[int, ...]] = []
+
+    def with_shape(output: Any, targets: torch.Tensor) -> torch.Tensor:
+        if isinstance(output, torch.Tensor):
+            shapes.append(tuple(output.shape))
+        return loss(output, targets)
+
     before = model.training
     try:
-        program = torch.export.export(_WithLoss(model.train(), loss), (targets, *inputs), strict=False)
+        # Attention as products and a softmax, which have gradients of their own.
+        with sdpa_kernel(SDPBackend.MATH):
+            program = torch.export.export(_WithLoss(model.train(), with_shape), (targets, *inputs), strict=False)
+            recurrent: Any = get_decompositions(_RECURRENT)
+            program = decompose(program, {**training_decompositions(), **recurrent})
     except Exception as error:
         raise UnsupportedModelError(f"`model` must be a module that torch.export reads, but: {error!s:.300}") from error
     finally:
         model.train(before)
-    return _import(decompose(program, training_decompositions()), type(model).__name__)
+    classes = shapes[0][1] if loss is _cross_entropy else None
+    return replace(_import(program, type(model).__name__), classes=classes)
 
 
 def _import(program: ExportedProgram, name: str) -> ForwardGraph:
@@ -99,7 +127,7 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
         {named[node]: array_from_tensor(tensor.detach()) for node, (_, tensor) in parameters.items()},
         {named[node]: np.array(array_from_tensor(tensor)) for node, (_, tensor) in buffers.items()},
         {target.removeprefix(first): value for target, value in values.items() if target},
-        {node.name: share for node, share in masks.items()},
+        masks={node.name: share for node, share in masks.items()},
     )
 
 

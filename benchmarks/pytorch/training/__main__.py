@@ -1,4 +1,4 @@
-"""Training through `torch.compile(model, backend="autotune")` without a trial, beside Inductor and eager PyTorch.
+"""Training by us without a trial, through `torch.compile` and as one executable, beside Inductor and eager PyTorch.
 
 `python -m benchmarks.pytorch.training [--only NAME,...] [--minutes M]` trains small networks of plain PyTorch with
 random weights. It runs each in processes of their own, prints the table, and writes `benchmarks/results/training.json`
@@ -24,14 +24,14 @@ from benchmarks.collected import collect
 from benchmarks.figures import figures_in_turns
 from benchmarks.pytorch.runtime import EAGER, INDUCTOR, OURS, TITLES
 from benchmarks.pytorch.training.networks import EXAMPLES
-from benchmarks.pytorch.training.runtime import EXACT, TrainingProcess
+from benchmarks.pytorch.training.runtime import EXACT, STEP, TrainingProcess
 from benchmarks.pytorch.training.table import ratio_to_fastest, training
 from benchmarks.survey.process import Facts
 from measure.host import allowed_cores
 from measure.hostlock import alone
 
 NAME = "training"
-RUNTIME_NAMES = (EAGER, INDUCTOR, OURS)
+RUNTIME_NAMES = (EAGER, INDUCTOR, OURS, STEP)
 
 
 def measure_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def compute_error(gradients: Mapping[str, Array], reference: Mapping[str, Array]
 def format_line(row: Mapping[str, Any]) -> str:
     """Formats a row in a line."""
     parts = [
-        f"{TITLES[runtime]} {latency(row['seconds'][runtime])} ({row['errors'][runtime]:.0e})"
+        f"{TITLES.get(runtime, runtime)} {latency(row['seconds'][runtime])} ({row['errors'][runtime]:.0e})"
         for runtime in RUNTIME_NAMES
     ]
     return f"{', '.join(parts)}, {ratio_to_fastest(row)[0]:.2f}x"

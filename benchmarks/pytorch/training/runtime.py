@@ -22,6 +22,8 @@ from benchmarks.pytorch.training.networks import EXAMPLES
 from benchmarks.survey.process import Facts
 from measure.host import cores_for
 
+STEP = "autotune step"
+"""`autotune.compile_training`."""
 EXACT = "float64"
 """Eager PyTorch in float64, whose gradients are the reference of the others."""
 _CACHES = ("AUTOTUNE_CACHE", "TORCHINDUCTOR_CACHE_DIR")
@@ -94,7 +96,27 @@ class Inductor(Eager):
     options: Mapping[str, Any] | None = {}
 
 
-RUNTIMES: Mapping[str, Opener] = {EAGER: Eager, EXACT: Exact, OURS: Ours, INDUCTOR: Inductor}
+class Step(Eager):
+    """A step of `autotune.compile_training`, on arrays of NumPy."""
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        import autotune
+        from autotune.training.optimisers import SGD
+
+        start = time.perf_counter()
+        batch = self._inputs if len(self._inputs) > 1 else self._inputs[0]
+        self._own = autotune.compile_training(self._module, batch, self._targets, optimiser=SGD(1e-3, momentum=0.9))
+        self._batch = [tensor.numpy() for tensor in (self._targets, *self._inputs)]
+        loss = self._step()
+        self._notes.add(first_seconds=time.perf_counter() - start)
+        momentum = self._own.states["momentum"]  # the gradients after the first step
+        return {"": np.array(loss), **{name: slot.of(momentum) for name, slot in self._own.slots.items()}}
+
+    def _step(self) -> float:
+        return self._own.step(*self._batch)
+
+
+RUNTIMES: Mapping[str, Opener] = {EAGER: Eager, EXACT: Exact, OURS: Ours, STEP: Step, INDUCTOR: Inductor}
 
 
 class TrainingProcess(NetworkProcess):

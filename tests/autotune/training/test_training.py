@@ -161,6 +161,18 @@ def test_an_update_takes_the_mean_gradient_of_its_batches() -> None:
         np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+def test_targets_of_pixels_may_be_ignored_and_others_must_be_classes() -> None:
+    torch.manual_seed(0)
+    module, x, y = nn.Conv2d(3, 4, 1), torch.randn(2, 3, 5, 5), torch.randint(0, 4, (2, 5, 5))
+    y[0, :3] = -100
+    compare((module, x, y), *OPTIMISERS[0])
+    step = autotune.compile_training(module, x, y, threads=1)
+    y[0, 0, 0] = 4
+    with pytest.raises(ExecutableError, match=r"^targets must be classes from 0 to 3, or -100, but got 4$"):
+        step.step(y, x)
+    assert step.steps == 0
+
+
 @pytest.fixture(scope="module")
 def small() -> TrainingExecutable:
     module, x, y = perceptron()
