@@ -1,0 +1,69 @@
+"""Sums of as many terms as a constant says: the loop over the terms ends there, instead of adding zeros."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_space.ir.expr import Expr, maximum, minimum, var, variables, walk
+from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
+
+
+def end_at_counts(program: LoopProgram) -> LoopProgram:
+    """Ends loops over the terms of a sum at the count of terms, which is read from a constant.
+
+    Before:  for t in 20: s[j] += select(t < counts[j], x[...] * w[j, t], 0)
+    After:   for t in max(min(20, counts[j]), 0): s[j] += x[...] * w[j, t]
+
+    Sums start at zero, and a sum of zeros and nothing else is no -0, so that leaving zeros out changes no sum.
+    """
+    counts = frozenset(buffer.name for buffer in program.params if buffer.constant)
+    return replace(program, body=_shorten(program.body, counts))
+
+
+def _shorten(stmt: Stmt, constants: frozenset[str]) -> Stmt:
+    stmt = map_children(stmt, lambda child: _shorten(child, constants))
+    if not isinstance(stmt, For) or stmt.kind != "serial":
+        return stmt
+    count = _find_count(stmt, constants)
+    if count is None:
+        return stmt
+    condition = var(stmt.var) < count
+    return replace(stmt, extent=maximum(minimum(stmt.extent, count), 0), body=_assume(stmt.body, condition))
+
+
+def _find_count(loop: For, constants: frozenset[str]) -> Expr | None:
+    """Returns the number of iterations after which all terms of a loop's sums are zero; None if they do not say."""
+    counts: set[Expr | None] = set()
+    inner = set()
+    for stmt in walk_stmt(loop.body):
+        if isinstance(stmt, For):
+            inner.add(stmt.var)
+        elif isinstance(stmt, Store):
+            counts.add(_count(stmt, loop.var, constants))
+        elif not isinstance(stmt, Seq):
+            return None
+    count = counts.pop() if len(counts) == 1 else None
+    return None if count is None or variables(count) & (inner | {loop.var}) else count
+
+
+def _count(store: Store, loop: str, constants: frozenset[str]) -> Expr | None:
+    """Returns the number of terms of a sum along a loop; None if it has no count read from a constant."""
+    value = store.value
+    if store.reducer != "sum":
+        return None
+    if value.op != "select" or not (value.args[2].is_const and value.args[2].value == 0):
+        return None
+    condition = value.args[0]
+    if condition.op != "lt" or condition.args[0] is not var(loop):
+        return None
+    count: Expr = condition.args[1]
+    read = [node for node in walk(count) if node.op == "load"]
+    return count if read and all(node.args[0] in constants for node in read) else None
+
+
+def _assume(stmt: Stmt, condition: Expr) -> Stmt:
+    """Replaces choices by a condition that holds."""
+    if isinstance(stmt, Store):
+        value = stmt.value
+        return replace(stmt, value=value.args[1]) if value.op == "select" and value.args[0] is condition else stmt
+    return map_children(stmt, lambda child: _assume(child, condition))
