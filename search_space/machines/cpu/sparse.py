@@ -54,11 +54,11 @@ class SparseProducts(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         sums = self.sums(draft, stage)
         assert sums is not None
-        many, out = int(stage.axes[0].extent.value) >= hardware.float_lanes, []
-        if many:
+        out = []
+        if int(stage.axes[0].extent.value) >= hardware.float_lanes:
             out.append(self.along_rows(draft, stage, sums, hardware))
         if column_lanes(draft, sums, hardware) >= FEWEST_LANES:
-            out += [self.along_columns(draft, stage, sums, copied, hardware) for copied in (False, True)[: 1 + many]]
+            out.append(self.along_columns(draft, stage, sums, hardware))
         return out
 
     def along_rows(self, draft: Draft, stage: Stage, sums: Stage, hardware: Hardware) -> Draft:
@@ -95,10 +95,9 @@ class SparseProducts(SketchRule):
         draft = draft.in_registers(registers, (steps, column, r0, r1))
         return draft.variant("rows").finish(name, tile, registers)
 
-    def along_columns(self, draft: Draft, stage: Stage, sums: Stage, copied: bool, hardware: Hardware) -> Draft:
-        """Makes vectors along the columns of a block, by a tile of rows; the data are read as they are, or copied."""
+    def along_columns(self, draft: Draft, stage: Stage, sums: Stage, hardware: Hardware) -> Draft:
+        """Makes vectors along the columns of a block, by a tile of rows."""
         name, lanes, (columns, depth) = stage.name, column_lanes(draft, sums, hardware), block_shape(draft, sums)
-        draft = copy_by_columns(draft, sums, hardware) if copied else draft
         draft, registers = draft.sums_in("local", sums.name, name)
         (i, j), (row, column) = stage.spatial, sums.spatial
         rows, count = int(stage.axes[0].extent.value), int(stage.axes[1].extent.value) // columns
@@ -117,7 +116,7 @@ class SparseProducts(SketchRule):
         draft, (c0, c1) = draft.split(registers, column, (lanes,))
         draft = draft.reorder(registers, terms, steps, row, c0, c1)
         draft = draft.in_registers(registers, (steps, row, c0, c1))
-        return draft.variant("columns_of_copy" if copied else "columns").finish(name, registers)
+        return draft.variant("columns").finish(name, registers)
 
 
 def column_lanes(draft: Draft, sums: Stage, hardware: Hardware) -> int:
