@@ -7,6 +7,9 @@ from dataclasses import replace
 from search_space.ir.expr import Expr, maximum, minimum, var, variables, walk
 from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
 
+INTEGERS = ("int32", "int64")
+"""Types of constants that counts are read from."""
+
 
 def end_at_counts(program: LoopProgram) -> LoopProgram:
     """Ends loops over the terms of a sum at the count of terms, which is read from a constant.
@@ -16,19 +19,34 @@ def end_at_counts(program: LoopProgram) -> LoopProgram:
 
     Sums start at zero, and a sum of zeros and nothing else is no -0, so that leaving zeros out changes no sum.
     """
-    counts = frozenset(buffer.name for buffer in program.params if buffer.constant)
-    return replace(program, body=_shorten(program.body, counts))
+    return replace(program, body=_rewrite(program.body, _list_constants(program), shorten=True))
 
 
-def _shorten(stmt: Stmt, constants: frozenset[str]) -> Stmt:
-    stmt = map_children(stmt, lambda child: _shorten(child, constants))
+def assume_full(program: LoopProgram) -> LoopProgram:
+    """Removes the conditions that `end_at_counts` removes, and leaves the loops as long as they may be: for estimates.
+
+    Returns the program itself if it has none.
+    """
+    constants = _list_constants(program)
+    loops = (stmt for stmt in walk_stmt(program.body) if isinstance(stmt, For))
+    if not any(_find_count(loop, constants) is not None for loop in loops):
+        return program
+    return replace(program, body=_rewrite(program.body, constants, shorten=False))
+
+
+def _list_constants(program: LoopProgram) -> frozenset[str]:
+    return frozenset(buffer.name for buffer in program.params if buffer.constant and buffer.dtype in INTEGERS)
+
+
+def _rewrite(stmt: Stmt, constants: frozenset[str], shorten: bool) -> Stmt:
+    stmt = map_children(stmt, lambda child: _rewrite(child, constants, shorten))
     if not isinstance(stmt, For) or stmt.kind != "serial":
         return stmt
     count = _find_count(stmt, constants)
     if count is None:
         return stmt
-    condition = var(stmt.var) < count
-    return replace(stmt, extent=maximum(minimum(stmt.extent, count), 0), body=_assume(stmt.body, condition))
+    extent = maximum(minimum(stmt.extent, count), 0) if shorten else stmt.extent
+    return replace(stmt, extent=extent, body=_assume(stmt.body, var(stmt.var) < count))
 
 
 def _find_count(loop: For, constants: frozenset[str]) -> Expr | None:

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import select_by_roofline
 from search_space import workloads
 from search_space.ir.stmt import For, walk_stmt
-from search_space.lower.counted import end_at_counts
+from search_space.lower.counted import assume_full, end_at_counts
 from search_space.operators.sparse import pack_blocks, unpack_blocks
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
 from targets import registry
+from tests.autotune.fakes import settings_with
 from tests.interpreter import interpret
 
 
@@ -90,8 +93,17 @@ def test_loops_end_at_the_count(of: tuple[int, tuple[int, int]]) -> None:
         assert any("counts" in extent for extent in extents) and "<" not in str(shortened)
         (name,) = program.outputs
         np.testing.assert_array_equal(interpret(shortened, inputs)[name], interpret(program, inputs)[name])
+        full = assume_full(program)
+        assert "<" not in str(full) and all(s.extent.is_const for s in walk_stmt(full.body) if isinstance(s, For))
+        assert assume_full(full) is full
         varying = replace(program, params=tuple(replace(b, constant=False) for b in program.params))
-        assert str(end_at_counts(varying)) == str(varying)
+        assert str(end_at_counts(varying)) == str(varying) and assume_full(varying) is varying
+
+
+@pytest.mark.parametrize(("density", "algorithm"), [(0.2, "direct"), (0.9, "dense")])
+def test_the_choice_without_trials_is_by_density(density: float, algorithm: str) -> None:
+    workload, _ = make_packed(64, prune(256, 256, (16, 1), density), (16, 1))
+    assert select_by_roofline(Task("sparse", workload), settings_with(threads=1)).algorithm == algorithm
 
 
 @pytest.mark.parametrize(
