@@ -87,7 +87,7 @@ class SparseProducts(GraphPass):
             return None
         values, positions, counts = pack_blocks(weight, zeros.block)
         depth, columns = weight.shape
-        data = site.reshape(site.new[node.inputs[0]], (node.type.size // columns, depth))
+        data = site.reshape(_read_pixels(site, node), (node.type.size // columns, depth))
         packed = [site.builder.constant(array, node.inputs[1]) for array in (values, positions, counts)]
         product = site.add("sparse_matmul", [data, *packed], node.name, blocks=max(1, int(counts.sum())))
         return site.reshape(product, node.type.shape)
@@ -129,7 +129,14 @@ def find_weight(graph: Graph, node: Node) -> Array | None:
         return None
     if node.op == "matmul":
         return weight
-    plain = (
-        node.attrs["groups"] == 1 and pair(node.attrs["stride"]) == (1, 1) and data.shape[:-1] == node.type.shape[:-1]
-    )
+    plain = node.attrs["groups"] == 1 and not np.any(node.attrs["padding"])
     return weight[0, 0] if plain and weight.shape[:2] == (1, 1) else None
+
+
+def _read_pixels(site: Site, node: Node) -> str:
+    """Returns the data that a product reads: all, or the pixels that a 1x1 convolution with strides reaches."""
+    data = site.new[node.inputs[0]]
+    if node.op == "matmul" or pair(node.attrs["stride"]) == (1, 1):
+        return data
+    size = (*node.type.shape[:-1], site.type(node.inputs[0]).shape[-1])
+    return site.add("slice", [data], begin=(0,) * 4, size=size, step=(1, *pair(node.attrs["stride"]), 1))

@@ -22,9 +22,9 @@ from tests.autotune.graph.onnx_models import assert_close, model_from, runtime
 from tests.search_space.operators.test_sparse import prune
 
 
-def layer(weight: NDArray[Any], conv: bool = False, **attrs: Any) -> Graph:
+def layer(weight: NDArray[Any], conv: bool = False, channels: int = 0, **attrs: Any) -> Graph:
     """A product or a 1x1 convolution with a weight (k, n), a bias and a relu."""
-    depth, columns = weight.shape
+    depth, columns = channels or weight.shape[0], weight.shape[1]
     b = GraphBuilder("layer", {"x": TensorType((2, 3, 4, depth) if conv else (24, depth))})
     constant = b.constant(weight[None, None] if conv else weight, "w")
     out = b.add("conv2d" if conv else "matmul", ["x", constant], "product", **attrs)
@@ -43,13 +43,23 @@ def test_a_layer_is_one_kernel_with_its_ending(conv: bool, block: tuple[int, int
     np.testing.assert_allclose(new, old, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("stride", [2, (1, 2)])
+def test_strides_take_some_pixels(stride: int | tuple[int, int]) -> None:
+    graph = layer(prune(32, 64, (16, 1), 0.2), conv=True, stride=stride)
+    sparse = SparseProducts(0.7)(graph)
+    assert [node.op for node in sparse.nodes if node.op != "reshape"] == ["slice", "sparse_matmul", "add", "relu"]
+    x = np.random.default_rng(1).standard_normal(graph.type("x").shape).astype(np.float32)
+    new, old = (evaluate(g, {"x": x})[g.outputs[0]] for g in (sparse, graph))
+    np.testing.assert_allclose(new, old, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize(
     ("graph", "shares"),
     [
         (layer(prune(32, 64, (16, 1), 0.5)), "0.5 in 1 weights"),
         (layer(np.ones((32, 64), np.float32)), "0 in 1 weights"),
         (layer(np.full((32, 64), np.nan, np.float32)), "0 in 1 weights"),
-        (layer(prune(32, 64, (16, 1), 0.2), conv=True, stride=2), "no weight"),
+        (layer(prune(16, 64, (16, 1), 0.2), conv=True, groups=2, channels=32), "no weight"),
         (layer(prune(32, 64, (16, 1), 0.2), conv=True, padding=1), "no weight"),
     ],
 )
