@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
+from costmodel.features import FeatureExtractor
 from search_space import workloads
 from search_space.ir.stmt import For, walk_stmt
 from search_space.lower.counted import assume_full, end_at_counts
@@ -121,3 +122,17 @@ def test_the_choice_without_trials_is_by_density(density: float, algorithm: str)
 def test_bad_arguments_are_one_sentence(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         workloads.sparse_matmul(**{"m": 4, "n": 32, "k": 8, "block": (4, 1), "blocks": 9, **changes})
+
+
+@pytest.mark.parametrize("block", [(4, 4), (16, 2)], ids=str)
+def test_features_see_the_density(block: tuple[int, int]) -> None:
+    counts = []
+    for density in (0.25, 0.5):
+        workload, _ = make_packed(64, prune(128, 128, block, density), block)
+        for sketch in generate(workload, registry.get("cpu").hardware, ["direct"]).sketches:
+            extractor = FeatureExtractor(sketch.program, sketch.columns, sketch.hardware, True)
+            columns = sketch.expand(first_legal(sketch)[None])
+            assert np.isfinite(extractor(columns)).all()
+            counts.append(extractor.roofline(columns)[0])
+    few, many = np.split(np.array(counts), 2)
+    assert (few < many).all()
