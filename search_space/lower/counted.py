@@ -19,23 +19,21 @@ def end_at_counts(program: LoopProgram) -> LoopProgram:
 
     Sums start at zero, and a sum of zeros and nothing else is no -0, so that leaving zeros out changes no sum.
     """
-    return replace(program, body=_rewrite(program.body, _list_constants(program), shorten=True))
+    return _rewrite_loops(program, shorten=True)
 
 
 def assume_full(program: LoopProgram) -> LoopProgram:
-    """Removes the conditions that `end_at_counts` removes, and leaves the loops as long as they may be: for estimates.
+    """Removes the conditions that `end_at_counts` removes, but leaves the loops at full length: for estimates."""
+    return _rewrite_loops(program, shorten=False)
 
-    Returns the program itself if it has none.
-    """
-    constants = _list_constants(program)
-    loops = (stmt for stmt in walk_stmt(program.body) if isinstance(stmt, For))
+
+def _rewrite_loops(program: LoopProgram, shorten: bool) -> LoopProgram:
+    """Rewrites the loops that have a count; returns the program itself if none has."""
+    constants = frozenset(buffer.name for buffer in program.params if buffer.constant and buffer.dtype in INTEGERS)
+    loops = (stmt for stmt in walk_stmt(program.body) if isinstance(stmt, For)) if constants else ()
     if not any(_find_count(loop, constants) is not None for loop in loops):
         return program
-    return replace(program, body=_rewrite(program.body, constants, shorten=False))
-
-
-def _list_constants(program: LoopProgram) -> frozenset[str]:
-    return frozenset(buffer.name for buffer in program.params if buffer.constant and buffer.dtype in INTEGERS)
+    return replace(program, body=_rewrite(program.body, constants, shorten))
 
 
 def _rewrite(stmt: Stmt, constants: frozenset[str], shorten: bool) -> Stmt:
