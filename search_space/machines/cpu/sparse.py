@@ -11,7 +11,7 @@ import math
 from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import Expr, lift, walk
 from search_space.machines.cpu.spread import spread
-from search_space.machines.cpu.tiling import MAX_TILE, MAX_UNROLL
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
@@ -25,7 +25,7 @@ MOST_VECTORS = 16
 MOST_COLUMN_VECTORS = 2
 """Greatest number of vectors of columns in a tile; rows fill the other registers."""
 FEWEST_LANES = 4
-"""Fewest lanes along the columns of a block that are worth a sketch."""
+"""Fewest lanes of a vector, along the rows of the data or the columns of a block, that are worth a sketch."""
 
 
 class SparseProducts(SketchRule):
@@ -55,7 +55,7 @@ class SparseProducts(SketchRule):
         sums = self.sums(draft, stage)
         assert sums is not None
         out = []
-        if int(stage.axes[0].extent.value) >= hardware.float_lanes:
+        if row_lanes(stage, hardware) >= FEWEST_LANES:
             out.append(self.along_rows(draft, stage, sums, hardware))
         if column_lanes(draft, sums, hardware) >= FEWEST_LANES:
             out.append(self.along_columns(draft, stage, sums, hardware))
@@ -63,8 +63,8 @@ class SparseProducts(SketchRule):
 
     def along_rows(self, draft: Draft, stage: Stage, sums: Stage, hardware: Hardware) -> Draft:
         """Makes vectors along the rows of the data: sums of some rows of blocks, transposed as they are written."""
-        name, lanes, (columns, depth) = stage.name, hardware.float_lanes, block_shape(draft, sums)
-        draft = copy_by_columns(draft, sums, hardware)
+        name, lanes, (columns, depth) = stage.name, row_lanes(stage, hardware), block_shape(draft, sums)
+        draft = copy_by_columns(draft, sums, lanes, hardware)
         draft, tile = draft.cache_write(name, "global") if sums.name == name else (draft, sums.name)
         draft, registers = draft.cache_write(tile, "local")
         (i, j), (row, column) = stage.spatial, sums.spatial
@@ -73,14 +73,16 @@ class SparseProducts(SketchRule):
         width = max(d for d in divisors(columns) if d <= MOST_COLUMNS)
         draft, (vectors,) = draft.choose_row(f"{name}.{i}", ("vectors",), row_vectors(rows, lanes))
         draft = draft.require("registers", lift(vectors) * (width + 1) + 1, hardware.vector_registers)
-        draft = draft.require("unrolled operations", lift(vectors) * (width * depth), MAX_UNROLL)
-        full = [group for group in divisors(count) if group * columns % lanes == 0]
+        unroll = max(d for d in divisors(depth) if d <= MAX_REDUCE_UNROLL)
+        draft = draft.require("unrolled operations", lift(vectors) * (width * unroll), MAX_UNROLL)
+        written = hardware.float_lanes  # the output has its vectors along the columns
+        full = [group for group in divisors(count) if group * columns % written == 0]
         draft, group = draft.choose(f"{name}.{j}", full or divisors(count))
 
         draft, (i0, within) = draft.split(name, i, (lift(vectors) * lanes,), "clamp")
         draft, (i1, i2) = draft.split(name, within, (COLUMNS,))
         draft, (j0, within) = draft.split(name, j, (lift(group) * columns,))
-        draft, (j1, j2) = draft.split(name, within, (lanes,), "exact" if full else "guard")
+        draft, (j1, j2) = draft.split(name, within, (written,), "exact" if full else "guard")
         # Neighbours of a few rows innermost: vectors that run across them are shuffled together.
         draft = draft.reorder(name, i0, j0, j1, i1, i2, j2)
         draft, block = draft.fuse(name, i0, j0)
@@ -90,9 +92,10 @@ class SparseProducts(SketchRule):
         draft, (r0, r1) = draft.split(tile, row, (lanes,))
         draft = draft.reorder(tile, c0, c1, r0, r1).in_registers(tile, (c1, r0, r1)).compute_at(registers, tile, c0)
         terms, steps = draft.stage(registers).reduced
+        draft, (p0, p1) = draft.split(registers, steps, (unroll,))
         draft, (r0, r1) = draft.split(registers, row, (lanes,))
-        draft = draft.reorder(registers, terms, steps, column, r0, r1)
-        draft = draft.in_registers(registers, (steps, column, r0, r1))
+        draft = draft.reorder(registers, terms, p0, p1, column, r0, r1)
+        draft = draft.in_registers(registers, (p1, column, r0, r1))
         return draft.variant("rows").finish(name, tile, registers)
 
     def along_columns(self, draft: Draft, stage: Stage, sums: Stage, hardware: Hardware) -> Draft:
@@ -104,7 +107,8 @@ class SparseProducts(SketchRule):
         vectors = max(d for d in divisors(columns // lanes) if d <= MOST_COLUMN_VECTORS)
         draft, (tile,) = draft.choose_row(f"{name}.{i}", ("tile",), clamped_tiles(rows, MAX_TILE, 1))
         draft = draft.require("registers", lift(tile) * vectors + vectors + 1, hardware.vector_registers)
-        draft = draft.require("unrolled operations", lift(tile) * (vectors * depth), MAX_UNROLL)
+        unroll = max(d for d in divisors(depth) if d <= MAX_REDUCE_UNROLL)
+        draft = draft.require("unrolled operations", lift(tile) * (vectors * unroll), MAX_UNROLL)
         draft, group = draft.choose(f"{name}.{j}", divisors(count))
         draft, (i0, i1) = draft.split(name, i, (tile,), "clamp")
         draft, (j0, within) = draft.split(name, j, (lift(group) * columns,))
@@ -113,10 +117,17 @@ class SparseProducts(SketchRule):
         draft, block = draft.fuse(name, i0, j0)
         draft = draft.parallel(name, block).in_registers(name, (i1, j2, j3)).compute_at(registers, name, j1)
         terms, steps = draft.stage(registers).reduced
+        draft, (p0, p1) = draft.split(registers, steps, (unroll,))
         draft, (c0, c1) = draft.split(registers, column, (lanes,))
-        draft = draft.reorder(registers, terms, steps, row, c0, c1)
-        draft = draft.in_registers(registers, (steps, row, c0, c1))
+        draft = draft.reorder(registers, terms, p0, p1, row, c0, c1)
+        draft = draft.in_registers(registers, (p1, row, c0, c1))
         return draft.variant("columns").finish(name, registers)
+
+
+def row_lanes(stage: Stage, hardware: Hardware) -> int:
+    """Returns the lanes of a vector along the rows of the data, at most as many as there are rows."""
+    rows = int(stage.axes[0].extent.value)
+    return min(hardware.float_lanes, 1 << (rows.bit_length() - 1))
 
 
 def column_lanes(draft: Draft, sums: Stage, hardware: Hardware) -> int:
@@ -139,7 +150,7 @@ def row_vectors(rows: int, lanes: int) -> list[tuple[int]]:
     return [(v,) for v in counts if v == 1 or ceildiv(rows, v * lanes) * v * lanes <= rows * MAX_WASTE]
 
 
-def copy_by_columns(draft: Draft, sums: Stage, hardware: Hardware) -> Draft:
+def copy_by_columns(draft: Draft, sums: Stage, lanes: int, hardware: Hardware) -> Draft:
     """Copies the data before the sums with columns as rows; a few of them at once, in vectors along the others."""
     name = next(n.args[0] for n in walk(sums.body) if n.op == "load" and _indirect(n))
     draft, copy = draft.cache_read(name, "global", sums.name)
@@ -147,7 +158,7 @@ def copy_by_columns(draft: Draft, sums: Stage, hardware: Hardware) -> Draft:
     tail = "clamp" if int(draft.stage(copy).axes[1].extent.value) >= COLUMNS else "guard"
     draft = draft.relayout(copy, (1, 0))
     draft, (k0, k1) = draft.split(copy, column, (COLUMNS,), tail)
-    draft, (r0, r1) = draft.split(copy, row, (hardware.float_lanes,), "clamp")
+    draft, (r0, r1) = draft.split(copy, row, (lanes,), "clamp")
     draft = draft.reorder(copy, k0, r0, k1, r1).parallel(copy, k0).in_registers(copy, (k1, r1))
     return spread(draft, copy, hardware).finish(copy)
 

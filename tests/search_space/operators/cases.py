@@ -107,6 +107,8 @@ SMALL: tuple[Workload, ...] = (
     workloads.sparse_matmul(19, 12, 6, (4, 3), 4, 2),
     workloads.sparse_matmul(33, 48, 10, (16, 1), 7),
     workloads.sparse_matmul(16, 6, 3, (2, 1), 1),
+    workloads.sparse_matmul(5, 24, 8, (1, 4), 20, 2),
+    workloads.sparse_matmul(17, 16, 40, (16, 20), 1),
     append_ending(workloads.sparse_matmul(18, 32, 8, (16, 2), 5, 3)),
     append_ending(workloads.sparse_matmul(20, 10, 8, (1, 2), 11, 4), normalised=True),
     append_ending(workloads.sparse_matmul(20, 32, 8, (32, 1), 5), (1, 0)),
