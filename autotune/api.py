@@ -40,6 +40,7 @@ def compile(
     quantise: str | None = None,
     quantisation: Mapping[str, Any] | None = None,
     algorithms: Sequence[str] = (),
+    sparsity: float | None = None,
     trials: int = 0,
     seed: int = 0,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -67,6 +68,8 @@ def compile(
             in floats, see docs/quantisation.md.
         quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`, see docs/networks.md.
+        sparsity: least share of a weight in blocks of zeros, from which its product leaves them out; None: none does,
+            see docs/sparsity.md.
         trials: number of candidates to measure, shared among the tasks; 0: none.
         seed: seed of every random draw, and of weights that the model does not carry.
         shapes: shapes, by name, of inputs whose dimensions the model leaves open; `sizes` by their name in it stay
@@ -108,6 +111,7 @@ def compile(
                 "precision": precision,
                 "quantise": quantise,
                 "algorithms": list(algorithms),
+                "sparsity": sparsity,
                 "quantisation": dict(quantisation or {}),
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
                 "sizes": {name: list(span) for name, span in (sizes or {}).items()},

@@ -55,6 +55,7 @@ STAGES = (
     Stage("precisions", ("benchmarks.precisions",), 40),
     Stage("quantized_networks", ("benchmarks.quantized_networks",), 20),
     Stage("weights_only", ("benchmarks.weights_only",), 10),
+    Stage("sparsity", ("benchmarks.sparsity",), 25),
     Stage("language_2", ("benchmarks.language",), 30),
     Stage("language_1", ("benchmarks.language", "--threads", "1"), 30),
     Stage("lengths", ("benchmarks.lengths",), 30),

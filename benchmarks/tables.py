@@ -28,6 +28,7 @@ from benchmarks.search.statistics import group_by_kind
 from benchmarks.search.summary import speedups
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
+from benchmarks.sparsity import sparsity
 from benchmarks.survey.table import survey
 from benchmarks.tvm_table import tvm, tvm_threads
 from benchmarks.warm_start_table import warm_start
@@ -285,6 +286,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "seeds": seeds,
     "quantized_networks": quantized_networks,
     "weights_only": weights_only,
+    "sparsity": sparsity,
     "precisions": precisions,
     "pytorch": pytorch,
     "training": training,

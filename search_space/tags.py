@@ -30,6 +30,8 @@ class Tag(StrEnum):
     """A conversion of the few rows of a product's left factor, computed before it and read by each of its columns."""
     PANEL = "panel"
     """The right factor of a product of many rows, computed for the columns of a tile and read by all of its rows."""
+    SPARSE = "sparse"
+    """A sum of products over the blocks of a constant that are not zero, whose positions are read from another."""
 
     @classmethod
     def _missing_(cls, value: object) -> Tag:

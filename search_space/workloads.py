@@ -31,6 +31,7 @@ from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
 from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
+from search_space.operators.sparse import SPARSE_MATMUL
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 from search_space.operators.weights_only import MATMUL_NBITS
@@ -311,6 +312,7 @@ batch_matmul = _constructor(BATCH_MATMUL)
 dense = _constructor(DENSE)
 matmul_nbits = _constructor(MATMUL_NBITS)
 dynamic_matmul = _constructor(DYNAMIC_MATMUL)
+sparse_matmul = _constructor(SPARSE_MATMUL)
 dense_blocked = _constructor(DENSE_BLOCKED)
 max_pool2d = _constructor(MAX_POOL2D)
 avg_pool2d = _constructor(AVG_POOL2D)

@@ -86,6 +86,7 @@ class NetworkJob:
             keys.quantisation,
             keys.passes,
             self.substitutions,
+            keys.sparsity,
             shapes,
             self.config.seed,
         )

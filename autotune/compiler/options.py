@@ -11,6 +11,7 @@ from autotune.compiler.modes import Mode, precision_mode, quantisation_mode
 from autotune.config import ConfigError, Quantisation
 from autotune.graph.offload import Block, matrix_block
 from autotune.graph.passes.pipeline import GraphPass
+from autotune.graph.passes.sparse_products import SparseProducts
 from autotune.graph.precision import FULL
 from autotune.tuner.task import CPU
 from targets import registry
@@ -32,6 +33,7 @@ class CompileOptions:
         quantisation: parameters of the quantisation.
         passes: names of the graph passes to run; None: all.
         substitutions: later passes that replace parts of a graph by faster ones of other rounding errors.
+        sparsity: least share of a weight in blocks of zeros, which its product then leaves out; None: no product does.
         shapes: shapes that the executable takes; by default those of the graph.
         seed: seed of every random draw, and of weights that the model does not carry.
 
@@ -46,6 +48,7 @@ class CompileOptions:
     quantisation: Quantisation = Quantisation()
     passes: Sequence[str] | None = None
     substitutions: Sequence[GraphPass] = ()
+    sparsity: float | None = None
     shapes: ShapeSet = FIXED
     seed: int = 0
 
@@ -60,9 +63,18 @@ class CompileOptions:
             raise ValueError(f"`quantise` must be {SHIFTS!r} for layers on {on}, but got quantise={mode!r}")
         if self.quantise is not None:
             self.quantise.check(self)
+        mode = None if self.quantise is None else self.quantise.name
+        if self.sparsity is not None and (mode, self.precision.name) != (None, FULL):
+            raise ValueError(
+                f"`sparsity` must be None but for layers in {FULL}, "
+                f"but got precision={self.precision.name!r}, quantise={mode!r}"
+            )
+        if self.sparsity is not None and self.target.hardware.kind != "cpu":
+            raise ValueError(f"`sparsity` must be None but for targets on a CPU, but got target={self.target.name!r}")
         refused = {
             "network.quantise": self.quantise is not None and not self.quantise.open_sizes,
             "network.substitutions": bool(self.substitutions),
+            "network.sparsity": self.sparsity is not None,
             "network.precision": not self.precision.open_sizes,
         }
         for key, given in refused.items():
@@ -86,7 +98,13 @@ class CompileOptions:
         return block
 
     @property
+    def replacements(self) -> Sequence[GraphPass]:
+        """Later passes that replace parts of a graph: the substitutions, and sparse products."""
+        sparse = () if self.sparsity is None else (SparseProducts(self.sparsity, required=True),)
+        return (*self.substitutions, *sparse)
+
+    @property
     def plain(self) -> bool:
         """Tells whether the passes leave precision and layers unchanged."""
-        changes = (self.quantise, self.device) != (None, None) or bool(self.substitutions)
+        changes = (self.quantise, self.device) != (None, None) or bool(self.replacements)
         return self.precision.name == FULL and not changes

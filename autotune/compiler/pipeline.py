@@ -146,7 +146,7 @@ def make_pipeline(
         UnrollLoops(options.plain and target.loops),
         optimiser(options.passes),
         CheckTypes(options),
-        *options.substitutions,
+        *options.replacements,
         *(step for mode in modes for step in mode.early(options, inputs)),
         *_for_kernels(options),
         *(step for mode in modes for step in mode.late(options, inputs)),

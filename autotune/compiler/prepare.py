@@ -110,5 +110,5 @@ def load_network(
         precision,
         facts.get("choose_types"),
         facts.get("keep_bytes"),
-        options.substitutions,
+        options.replacements,
     )

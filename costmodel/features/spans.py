@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from search_space.ir.columns import Columns
-from search_space.ir.expr import Expr, variables
+from search_space.ir.expr import Expr, variables, walk
 from search_space.ir.tape import Tape, Value
 
+UNKNOWN = 1 << 20
+"""Step of an index that is read from a tensor."""
 Widths = list[Value]  # by level: greatest minus least value of an index
 
 
@@ -84,14 +86,19 @@ def step(e: Expr, var: str, columns: Columns) -> Value:
     if e.op == "var":
         return columns.tape.const(1)
     if e.op == "load":
-        return columns.tape.const(1 << 20)
+        return columns.tape.const(UNKNOWN)
     parts = [step(a, var, columns) for a in (e.operands[1:] if e.op == "select" else e.operands)]
     if e.op in ("add", "sub"):
         return parts[0] + parts[1] if e.op == "add" else parts[0] - parts[1]
     if e.op in ("min", "max", "select"):
         return parts[0].most(parts[1])
     if e.op == "mul":
-        return parts[0] * columns(e.args[1]) + parts[1] * columns(e.args[0])
+        moving = [
+            (part, other) for part, a, other in zip(parts, e.args, e.args[::-1], strict=True) if var in variables(a)
+        ]
+        if any(node.op == "load" for _, other in moving for node in walk(other)):
+            return columns.tape.const(UNKNOWN)
+        return columns.tape.total(part * columns(other) for part, other in moving)
     if e.op == "floordiv":
         return parts[0] // columns(e.args[1]).most(1)
     if e.op == "mod":

@@ -73,6 +73,7 @@ class Operator(Generic[P]):
         bounds: range of floating-point inputs on which the operator is defined.
         available: whether an algorithm is defined for given arguments.
         describe: arguments as one short text that stays the same over versions and tells workloads apart: their key.
+        draw_integers: arguments, the shape of an integer input and a generator → a random input; None: any.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Operator(Generic[P]):
     bounds: Callable[[Args], tuple[float, float]] = lambda args: (-1.0, 1.0)
     available: Callable[[Args, str], bool] = lambda args, algorithm: True
     describe: Callable[[Args], str] = format_arguments
+    draw_integers: Callable[[Args, tuple[int, ...], np.random.Generator], Array | None] = lambda args, shape, rng: None
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -134,6 +136,8 @@ class Operator(Generic[P]):
         if dtype.kind == "b":
             return rng.integers(0, 2, shape).astype(dtype)
         if dtype.kind in "iu":
+            if (drawn := self.draw_integers(args, shape, rng)) is not None:
+                return drawn.astype(dtype)
             low, high = (-127, 127) if dtype.kind == "i" else (0, 255)
             return rng.integers(low, high, shape, dtype=dtype, endpoint=True)
         return rng.uniform(*self.bounds(args), shape).astype(dtype)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from search_space import te, te_json
 from search_space.dtypes import NARROW
 from search_space.ir.expr import Expr, load, transform
@@ -250,6 +252,11 @@ def _rounding(args: Args, algorithm: str) -> float:
     return operator.precision.rounding(checked, algorithm)
 
 
+def _draw_integers(args: Args, shape: tuple[int, ...], rng: np.random.Generator) -> Array | None:
+    operator, checked = _anchor(args)
+    return operator.draw_integers(checked, shape, rng)
+
+
 FUSED = Operator(
     "fused",
     fused,
@@ -265,4 +272,5 @@ FUSED = Operator(
     lambda args: estimates.input_bounds(_tensors(args)),
     available=_available,
     describe=_describe,
+    draw_integers=_draw_integers,
 )

@@ -245,7 +245,7 @@ class Function:
         """Emits a counted loop; registers written in it are carried by phis."""
         text, registers = self.text, self.values.registers
         skipped = high is None and may_be_empty(loop.extent)
-        high = high or self.values.integers.scalar(loop.extent)
+        high = high or self.values.extent(loop.extent)
         if skipped:
             guard = text.value(f"icmp sgt i64 {high}, 0", "bool").text
         outside = dict(registers) if skipped else {}

@@ -15,6 +15,7 @@ from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
 from search_space.lower.borders import trim_borders
+from search_space.lower.counted import end_at_counts
 from search_space.lower.peeling import peel_last_iterations
 from search_space.lower.unseen import without_unseen
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
@@ -110,10 +111,9 @@ class CpuTarget(Target):
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """Emits the module's LLVM text; also returns the shared and per-thread bytes of workspace."""
         features = frozenset(self.limits.features)
-        held = self.limits.caches[2] // 2  # beside what the output is made of
-        main = emit_program(
-            peel_last_iterations(without_unseen(trim_borders(program))), name, self.attributes(), features, held
-        )
+        cached = self.limits.caches[2] // 2  # beside what the output is made of
+        shortened = end_at_counts(without_unseen(trim_borders(program)))
+        main = emit_program(peel_last_iterations(shortened), name, self.attributes(), features, cached)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
             parts.append(

@@ -175,6 +175,10 @@ class Values:
         # 64 bits would take two registers for as many lanes.
         return self._lane_index(e, "int32" if self._fits(e) else "int64")
 
+    def extent(self, e: Expr) -> str:
+        """Returns the i64 text of the number of iterations of a loop, which may be read from a constant."""
+        return self.value(e).text if holds_load(e) else self.integers.scalar(e)
+
     def _fits(self, e: Expr) -> bool:
         """Tells whether every step of an index expression fits 32 bits."""
         simplify = self.integers.simplify

@@ -102,6 +102,7 @@ SPECIAL: tuple[Workload, ...] = (
     workloads.reduce((2, 1 << 20), 1),
     transposition(64, 64),
     workloads.matmul(m=32, n=128, k=128),
+    workloads.sparse_matmul(16, 16, 4, (16, 1), 2),
 )
 """Large workloads, the only ones that some rules apply to."""
 CASES = {"cpu": CPU_CASES, "gpu": GPU_CASES, "accelerator": ACCELERATOR_CASES}

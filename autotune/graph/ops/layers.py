@@ -85,6 +85,18 @@ def _dynamic_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) 
     return workloads.dynamic_matmul(**_nbits(attrs, types))
 
 
+def _sparse_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Returns the workload (m, k) times the blocks of a weight that are not zero.
+
+    Inputs are values (rows of blocks, most of a row, depth, columns), positions and counts.
+    """
+    m, k = _data(types, 4, 2)
+    if len(types[1].shape) != 4:
+        raise ValueError(f"the second input must have 4 dimensions, but got {types[1]}")
+    rows, fullest, depth, columns = types[1].shape
+    return workloads.sparse_matmul(m, rows * columns, k, (columns, depth), attrs["blocks"], fullest)
+
+
 def _nbits(attrs: Attributes, types: Types) -> dict[str, Any]:
     m, k = _data(types, len(types) if len(types) == 4 else 3, 2)
     bits, n = attrs["bits"], types[1].shape[-1]
@@ -182,6 +194,7 @@ register(
     GraphOp("matmul", Kind.compute, exactly(), workload=_matmul, narrow=True),
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),
     GraphOp("matmul_nbits", Kind.compute, exactly(bits=4), workload=_matmul_nbits),
+    GraphOp("sparse_matmul", Kind.compute, exactly(blocks=1), workload=_sparse_matmul),
     GraphOp("dynamic_matmul", Kind.compute, exactly(bits=4), workload=_dynamic_matmul),
     GraphOp("softmax", Kind.compute, exactly(), workload=_softmax),
     GraphOp("log_softmax", Kind.compute, exactly(), _log_softmax, compute=_log_softmax_computed),

@@ -18,6 +18,7 @@ from autotune.graph.passes.pipeline import FunctionPass, GraphPass, Repeat, same
 from autotune.graph.passes.planes import planes
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.simplify import simplify
+from autotune.graph.passes.sparse_products import SparseProducts
 from autotune.graph.passes.split_groups import split_groups
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.passes.verify import verify
@@ -44,7 +45,7 @@ PASSES: Mapping[str, GraphPass] = MappingProxyType(
 """Passes by name, in the order in which they run."""
 
 OPTIONAL: Mapping[str, GraphPass] = MappingProxyType(
-    {step.name: step for step in (FunctionPass("split_windows", split_windows), EarlyMeans())}
+    {step.name: step for step in (FunctionPass("split_windows", split_windows), EarlyMeans(), SparseProducts())}
 )
 """Passes that run only on request."""
 

@@ -27,6 +27,8 @@ class LibraryCall(SketchRule):
         name, extents = stage.name, {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
         *rows, column = stage.spatial
         m, n, k = (int(product(extents[a] for a in axes).value) for axes in (rows, [column], stage.reduction))
+        if k == 1 and len(stage.reduction) > 1:
+            return []  # no axis is known to run along the left factor's rows, as a call needs
         blocks = next((b for b in range(hardware.cores, m + 1) if m % b == 0), 1)
         draft, i = draft.fuse(name, rows)
         draft, r = draft.fuse(name, stage.reduction)

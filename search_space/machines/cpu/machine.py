@@ -12,6 +12,7 @@ from search_space.machines.cpu.panels import PanelsOfColumns
 from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.slices import SlicesInFront
+from search_space.machines.cpu.sparse import SparseProducts
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
 from search_space.machines.cpu.transformed import TransformedProducts
@@ -29,6 +30,7 @@ CPU = Machine(
         PanelsOfColumns(),
         LibraryCall(),
         PairedSums(),
+        SparseProducts(),
         ReductionInParts(),
         TransposedOperands(),
         RowWise(),

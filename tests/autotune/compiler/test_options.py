@@ -35,11 +35,22 @@ OPEN = ShapeSet.of({"n": (1, 8)})
             {"shapes": OPEN, "substitutions": (EarlyMeans(),)},
             "`network.substitutions` must be left out",
         ),
+        ({"shapes": OPEN, "sparsity": 0.5}, "`network.sparsity` must be left out where `sizes` are open"),
+        (
+            {"precision": "bfloat16", "sparsity": 0.5},
+            "`sparsity` must be None but for layers in float32, but got precision='bfloat16', quantise=None",
+        ),
+        (
+            {"target": "cuda", "sparsity": 0.5},
+            "`sparsity` must be None but for targets on a CPU, but got target='cuda'",
+        ),
+        ({"quantise": "int8", "sparsity": 0.5}, "but got precision='float32', quantise='int8'"),
     ],
 )
 def test_what_excludes_each_other_is_refused(arguments: dict[str, Any], rule: str) -> None:
     device = registry.get(arguments.pop("device")) if "device" in arguments else None
     with pytest.raises((ValueError, ConfigError), match=rule):
+        arguments |= {"target": registry.get(arguments["target"])} if "target" in arguments else {}
         CompileOptions(device=device, **arguments)
 
 

@@ -11,7 +11,7 @@ from search_space import workloads
 from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
-from search_space.schedule.state import initial_state
+from search_space.space import unscheduled_state
 from search_space.workloads import OPERATORS, Workload
 from targets import registry
 from tests.interpreter import interpret
@@ -22,7 +22,7 @@ Array = np.ndarray
 
 def default_program(workload: Workload, algorithm: str) -> LoopProgram:
     """Every stage at the root, its loops as they come."""
-    return cleanup(lower(initial_state(workload.tensors(algorithm)[-1:])))
+    return cleanup(lower(unscheduled_state(workload, algorithm)))
 
 
 def check(workload: Workload, actual: Array, inputs: list[Array], algorithm: str = "direct") -> None:
@@ -66,7 +66,7 @@ def test_every_algorithm_has_the_same_inputs_and_output(workload: Workload, algo
         (s.name, s.shape, s.dtype, s.constant) for s in specs[:-1]
     ]
     assert (tensors[-1].shape, tensors[-1].dtype) == (specs[-1].shape, specs[-1].dtype)
-    state = initial_state(tensors[-1:])
+    state = unscheduled_state(workload, algorithm)
     assert [i.name for i in state.inputs if i.derivation is None] == [s.name for s in workload.inputs]
 
 

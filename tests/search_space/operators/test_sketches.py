@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from search_space import workloads
 from search_space.machines.cpu.panels import FEWEST_ROWS
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
@@ -43,3 +44,11 @@ def some(
     chosen = list(itertools.islice(candidates.some_legal(found, rng), SKETCHES))
     assert chosen or not found, algorithm
     return chosen
+
+
+def test_pixels_of_one_channel_are_no_call() -> None:
+    """A 1x1 window over one channel has no axis along which a library reads its left factor."""
+    hardware = registry.get("cpu").hardware
+    layers = [workloads.conv2d(2, 20, 20, channels, 20, kernel=1, padding=0) for channels in (1, 2)]
+    calls = [any(s.algorithm == "library" for s in generate(layer, hardware).sketches) for layer in layers]
+    assert calls == [False, "cblas" in hardware.features]

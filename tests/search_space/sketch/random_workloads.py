@@ -102,6 +102,14 @@ def _draw_fused(pick: Draw) -> Workload:
     return workloads.fused(anchor.to_json(), bound(anchor.output), axes, prologue=front)
 
 
+def _draw_sparse(pick: Draw) -> Workload:
+    """A product with blocks of a random number, of which the fullest row has all that it may have, or few."""
+    columns, depth, rows, places = pick(1, 4, 16, 32), pick(1, 2, 5), pick(1, 2, 3), pick(1, 3, 7)
+    blocks = pick(*range(1, rows * places + 1))
+    fullest = pick(None, min(places, blocks))
+    return workloads.sparse_matmul(_size(pick), rows * columns, places * depth, (columns, depth), blocks, fullest)
+
+
 DRAWS: dict[str, Callable[[Draw], Workload]] = {
     "conv1d": _convolution(workloads.conv1d, 1),
     "conv2d": _convolution(workloads.conv2d, 2),
@@ -119,6 +127,7 @@ DRAWS: dict[str, Callable[[Draw], Workload]] = {
     "dynamic_matmul": lambda pick: workloads.dynamic_matmul(
         *(_size(pick) for _ in "mnk"), pick(4, 8), pick(8, 16, 32), pick(True, False)
     ),
+    "sparse_matmul": _draw_sparse,
     "batch_matmul": lambda pick: workloads.batch_matmul(pick(1, 3), _size(pick), _size(pick), _size(pick)),
     "dense": lambda pick: workloads.dense(_size(pick), _size(pick), _size(pick), **_layer(pick)),
     "conv2d_blocked": _blocked_convolution,

@@ -1,0 +1,142 @@
+"""Products with weights of many zeros, which leave blocks of zeros out.
+
+Weights of float32 products and 1x1 convolutions are packed in the blocks that leave the least time, by figures for
+blocks of each size. A zero times infinity or NaN is NaN, and a product that is left out is not. So the pass runs only
+on request, although its outputs are otherwise those of the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from autotune.graph.ir import Array, Graph, GraphError, Node
+from autotune.graph.passes.pipeline import FunctionPass, GraphPass, Repeat
+from autotune.graph.passes.simplify import simplify
+from autotune.graph.passes.site import Site, pair, sweep
+from search_space.operators.sparse import pack_blocks
+
+COSTS: Mapping[tuple[int, int], float] = MappingProxyType(
+    {
+        (32, 1): 1.1,
+        (16, 1): 1.45,
+        (8, 1): 1.5,
+        (4, 4): 1.55,
+        (4, 1): 1.7,
+        (2, 2): 2.1,
+        (1, 16): 3.3,
+        (1, 1): 3.7,
+    }
+)
+"""Columns and depth of blocks → seconds of a product in them over those of a product of the dense kernel.
+
+Measured for 64 rows of data and weights of 1024x1024 with AVX-512, see docs/sparsity.md.
+"""
+
+MOST_SWEEPS = 64
+"""Greatest number of sweeps after the products are rewritten, each of which moves a reshape behind one operation."""
+
+
+@dataclass(frozen=True)
+class SparseProducts(GraphPass):
+    """A pass that leaves blocks of zeros out of products with constants.
+
+    Attributes:
+        least: least share of a weight that must lie in blocks of zeros.
+        required: whether a graph without such a weight is an error.
+    """
+
+    least: float = 0.5
+    required: bool = False
+    name = "sparse_products"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.least, bool) or not 0 < self.least <= 1:
+            raise ValueError(f"`least` must be above 0 and at most 1, but got least={self.least!r}")
+
+    def apply(self, graph: Graph) -> Graph:
+        """Rewrites the products.
+
+        Raises:
+            GraphError: no weight has as many zeros, and one is required.
+        """
+        sparse = sweep(graph, self._rewrite)
+        if any(node.op == "sparse_matmul" for node in sparse.nodes):
+            # Reshapes around the product of a convolution move behind its epilogue, which is fused then.
+            return Repeat((FunctionPass("simplify", simplify),), MOST_SWEEPS).apply(sparse)
+        if self.required:
+            shares = [
+                find_zeros(weight).share for node in graph.nodes if (weight := find_weight(graph, node)) is not None
+            ]
+            most = f"{max(shares):.3g} in {len(shares)} weights" if shares else "no weight"
+            raise GraphError(
+                f"`sparsity` must be at most the largest share of a weight in blocks of zeros, "
+                f"but got sparsity={self.least:g}, and {most}"
+            )
+        return graph
+
+    def _rewrite(self, site: Site, node: Node) -> str | None:
+        weight = find_weight(site.graph, node)
+        if weight is None:
+            return None
+        zeros = find_zeros(weight)
+        if zeros.share < self.least or zeros.cost >= 1:
+            return None
+        values, positions, counts = pack_blocks(weight, zeros.block)
+        depth, columns = weight.shape
+        data = site.reshape(_read_pixels(site, node), (node.type.size // columns, depth))
+        packed = [site.builder.constant(array, node.inputs[1]) for array in (values, positions, counts)]
+        product = site.add("sparse_matmul", [data, *packed], node.name, blocks=max(1, int(counts.sum())))
+        return site.reshape(product, node.type.shape)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """The blocks of zeros of a weight.
+
+    Attributes:
+        block: columns and depth of a block.
+        share: share of the weight in blocks of zeros.
+        cost: expected time of the other products, over that of all of them.
+    """
+
+    block: tuple[int, int]
+    share: float
+    cost: float
+
+
+def find_zeros(weight: Array) -> Zeros:
+    """Chooses the blocks of `COSTS` that divide a weight (k, n) and leave the least time."""
+    nonzero, (depth, columns) = weight != 0, weight.shape  # not a number is no zero
+
+    def measure(block: tuple[int, int]) -> Zeros:
+        blocks = nonzero.reshape(depth // block[1], block[1], columns // block[0], block[0]).any((1, 3))
+        used = float(np.mean(blocks))
+        return Zeros(block, 1 - used, used * COSTS[block])
+
+    fitting = [block for block in COSTS if columns % block[0] == 0 and depth % block[1] == 0]
+    return min(map(measure, fitting), key=lambda zeros: zeros.cost)
+
+
+def find_weight(graph: Graph, node: Node) -> Array | None:
+    """Returns the constant (k, n) of a float32 product or 1x1 convolution; None for other nodes."""
+    weight = graph.constants.get(node.inputs[1]) if node.op in ("matmul", "conv2d") else None
+    data = graph.type(node.inputs[0]) if weight is not None else None
+    if weight is None or data is None or {str(weight.dtype), data.dtype, node.type.dtype} != {"float32"}:
+        return None
+    if node.op == "matmul":
+        return weight
+    plain = node.attrs["groups"] == 1 and not np.any(node.attrs["padding"])
+    return weight[0, 0] if plain and weight.shape[:2] == (1, 1) else None
+
+
+def _read_pixels(site: Site, node: Node) -> str:
+    """Returns the data that a product reads: all, or the pixels that a 1x1 convolution with strides reaches."""
+    data = site.new[node.inputs[0]]
+    if node.op == "matmul" or pair(node.attrs["stride"]) == (1, 1):
+        return data
+    size = (*node.type.shape[:-1], site.type(node.inputs[0]).shape[-1])
+    return site.add("slice", [data], begin=(0,) * 4, size=size, step=(1, *pair(node.attrs["stride"]), 1))

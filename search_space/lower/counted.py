@@ -1,0 +1,85 @@
+"""Sums of as many terms as a constant says: the loop over the terms ends there, instead of adding zeros."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_space.ir.expr import Expr, maximum, minimum, var, variables, walk
+from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
+
+INTEGERS = ("int32", "int64")
+"""Types of constants that counts are read from."""
+
+
+def end_at_counts(program: LoopProgram) -> LoopProgram:
+    """Ends loops over the terms of a sum at the count of terms, which is read from a constant.
+
+    Before:  for t in 20: s[j] += select(t < counts[j], x[...] * w[j, t], 0)
+    After:   for t in max(min(20, counts[j]), 0): s[j] += x[...] * w[j, t]
+
+    Sums start at zero, and a sum of zeros and nothing else is no -0, so that leaving zeros out changes no sum.
+    """
+    return _rewrite_loops(program, shorten=True)
+
+
+def assume_full(program: LoopProgram) -> LoopProgram:
+    """Removes the conditions that `end_at_counts` removes, but leaves the loops at full length: for estimates."""
+    return _rewrite_loops(program, shorten=False)
+
+
+def _rewrite_loops(program: LoopProgram, shorten: bool) -> LoopProgram:
+    """Rewrites the loops that have a count; returns the program itself if none has."""
+    constants = frozenset(buffer.name for buffer in program.params if buffer.constant and buffer.dtype in INTEGERS)
+    loops = (stmt for stmt in walk_stmt(program.body) if isinstance(stmt, For)) if constants else ()
+    if not any(_find_count(loop, constants) is not None for loop in loops):
+        return program
+    return replace(program, body=_rewrite(program.body, constants, shorten))
+
+
+def _rewrite(stmt: Stmt, constants: frozenset[str], shorten: bool) -> Stmt:
+    stmt = map_children(stmt, lambda child: _rewrite(child, constants, shorten))
+    if not isinstance(stmt, For) or stmt.kind != "serial":
+        return stmt
+    count = _find_count(stmt, constants)
+    if count is None:
+        return stmt
+    extent = maximum(minimum(stmt.extent, count), 0) if shorten else stmt.extent
+    return replace(stmt, extent=extent, body=_assume(stmt.body, var(stmt.var) < count))
+
+
+def _find_count(loop: For, constants: frozenset[str]) -> Expr | None:
+    """Returns the number of iterations after which all terms of a loop's sums are zero; None if they do not say."""
+    counts: set[Expr | None] = set()
+    inner = set()
+    for stmt in walk_stmt(loop.body):
+        if isinstance(stmt, For):
+            inner.add(stmt.var)
+        elif isinstance(stmt, Store):
+            counts.add(_count(stmt, loop.var, constants))
+        elif not isinstance(stmt, Seq):
+            return None
+    count = counts.pop() if len(counts) == 1 else None
+    return None if count is None or variables(count) & (inner | {loop.var}) else count
+
+
+def _count(store: Store, loop: str, constants: frozenset[str]) -> Expr | None:
+    """Returns the number of terms of a sum along a loop; None if it has no count read from a constant."""
+    value = store.value
+    if store.reducer != "sum":
+        return None
+    if value.op != "select" or not (value.args[2].is_const and value.args[2].value == 0):
+        return None
+    condition = value.args[0]
+    if condition.op != "lt" or condition.args[0] is not var(loop):
+        return None
+    count: Expr = condition.args[1]
+    read = [node for node in walk(count) if node.op == "load"]
+    return count if read and all(node.args[0] in constants for node in read) else None
+
+
+def _assume(stmt: Stmt, condition: Expr) -> Stmt:
+    """Replaces choices by a condition that holds."""
+    if isinstance(stmt, Store):
+        value = stmt.value
+        return replace(stmt, value=value.args[1]) if value.op == "select" and value.args[0] is condition else stmt
+    return map_children(stmt, lambda child: _assume(child, condition))
