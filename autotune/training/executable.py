@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.training.losses import IGNORED
+from autotune.training.losses import NO_CLASS
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 from autotune.training.step import GRADIENTS, PARAMETERS, Slot
 from search_space.files import replace_file
@@ -96,15 +96,15 @@ class TrainingExecutable:
         """Checks the classes of a batch.
 
         Raises:
-            ExecutableError: a target that is none of the classes, and not to be ignored.
+            ExecutableError: a target is outside of the classes.
         """
         if self.classes is None:
             return
-        low, high = int(labels.min(initial=0, where=labels != IGNORED)), int(labels.max())
+        low, high = int(labels.min(initial=0, where=labels != NO_CLASS)), int(labels.max())
         if low < 0 or high >= self.classes:
             wrong = low if low < 0 else high
             raise ExecutableError(
-                f"targets must be classes from 0 to {self.classes - 1}, or {IGNORED}, but got {wrong}"
+                f"targets must be classes from 0 to {self.classes - 1}, or {NO_CLASS}, but got {wrong}"
             )
 
     @property

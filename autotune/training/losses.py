@@ -13,7 +13,7 @@ from autotune.graph.types import TensorType
 TARGETS = "targets"
 """Input of a training graph that a loss compares outputs with."""
 
-IGNORED = -100
+NO_CLASS = -100
 """Target without a class: it has no loss, and does not count in the mean."""
 
 AddLoss = Callable[[GraphBuilder, str], str]
@@ -54,7 +54,7 @@ def _cross_entropy(builder: GraphBuilder, output: str) -> str:
     chosen = builder.add("where", [builder.add("equal", [column, numbers]), logarithms, zero])
     flat = builder.add("reshape", [chosen], shape=(1, rows * classes))
     total = builder.add("negative", [builder.add("reduce", [flat], axes=(1,), reducer="sum")])
-    ignored = builder.add("equal", [TARGETS, builder.constant(np.asarray(IGNORED, np.int64), "ignored")])
+    ignored = builder.add("equal", [TARGETS, builder.constant(np.asarray(NO_CLASS, np.int64), "ignored")])
     counts = builder.add("cast", [builder.add("logical_not", [ignored])], dtype="float32")
     row = builder.add("reshape", [counts], shape=(1, rows))
     return builder.add("divide", [total, builder.add("reduce", [row], axes=(1,), reducer="sum")])

@@ -20,7 +20,7 @@ from autotune.graph.frontends.aten.graph import import_fx, make_constant_values,
 from autotune.graph.frontends.aten.tensors import array_from_tensor
 from autotune.graph.ir import Graph
 from autotune.training.forward import ForwardGraph
-from autotune.training.losses import IGNORED
+from autotune.training.losses import NO_CLASS
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Function of the module's output and the targets → a tensor of one element."""
@@ -34,7 +34,7 @@ def _cross_entropy(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     logarithms = torch.nn.functional.log_softmax(output, 1)
     classes = torch.arange(output.shape[1]).reshape(1, -1, *(1,) * (output.dim() - 2))
     chosen = torch.where(targets.unsqueeze(1) == classes, logarithms, torch.zeros(()))
-    return -chosen.sum() / (targets != IGNORED).sum()
+    return -chosen.sum() / (targets != NO_CLASS).sum()
 
 
 LOSSES: dict[str, Loss] = {"cross_entropy": _cross_entropy, "mse": torch.nn.functional.mse_loss}

@@ -66,7 +66,7 @@ class SparseProducts(GraphPass):
         sparse = sweep(graph, self._rewrite)
         if any(node.op == "sparse_matmul" for node in sparse.nodes):
             # Reshapes around the product of a convolution move behind its epilogue, which is fused then.
-            return Repeat((FunctionPass("simplify", simplify),), MOST_SWEEPS).apply(sparse)
+            return Repeat((FunctionPass("simplify", simplify),), MOST_SWEEPS).apply(sparse).graph
         if self.required:
             shares = [
                 find_zeros(weight).share for node in graph.nodes if (weight := find_weight(graph, node)) is not None

@@ -83,13 +83,13 @@ def tile_of_dots(draft: Draft, output: Stage, sums: Stage, axes: DotAxes, hardwa
     draft = draft.set_scope(partial, "local").compute_at(total, name, i1).compute_at(partial, name, i1)
     draft = draft.in_registers(total, (*draft.stage(total).spatial, lane))
     *spatial, vector = draft.stage(partial).spatial
-    draft = draft.reorder(partial, *draft.stage(partial).reduced, *spatial, vector)
+    draft = draft.reorder(partial, *draft.stage(partial).reduction, *spatial, vector)
     return draft.in_registers(partial, (*spatial, vector)).variant("dots").finish(name, total, partial)
 
 
 def split_into_lanes(draft: Draft, total: str, along: Sequence[str], length: int, lanes: int) -> tuple[Draft, str, str]:
     """Splits a reduction into a vector of partial sums and their sum; returns the stage of the former and its lanes."""
-    others = [axis for axis in draft.stage(total).reduced if axis not in along]
+    others = [axis for axis in draft.stage(total).reduction if axis not in along]
     draft = draft.reorder(total, *others, *along)
     draft, row = draft.fuse(total, along)
     draft, (_, lane) = draft.split(total, row, (lanes,), "guard" if length % lanes else "exact")

@@ -91,7 +91,7 @@ class SparseProducts(SketchRule):
         draft, (c0, c1) = draft.split(tile, column, (width,))
         draft, (r0, r1) = draft.split(tile, row, (lanes,))
         draft = draft.reorder(tile, c0, c1, r0, r1).in_registers(tile, (c1, r0, r1)).compute_at(registers, tile, c0)
-        terms, steps = draft.stage(registers).reduced
+        terms, steps = draft.stage(registers).reduction
         draft, (p0, p1) = draft.split(registers, steps, (unroll,))
         draft, (r0, r1) = draft.split(registers, row, (lanes,))
         draft = draft.reorder(registers, terms, p0, p1, column, r0, r1)
@@ -116,7 +116,7 @@ class SparseProducts(SketchRule):
         draft = draft.reorder(name, i0, j0, j1, i1, j2, j3)
         draft, block = draft.fuse(name, i0, j0)
         draft = draft.parallel(name, block).in_registers(name, (i1, j2, j3)).compute_at(registers, name, j1)
-        terms, steps = draft.stage(registers).reduced
+        terms, steps = draft.stage(registers).reduction
         draft, (p0, p1) = draft.split(registers, steps, (unroll,))
         draft, (c0, c1) = draft.split(registers, column, (lanes,))
         draft = draft.reorder(registers, terms, p0, p1, row, c0, c1)
