@@ -73,7 +73,7 @@ def is_tiled(sketch: Sketch) -> bool:
 
 def list_tiled(workload: Workload, hardware: Hardware = HARDWARE) -> list[Sketch]:
     space = generate(workload, hardware)
-    assert not space.refused
+    assert not space.refusals
     return [sketch for sketch in space.sketches if is_tiled(sketch)]
 
 
@@ -248,7 +248,7 @@ def test_parts_of_a_padded_sum_of_products() -> None:
     workload = gradient_of_weights(True)
     space = generate(workload, replace(HARDWARE, l2_bytes=1 << 14))
     found = [sketch for sketch in space.sketches if "_parts" in sketch.name]
-    assert not space.refused and {sketch.name.rpartition("/")[2] for sketch in found} >= {"pad_root", "pad_inline"}
+    assert not space.refusals and {sketch.name.rpartition("/")[2] for sketch in found} >= {"pad_root", "pad_inline"}
     for seed, sketch in enumerate(found[::5]):
         compute(workload, sketch, seed)
 
