@@ -22,10 +22,10 @@ from autotune.units import latency
 from benchmarks import results
 from benchmarks.collected import collect
 from benchmarks.figures import figures_in_turns
-from benchmarks.pytorch.runtime import EAGER, INDUCTOR, OURS, TITLES
+from benchmarks.pytorch.runtime import EAGER, INDUCTOR, OURS
 from benchmarks.pytorch.training.networks import EXAMPLES
-from benchmarks.pytorch.training.runtime import EXACT, STEP, TrainingProcess
-from benchmarks.pytorch.training.table import ratio_to_fastest, training
+from benchmarks.pytorch.training.runtime import EXACT, TrainingProcess
+from benchmarks.pytorch.training.table import HEADS, STEP, ratio_to_fastest, training
 from benchmarks.survey.process import Facts
 from measure.host import allowed_cores
 from measure.hostlock import alone
@@ -67,10 +67,10 @@ def compute_error(gradients: Mapping[str, Array], reference: Mapping[str, Array]
 def format_line(row: Mapping[str, Any]) -> str:
     """Formats a row in a line."""
     parts = [
-        f"{TITLES.get(runtime, runtime)} {latency(row['seconds'][runtime])} ({row['errors'][runtime]:.0e})"
+        f"{HEADS[runtime]} {latency(row['seconds'][runtime])} ({row['errors'][runtime]:.0e})"
         for runtime in RUNTIME_NAMES
     ]
-    return f"{', '.join(parts)}, {ratio_to_fastest(row)[0]:.2f}x"
+    return f"{', '.join(parts)}, {ratio_to_fastest(row, STEP)[0]:.2f}x and {ratio_to_fastest(row)[0]:.2f}x"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

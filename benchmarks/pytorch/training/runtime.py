@@ -19,11 +19,10 @@ from autotune.compiler.checking.process import NetworkProcess
 from autotune.compiler.checking.runtimes import Array, Opener, time_calls
 from benchmarks.pytorch.runtime import EAGER, INDUCTOR, OURS
 from benchmarks.pytorch.training.networks import EXAMPLES
+from benchmarks.pytorch.training.table import STEP
 from benchmarks.survey.process import Facts
 from measure.host import cores_for
 
-STEP = "autotune step"
-"""`autotune.compile_training`."""
 EXACT = "float64"
 """Eager PyTorch in float64, whose gradients are the reference of the others."""
 _CACHES = ("AUTOTUNE_CACHE", "TORCHINDUCTOR_CACHE_DIR")
