@@ -23,6 +23,7 @@ IN_A_KERNEL = ROOT / "notebooks" / "sketch_rule.py"
 
 OUTPUTS = {
     "design_an_accelerator.py": "ms with vta:log_inp_buffer",
+    "gradients.py": "the loss fell from",
     "inside_a_search.py": "evolution  best",
     "sketch_rule.py": "no failures",
     "transfer.py": "pairs ordered right",
