@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
         ("tune_conv2d.py", ["6"], "6 trials"),
         ("propose_neighbours.py", [], ""),
         ("rpc_device.py", [], "the output is right"),
+        ("train.py", ["--steps", "5"], "accuracy on 256 new images"),
         ("vta_conv2d.py", [], "2 virtual threads"),
     ],
 )
@@ -40,6 +41,7 @@ def test_every_example_is_run() -> None:
         "propose_neighbours.py",
         "rpc_device.py",
         "tune_conv2d.py",
+        "train.py",
         "vta_conv2d.py",
     }
 

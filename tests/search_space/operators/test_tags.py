@@ -34,6 +34,6 @@ def test_a_schedule_keeps_the_tag() -> None:
 
 @pytest.mark.parametrize("tag", ["padd", "PAD", "pad "])
 def test_a_misspelt_tag_is_refused(tag: str) -> None:
-    known = "pad, constant, library, transform, pairs, words, slices, panel, sparse"
+    known = "pad, constant, library, transform, filters, pairs, words, slices, panel, sparse"
     with pytest.raises(ValueError, match=re.escape(f"`tag` must be one of {known}, but got tag={tag!r}")):
         make_tagged(tag)

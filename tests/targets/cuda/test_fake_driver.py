@@ -47,7 +47,7 @@ axpy, boxes = (Module.from_bytes(Path(name).read_bytes()) for name in sys.argv[1
 try:
     bound = CudaKernel(axpy, device).bind([np.zeros(p.shape, p.dtype) for p in axpy.sources])
     bound.run()
-    replay = device.recorded(bound.start)
+    replay = device.capture(bound.start)
     replay()
     said["seconds"] = [bool(0 < s < 1e-3) for s in bound.time(3)]
     copied = CudaKernel(boxes, device).bind([np.zeros(p.shape, p.dtype) for p in boxes.sources])

@@ -52,7 +52,7 @@ class FailingDriver:
 def failing(lost: bool) -> tuple[CudaDevice, FailingDriver]:
     device, driver = CudaDevice.__new__(CudaDevice), FailingDriver(lost)
     device.arch = "sm_90"
-    parts = {"_device": driver, "_stream": driver, "_core": SimpleNamespace(), "_timed": None}
+    parts = {"_device": driver, "_stream": driver, "_core": SimpleNamespace(), "_timing_options": None}
     for name, value in parts.items():
         setattr(device, name, value)
     return device, driver

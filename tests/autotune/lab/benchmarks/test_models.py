@@ -23,7 +23,7 @@ def test_models_are_validated_and_tested(tmp_path, capsys):
     table = tables.TABLES["models"](document)
     assert table in capsys.readouterr().out
     for name in ("ridge", "roofline", "random"):
-        assert table.count(f"\n| {name} | ") == 2
-    assert table.count("\n| ceiling | ") == 1 and "ridge leads in normalised top-1 over roofline" in table
+        assert table.count(f"\n| {name} | ") >= 2
+    assert table.count("\n| ceiling | ") == 1 and "of ridge in normalised top-1 | p |" in table
     value, low, high = document["rows"]["test"]["models"]["ridge"]["pairwise"]
     assert f"{value:.3f} ({low:.3f}–{high:.3f})" in table and low <= value <= high
