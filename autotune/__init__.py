@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from autotune.tuner.sizes import tune_for_sizes as tune_for_sizes
     from autotune.tuner.tuner import tune as tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 serve_former_names(
     {
