@@ -259,8 +259,8 @@ def test_a_compiled_module_that_is_dropped_is_let_go(gate: Gate) -> None:
         run(torch.randn(4, 16))
     assert gate.begin_event.wait(60)
     del model, run
-    gc.collect()
-    assert gate.stop_event.wait(60)
+    # The thread may hold the graph, which is part of a circle, while the garbage is collected for the first time.
+    until(lambda: gc.collect() >= 0 and gate.stop_event.is_set())
 
 
 def test_a_model_that_is_dropped_is_let_go(gate: Gate) -> None:
