@@ -1,7 +1,7 @@
 """Check for slower networks: this tree and a release in turns, in ten minutes.
 
 `python -m benchmarks.quick [--base REVISION] [--networks NAME,...] [--turns 12]` compiles networks without trials by
-the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest tag by default,
+the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest version by default,
 and in a repository without tags the commit of the networks' table. Executables of a revision are kept in
 `~/.cache/autotune-bench/quick`, and run by its own code. The exit status is 1 if a network is slower than before by
 more than `--slower` and the difference of its turns' two halves.
@@ -73,14 +73,14 @@ def resolve_base(revision: str | None, folder: Path = ROOT) -> str:
     """Returns twelve digits of the commit to compare with.
 
     Args:
-        revision: a revision; None: the newest tag, or in a repository without tags the commit of the networks' table.
+        revision: a revision; None: the newest version, or in a repository without tags the commit of the networks' table.
         folder: repository.
 
     Raises:
         QuickError: there is no such commit.
     """
     if revision is None:
-        tags = git("tag", "--sort=-creatordate", folder=folder).splitlines()
+        tags = git("tag", "--sort=-version:refname", folder=folder).splitlines()
         if tags:
             revision = tags[0]
         elif (measured := results.load(NETWORKS_TABLE)) is not None:
@@ -175,7 +175,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quick", description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--base", help="revision to compare with; default: the newest tag, else the commit of the networks' table"
+        "--base", help="revision to compare with; default: the newest version, else the commit of the networks' table"
     )
     parser.add_argument("--networks", default=",".join(NETWORKS), help="of the survey's list, or ONNX files")
     parser.add_argument("--turns", type=int, default=12)
