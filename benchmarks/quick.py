@@ -1,8 +1,8 @@
 """Check for slower networks: this tree and a release in turns, in ten minutes.
 
 `python -m benchmarks.quick [--base REVISION] [--networks NAME,...] [--turns 12]` compiles networks without trials by
-the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest version by default,
-and in a repository without tags the commit of the networks' table. Executables of a revision are kept in
+the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest version by
+default, and in a repository without tags the commit of the networks' table. Executables of a revision are kept in
 `~/.cache/autotune-bench/quick`, and run by its own code. The exit status is 1 if a network is slower than before by
 more than `--slower` and the difference of its turns' two halves.
 """
@@ -73,7 +73,7 @@ def resolve_base(revision: str | None, folder: Path = ROOT) -> str:
     """Returns twelve digits of the commit to compare with.
 
     Args:
-        revision: a revision; None: the newest version, or in a repository without tags the commit of the networks' table.
+        revision: a revision; None: the newest version, or without tags the commit of the networks' table.
         folder: repository.
 
     Raises:
