@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch._decomp import get_decompositions
+from torch._dynamo.exc import TorchDynamoException
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -17,6 +18,7 @@ from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.decompositions import training_decompositions
 from autotune.graph.frontends.aten.exported import decompose
 from autotune.graph.frontends.aten.graph import import_fx, make_constant_values, refusals
+from autotune.graph.frontends.aten.sizes import DEPENDS
 from autotune.graph.frontends.aten.tensors import array_from_tensor
 from autotune.graph.ir import Graph
 from autotune.training.forward import ForwardGraph
@@ -72,7 +74,7 @@ def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.
             program = torch.export.export(_WithLoss(model.train(), with_shape), (targets, *inputs), strict=False)
             recurrent: Any = get_decompositions(_RECURRENT)
             program = decompose(program, {**training_decompositions(), **recurrent})
-    except Exception as error:
+    except (TorchDynamoException, RuntimeError, ValueError, *DEPENDS) as error:
         raise UnsupportedModelError(f"`model` must be a module that torch.export reads, but: {error!s:.300}") from error
     finally:
         model.train(before)

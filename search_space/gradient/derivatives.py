@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from search_space.ir.expr import BOOL, FLOATS, Expr, call, cast, const, eq, make, select, walk
@@ -167,10 +168,14 @@ def _extremum(beyond: Callable[[Expr, Expr], Expr]) -> _Rule:
             if y.is_const:
                 yield x, (eq(make("or", beyond(y, x), eq(x, y)), const(False, BOOL)),), lambda g: g
             else:
-                half = lambda g, x=x, y=y: g * select(eq(x, y), _like(0.5, g), _like(1.0, g))  # noqa: E731
-                yield x, (eq(beyond(y, x), const(False, BOOL)),), half
+                yield x, (eq(beyond(y, x), const(False, BOOL)),), partial(_share_of_equals, x, y)
 
     return rule
+
+
+def _share_of_equals(x: Expr, y: Expr, adjoint: Expr) -> Expr:
+    """Halves an adjoint where both operands are equal."""
+    return adjoint * select(eq(x, y), _like(0.5, adjoint), _like(1.0, adjoint))
 
 
 _BINARY: Mapping[str, _Rule] = {

@@ -214,11 +214,7 @@ class _System:
                 self.equations.append((factors, right))
                 continue
             left = total(var(n) * f for n, f in factors.items() if n != name) + value * factors[name]
-            self.add(self._without_division(left), right)
-
-    def _without_division(self, left: Expr) -> Expr:
-        """Splits quotients and remainders that a solved unknown brought into an equation."""
-        return self.linear(left)
+            self.add(self.linear(left), right)  # the solution may have quotients
 
     def require(self, condition: Expr) -> None:
         """Adds a condition, unless it always holds."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from search_space.ir.expr import Expr, transform
+from search_space.schedule.state import operations
 from search_space.tensor import Operation, Tensor
 
 
@@ -45,13 +46,4 @@ def replace_loads(body: Expr, readers: Mapping[Operation, Callable[[tuple[Expr, 
 
 def list_placeholders(tensor: Tensor) -> list[Operation]:
     """Lists the placeholders that a tensor depends on."""
-    seen: dict[Operation, None] = {}
-
-    def visit(op: Operation) -> None:
-        if op not in seen:
-            seen[op] = None
-            for source in op.inputs:
-                visit(source.op)
-
-    visit(tensor.op)
-    return [op for op in seen if op.body is None]
+    return [op for op in operations([tensor]) if op.body is None]

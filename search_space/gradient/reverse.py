@@ -20,6 +20,7 @@ from search_space.gradient.shares import Share, make_share
 from search_space.ir.access import conjuncts
 from search_space.ir.expr import Expr, cast, const, eq, logical_and, make, select, substitute, walk
 from search_space.ir.sizes import find_sizes
+from search_space.schedule.state import operations
 from search_space.tags import Tag
 from search_space.tensor import IterVar, Operation, Reduction, Tensor
 
@@ -44,7 +45,7 @@ def gradient(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None = Non
             index that cannot be inverted, a size that is open, or a seed that does not fit.
     """
     _check(output, inputs, seed)
-    order = _topological(output.op)
+    order = list(operations([output]))
     shares: dict[Operation, list[Share]] = {}
     adjoints: dict[Operation, Tensor] = {}
     between = _between(order, {tensor.op for tensor in inputs})
@@ -78,7 +79,7 @@ def _check(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None) -> Non
     for tensor in (output, *inputs):
         if tensor.dtype not in FLOATS:
             raise ValueError(f"`{tensor.name}` must be floating-point to have a gradient, but got dtype={tensor.dtype}")
-    sized = [op for op in _topological(output.op) if op.size_expressions]
+    sized = [op for op in operations([output]) if op.size_expressions]
     if sized:
         sizes = ", ".join(find_sizes(sized[0].size_expressions))
         raise ValueError(f"`output` must have no open sizes to be differentiated, but {sized[0].name} has {sizes}")
@@ -91,20 +92,6 @@ def _check(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None) -> Non
             f"`seed` must be {output.dtype}{list(output.shape)} like {output.name}, "
             f"but got {seed.dtype}{list(seed.shape)}"
         )
-
-
-def _topological(op: Operation) -> list[Operation]:
-    """Lists the stages that an output depends on, inputs first."""
-    order: dict[Operation, None] = {}
-
-    def visit(op: Operation) -> None:
-        if op not in order:
-            for tensor in op.inputs:
-                visit(tensor.op)
-            order[op] = None
-
-    visit(op)
-    return list(order)
 
 
 def _between(order: Sequence[Operation], targets: set[Operation]) -> set[Operation]:

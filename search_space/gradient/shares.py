@@ -10,7 +10,7 @@ As in convolutions with padding, a product of such a zero and an infinite or NaN
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_space import te
@@ -162,7 +162,7 @@ def _split(
 
 
 def _padded_factors(
-    factors: Sequence[Expr], solution: Solution, locate: object, ranges: Mapping[str, int]
+    factors: Sequence[Expr], solution: Solution, locate: Callable[[Expr], Expr], ranges: Mapping[str, int]
 ) -> Iterator[tuple[Expr, tuple[list[str], Expr]]]:
     """Pads factors by zeros along axes that the solution leaves outside of their ranges.
 
@@ -178,7 +178,7 @@ def _padded_factors(
         for dimension, (index, extent) in enumerate(zip(factor.args[1:], tensor.shape, strict=True)):
             axis = index.args[0] if index.op == "var" else None
             if axis in left and left[axis] == extent:
-                low, high = bounds(locate(index))  # type: ignore[operator]
+                low, high = bounds(locate(index))
                 sides[dimension] = axis, min(low, 0), max(high, extent - 1)
                 del left[axis]
         if sides:

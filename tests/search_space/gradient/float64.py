@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from search_space import te
+from search_space.gradient.replacing import list_placeholders
 from search_space.ir.expr import FLOATS, Expr, walk
 
 _BINARY: Mapping[str, Any] = {
@@ -96,13 +97,4 @@ def differentiate(
 
 def placeholders(tensor: te.Tensor) -> list[te.Tensor]:
     """Lists the placeholders that a tensor depends on."""
-    tensors: dict[te.Operation, te.Tensor] = {}
-
-    def visit(tensor: te.Tensor) -> None:
-        if tensor.op.body is None:
-            tensors.setdefault(tensor.op, tensor)
-        for source in tensor.op.inputs:
-            visit(source)
-
-    visit(tensor)
-    return list(tensors.values())
+    return [te.Tensor(op) for op in list_placeholders(tensor)]
