@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import llvmlite.binding as llvm
 from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
+
+log = logging.getLogger(__name__)
 
 _JUMP = re.compile(r"j|b$|b\.|cb|tb")
 _TARGET = re.compile(r"#?0x([0-9a-f]+)$")
@@ -166,30 +169,66 @@ def _body(code: list[tuple[int, int, str, str]]) -> LoopCode:
 
 
 _BFLOAT16 = {0x52: "vdpbf16ps", 0x72: "vcvtneps2bf16"}
-"""Instructions that the disassembler does not know, by their opcodes behind the prefix EVEX.F3.0F38.W0."""
+"""Instructions that the disassembler does not have, by their opcodes behind the prefix EVEX.F3.0F38.W0."""
+
+_HALF_PRODUCTS = frozenset(opcode for first in (0x96, 0xA6, 0xB6) for opcode in range(first, first + 10))
+"""Opcodes of the multiply-adds of AVX512-FP16, in map 6."""
+
+_ADDITION = (0x58, 1)
+"""Opcode and map of `vaddps`: an instruction with one address and no constant behind it."""
+
+_SHUFFLE = (0xC6, 1)
+"""Opcode and map of `vshufps`: an instruction with one address and a constant of a byte."""
 
 
 def _instructions(code: bytes, architecture: str) -> Iterator[tuple[int, int, str, str]]:
-    """Lists address, size, name and operands of each instruction; those of bfloat16 under their own names."""
+    """Lists address, size, name and operands of each instruction.
+
+    The disassembler has neither AVX512-BF16 nor AVX512-FP16. Such an instruction gets its operands and size from one
+    of AVX-512 in the same form. At any other bytes the list ends, with a warning.
+    """
     reader, start = _disassembler(architecture), 0
     while start < len(code):
-        for found in reader.disasm_lite(code[start:], start):
-            yield found
-            start = found[0] + found[1]
-        unknown = code[start : start + 15]
-        if (
-            len(unknown) < 6
-            or (unknown[0], unknown[1] & 7, unknown[2] & 3) != (0x62, 2, 2)
-            or unknown[4] not in _BFLOAT16
-        ):
-            return
-        # The prefix 66 in place of F3, and W1 for the second, make others of them, which are as long.
-        prefix = unknown[2] & ~3 | 1 | (0x80 if unknown[4] == 0x72 else 0)
-        like = next(iter(reader.disasm_lite(unknown[:2] + bytes([prefix]) + unknown[3:], start, 1)), None)
-        if like is None:  # it is cut off
-            return
-        yield start, like[1], _BFLOAT16[unknown[4]], like[3]
-        start += like[1]
+        for instruction in reader.disasm_lite(code[start:], start):
+            yield instruction
+            start = instruction[0] + instruction[1]
+        if start < len(code):
+            unknown = _read_unknown(reader, code[start : start + 15], start)
+            if unknown is None:
+                _warn_of_unread_code(architecture)
+                return
+            yield unknown
+            start += unknown[1]
+
+
+def _read_unknown(reader: Any, code: bytes, start: int) -> tuple[int, int, str, str] | None:
+    """Reads an instruction that the disassembler does not have (Intel, AVX512-FP16 architecture specification).
+
+    None if it is none of those.
+    """
+    if len(code) >= 6 and code[0] == 0x62:
+        kind, prefix, opcode = code[1] & 7, code[2] & 3, code[4]
+        name = None
+        if kind == 2 and prefix == 2:
+            name = _BFLOAT16.get(opcode)
+        elif kind in (5, 6):
+            name = "vfmaddph" if kind == 6 and opcode in _HALF_PRODUCTS else f"vph{kind}{opcode:02x}"
+        elif kind == 3 and prefix == 0:
+            name = f"vph{kind}{opcode:02x}"
+        if name is not None:
+            like, table = _SHUFFLE if kind == 3 else _ADDITION
+            form = bytes([0x62, code[1] & ~7 | table, code[2] & ~0x83, code[3], like]) + code[5:]
+            for _, size, _, operands in reader.disasm_lite(form, start, 1):
+                return start, size, name, operands
+    return None
+
+
+@cache
+def _warn_of_unread_code(architecture: str) -> None:
+    """Warns, once in a process, that loops are not examined."""
+    log.warning(
+        "an instruction of this %s processor cannot be read: spills of registers behind it are unseen", architecture
+    )
 
 
 @cache

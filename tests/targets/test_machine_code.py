@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+import autotune
 from autotune.tuner.search.population import Frame, SeenCandidates
 from autotune.tuner.search.sampling import LegalSampler
 from autotune.tuner.task import Task
@@ -25,7 +26,16 @@ from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
-from targets.cpu.machine_code import LoopCode, _instructions, body_products, busiest, innermost_loops, spilling, table
+from targets.cpu.machine_code import (
+    LoopCode,
+    _instructions,
+    _warn_of_unread_code,
+    body_products,
+    busiest,
+    innermost_loops,
+    spilling,
+    table,
+)
 from targets.cpu.target import MOST_SAVES
 from tests.autotune.fakes import settings_with
 
@@ -156,6 +166,68 @@ def test_what_has_no_register_is_seen() -> None:
     (loop,) = innermost_loops(code, triple)
     assert loop.products == 24 and loop.spills >= 2 * (24 - 15)
     assert str(loop.spills) in table(code, triple).splitlines()[1].split()
+
+
+HALF_SUMS = """define void @f(ptr %p, ptr %q, i64 %n) {{
+entry:
+  %s = alloca <32 x half>, align 64
+  br label %l
+l:
+  %i = phi i64 [ 0, %entry ], [ %j, %l ]
+  %sum = phi <32 x half> [ zeroinitializer, %entry ], [ %m, %l ]
+  %a = getelementptr half, ptr %p, i64 %i
+  %x = load <32 x half>, ptr %a
+  %y = load volatile <32 x half>, ptr %s
+  %m = call <32 x half> @llvm.fma.v32f16(<32 x half> %x, <32 x half> %y, <32 x half> %sum)
+  %z = call <32 x half> @llvm.{between}.v32f16(<32 x half> %x)
+  store volatile <32 x half> %z, ptr %s
+  %j = add i64 %i, 32
+  %d = icmp ult i64 %j, %n
+  br i1 %d, label %l, label %e
+e:
+  store <32 x half> %m, ptr %q
+  ret void
+}}
+declare <32 x half> @llvm.fma.v32f16(<32 x half>, <32 x half>, <32 x half>)
+declare <32 x half> @llvm.{between}.v32f16(<32 x half>)
+"""
+
+
+@pytest.mark.parametrize("between", ["floor", "sqrt", "fabs"])
+def test_loops_with_products_of_float16_are_read(between: str) -> None:
+    machine = registry.get("cpu:sapphirerapids").machine
+    code = machine.emit_object(llvm.parse_assembly(HALF_SUMS.format(between=between)))
+    (loop,) = innermost_loops(code, machine.triple)
+    assert (loop.products, loop.spills, loop.saves) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_spills_of_float16_are_seen_on_all_processors(dtype: str) -> None:
+    a, b = te.placeholder((10, 64), name="a", dtype=dtype), te.placeholder((64, 64), name="b", dtype=dtype)
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute(
+        (10, 64), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k), name="c"
+    )
+    schedule = te.create_schedule(c.op)
+    sums = schedule.cache_write(c, "local")
+    i, j = sums.op.axis
+    wide, vector = schedule[sums].split(j, factor=16)
+    schedule[sums].reorder(*sums.op.reduce_axis, i, wide, vector)
+    for stage, loops in ((sums, (i, wide, vector)), (c, (c.op.axis[0], *schedule[c].split(c.op.axis[1], factor=16)))):
+        schedule[stage].unroll(loops[0])
+        schedule[stage].unroll(loops[1])
+        schedule[stage].vectorize(loops[2])
+    program = autotune.lower(schedule, [a, b, c])
+    shares = [registry.get(f"cpu:{name}").build(program).metadata["spilled"] for name in ("sapphirerapids", "znver5")]
+    assert shares[0] == shares[1] > 0.1  # 40 sums have no more than 32 registers
+
+
+def test_code_that_cannot_be_read_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    _warn_of_unread_code.cache_clear()
+    nothing_and_unknown = bytes.fromhex("90d51889c4")
+    assert [name for *_, name, _ in _instructions(nothing_and_unknown, "x86_64")] == ["nop"]
+    assert list(_instructions(nothing_and_unknown[1:], "x86_64")) == []
+    assert caplog.text.count("cannot be read") == 1
 
 
 def full_blocks(workload: Workload, target: str, vectors: int | None = None, count: int = 8) -> list[LoopProgram]:
