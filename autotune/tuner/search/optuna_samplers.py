@@ -256,15 +256,21 @@ class Tpe(OptunaSearch):
     """Tree-structured Parzen estimator (Bergstra et al., "Algorithms for hyper-parameter optimization", NIPS 2011).
 
     Parameters are integers, indices into tables. Groups of one name and length are the same parameter in all sketches
-    of an algorithm, whose variants mostly have the same tiles. Outstanding candidates count as bad (Optuna's constant
-    liar).
+    of an algorithm, whose variants mostly have the same tiles. Parameters that occur together are sampled jointly;
+    without `group`, those of a single algorithm would be sampled one by one. Outstanding candidates count as bad
+    (Optuna's constant liar).
     """
 
     Options: ClassVar[type[TpeOptions]] = TpeOptions
 
     def make_sampler(self, seed: int, first: Sequence[Any]) -> Any:
         return self._optuna.samplers.TPESampler(
-            n_startup_trials=0, n_ei_candidates=self.options.n_ei_candidates, constant_liar=True, seed=seed
+            n_startup_trials=0,
+            n_ei_candidates=self.options.n_ei_candidates,
+            multivariate=True,
+            group=True,
+            constant_liar=True,
+            seed=seed,
         )
 
     def names(self, sketch: int) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
 
 from autotune.tuner.search import Candidate, get
@@ -39,6 +41,20 @@ def test_samplers_learn_from_measurements_alone(name):
         for kind in (name, "random")
     )
     assert learned < 0.75 * drawn
+
+
+def test_parameters_of_each_algorithm_are_sampled_jointly(monkeypatch):
+    alone = []
+    independent = optuna.samplers.TPESampler.sample_independent
+    monkeypatch.setattr(
+        optuna.samplers.TPESampler,
+        "sample_independent",
+        lambda self, study, trial, name, of: alone.append(name) or independent(self, study, trial, name, of),
+    )
+    sketches = (fakes.FakeSketch("tiled", (9, 9), (2, 2)), fakes.FakeSketch("split", (7, 5, 6), (1, 1, 1)))
+    sketches = (sketches[0], replace(sketches[1], algorithm="transformed"))
+    _, found = run("tpe", fakes.FakeSpace(sketches), blind, 4)
+    assert found.shape == (4, 16) and not alone
 
 
 def test_the_scorer_can_screen_proposals():
