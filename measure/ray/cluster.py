@@ -27,7 +27,6 @@ from measure.ray.settings import RaySettings
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # otherwise it prints 20 lines of its logs when a node leaves
 }
