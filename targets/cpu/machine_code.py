@@ -204,7 +204,7 @@ def _instructions(code: bytes, architecture: str) -> Iterator[tuple[int, int, st
 def _read_unknown(reader: Any, code: bytes, start: int) -> tuple[int, int, str, str] | None:
     """Reads an instruction that the disassembler does not have (Intel, AVX512-FP16 architecture specification).
 
-    None if it is none of those.
+    None for any other bytes.
     """
     if len(code) >= 6 and code[0] == 0x62:
         kind, prefix, opcode = code[1] & 7, code[2] & 3, code[4]
