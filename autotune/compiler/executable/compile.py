@@ -213,17 +213,18 @@ class Compiler:
         linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
         graphs, before = self._graphs, linking.before
         ahead: AbstractContextManager[None] = nullcontext()
+        calls = None
         if before is not None:  # all kernels are cached, so that their constants can be packed in parallel
             calls = [
                 Call(scope.graph, group, before.modules[number])
                 for (scope, group, _), number in zip(self._calls(), called, strict=True)
             ]
-            if not self._shared:
-                self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
             distinct = {call.packing_key: call for call in reversed(calls)}
             ahead = self._constants.all_ahead(
                 [call for call in calls if distinct[call.packing_key] is call], self._target.library(before.files)
             )
+        if not self._shared:
+            self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
         with ahead:
             steps = self._steps(self._build_in_order(called, linking.modules()))
         arena = self._round_to_spacing(max(case.memory.nbytes for case in self._cases))

@@ -27,7 +27,7 @@ class Weights:
     Args:
         spacing: bytes at whose multiples constants begin.
         room: bytes that all of them may take: they are copied to one array, of which only the used pages are touched;
-            if one does not fit, it and the following ones stay in their own arrays. 0: no copy.
+            if one does not fit, or there is no room, it and the following ones stay in their own arrays. 0: no copy.
 
     Attributes:
         nbytes: bytes of all, gaps included.
@@ -37,7 +37,7 @@ class Weights:
         self.nbytes = 0
         self._parts: list[Array] = []
         self._pending: list[Future[Array]] = []
-        self._room = allocate_aligned((max(64, room),), "uint8", np.empty) if room else None
+        self._room = _reserve(room) if room else None
         self._spacing = spacing
         self._offsets: dict[tuple[str, int, bytes], list[tuple[Future[Array], int]]] = defaultdict(list)
         self._sha256 = hashlib.sha256()
@@ -112,3 +112,11 @@ class Weights:
             np.copyto(target, data)
         self._sha256.update(target.data)
         return target
+
+
+def _reserve(nbytes: int) -> Array | None:
+    """Reserves memory, of which pages are taken when they are written; None if the system promises no more."""
+    try:
+        return allocate_aligned((max(64, nbytes),), "uint8", np.empty)
+    except MemoryError:
+        return None

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.graph.errors import UnsupportedModelError
-from autotune.graph.frontends.onnx.file import LEAST_BYTES, read_array, read_without_weights, reading_once
+from autotune.graph.frontends.onnx.file import (
+    LEAST_BYTES,
+    is_of_one_file,
+    read_array,
+    read_without_weights,
+    reading_once,
+)
 from autotune.graph.frontends.onnx.importer import import_model
 from autotune.graph.frontends.onnx.model import load_model
 
@@ -88,22 +94,76 @@ def test_a_graph_is_the_same_either_way(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.constants[name], array)
 
 
-def test_files_of_another_form_are_left_to_onnx(tmp_path: Path) -> None:
-    assert read_without_weights(write_model(tmp_path / "small.onnx", model(draw_tensor("a", count=3)))) is None
+def test_torn_files_are_left_to_onnx(tmp_path: Path) -> None:
     (tmp_path / "torn.onnx").write_bytes(model(draw_tensor("large")).SerializeToString()[:-20])
     assert read_without_weights(tmp_path / "torn.onnx") is None
     (tmp_path / "noise.onnx").write_bytes(np.random.default_rng(0).bytes(2 * LEAST_BYTES))
     assert read_without_weights(tmp_path / "noise.onnx") is None
     with pytest.raises(UnsupportedModelError, match="must be a complete ONNX file"):
         load_model(tmp_path / "noise.onnx", weights=False)
-    apart = tmp_path / "apart.onnx"
-    several, wanted = model(draw_tensor("large"), draw_tensor("other")), numpy_helper.to_array(draw_tensor("large"))
-    onnx.save(several, apart, save_as_external_data=True, location="weights", size_threshold=0)
-    with apart.open("ab") as file:
-        file.write(b"\x32" + bytes([0x80, 0x80, 4]) + b" " * LEAST_BYTES)  # a long doc_string
-    assert read_without_weights(apart) is None
-    graph = import_model(load_model(apart, weights=False))
-    np.testing.assert_array_equal(graph.constants["large"], wanted)
+
+
+def test_a_stated_default_location_is_in_the_file(tmp_path: Path) -> None:
+    tensor = draw_tensor("large")
+    tensor.data_location = TensorProto.DEFAULT  # a field of its own, which onnx.save writes after it read another file
+    found = read_without_weights(write_model(tmp_path / "m.onnx", model(tensor)))
+    assert found is not None and is_of_one_file(found)
+    assert found.ByteSize() < LEAST_BYTES
+
+
+def test_large_floats_stay_in_separate_files_and_all_else_is_read(tmp_path: Path) -> None:
+    tensors = [draw_tensor("large"), draw_tensor("half", "float16", 2 * LARGE), draw_tensor("small", count=3)]
+    tensors.append(draw_tensor("whole", "int64"))
+    made, path = model(*tensors), tmp_path / "m.onnx"
+    onnx.save(made, path, save_as_external_data=True, location="weights", size_threshold=0)
+    found = read_without_weights(path)
+    assert found is not None and not is_of_one_file(found)
+    left = [t.name for t in found.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    assert left == ["large", "half"] and not any(t.HasField("raw_data") for t in found.graph.initializer[:2])
+    for mine, theirs in zip(found.graph.initializer, model(*tensors).graph.initializer, strict=True):
+        np.testing.assert_array_equal(read_array(mine), read_array(theirs))
+    (graph,) = {str(import_model(load_model(path, weights=weights)).nodes) for weights in (False, True)}
+    assert "large" in graph
+    os.utime(tmp_path / "weights", (1, 1))
+    with pytest.raises(UnsupportedModelError, match="must stay as it is while it is compiled, but .* has changed"):
+        read_array(found.graph.initializer[0])
+
+
+@pytest.mark.filterwarnings("ignore:Ignoring unknown external data")
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("longer", "exceeds available data"),
+        ("shorter", "must have 65536 bytes, but has 65532"),
+        ("elsewhere", "outside the directory"),
+        ("stamped", "outside the directory"),
+        ("link", "symbolic link"),
+        ("missing", "not regular file"),
+    ],
+)
+def test_separate_files_are_read_only_as_onnx_reads_them(how: str, message: str, tmp_path: Path) -> None:
+    made, path = model(draw_tensor("large")), tmp_path / "models" / "m.onnx"
+    path.parent.mkdir()
+    onnx.save(made, path, save_as_external_data=True, location="weights", size_threshold=0)
+    changed, weights = onnx.load(path, load_external_data=False), path.parent / "weights"
+    entries = {entry.key: entry for entry in changed.graph.initializer[0].external_data}
+    if how in ("longer", "shorter"):
+        entries["length"].value = str(int(entries["length"].value) + (4 if how == "longer" else -4))
+    elif how == "missing":
+        weights.unlink()
+    else:
+        target = weights.rename(tmp_path / "weights")
+        if how == "link":
+            weights.symlink_to(target)
+        else:
+            entries["location"].value = "../weights"
+        if how == "stamped":
+            facts = target.stat()
+            stamp = f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ino}"
+            changed.graph.initializer[0].external_data.add(key="stamp", value=stamp)
+    write_model(path, changed)
+    with pytest.raises(UnsupportedModelError, match=message):
+        import_model(load_model(path, weights=False))
 
 
 @pytest.mark.parametrize("how", ["touched", "shortened", "removed"])

@@ -2,7 +2,8 @@
 
 `onnx.load` keeps a file's bytes, a copy in messages, and another copy for each array. This module scans the file for
 the fields of its messages (https://protobuf.dev/programming-guides/encoding), and builds a message without the bytes of
-large floats. Instead, it records their position, as ONNX does for weights in separate files.
+large floats. Instead, it records their position, as ONNX does for weights in separate files. Large floats in such files
+are left there, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import mmap
 import os
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, checker, external_data_helper, helper, numpy_helper
 
 from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.ir import Array
@@ -29,9 +30,9 @@ LEAST_BYTES = 1 << 16
 """Minimum bytes of weights that stay in the file; shapes are never computed from so many."""
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _GRAPH, _INITIALIZER = 7, 5  # fields of a model, and of a graph
-_RAW_DATA, _DATA_LOCATION = 9, 14  # fields of a tensor
+_RAW_DATA = 9  # field of a tensor
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_STAMP = "stamp"
+_STAMP, _ALONE = "stamp", "alone"
 
 _Field = tuple[int, int, int, int]
 """A field: its number, the offsets of its tag and payload, and its end."""
@@ -43,20 +44,72 @@ def read_without_weights(path: Path) -> onnx.ModelProto | None:
     Raises:
         OSError: the file cannot be read.
     """
-    if sys.byteorder != "little" or path.stat().st_size < LEAST_BYTES:
+    if sys.byteorder != "little" or not path.stat().st_size:
         return None
+    left: set[str] = set()
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
-            model = onnx.ModelProto.FromString(b"".join(_model(data, str(path.resolve()), _stamp(path))))
-        except (ValueError, IndexError, DecodeError):
+            bare = b"".join(_model(data, str(path.resolve()), _stamp(path), left))
+            model: onnx.ModelProto = onnx.ModelProto.FromString(bare)
+            separate = _leave_in_files(model.graph, path, left)
+        except (ValueError, IndexError, DecodeError, OSError, checker.ValidationError):
             return None  # a full read reports the error in the file
-    elsewhere = [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
-    return model if all(_STAMP in _entries(tensor) for tensor in elsewhere) and not model.functions else None
+    tensors = [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
+    if model.functions:
+        return None
+    for tensor in () if separate else tensors:
+        tensor.external_data.add(key=_ALONE, value="1")
+    return model
 
 
 def is_of_one_file(model: onnx.ModelProto) -> bool:
-    """Tells whether `read_without_weights` left weights in the model's own file; then no other file has weights."""
-    return any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer)
+    """Tells whether `read_without_weights` left weights in the model's own file, and no other file has weights."""
+    return any(_ALONE in _entries(tensor) for tensor in model.graph.initializer)
+
+
+def _leave_in_files(graph: onnx.GraphProto, path: Path, left: Container[str]) -> bool:
+    """Leaves large floats in separate files, and reads all other tensors there; tells whether there are such files.
+
+    Args:
+        graph: graph of a model.
+        path: file of the model, in whose folder the others are.
+        left: offsets of the tensors that are left in the model's own file.
+
+    Raises:
+        ValueError, OSError, ValidationError: a tensor is not in a file of the folder.
+    """
+    folder, separate = path.resolve().parent, False
+    for tensor in _tensors(graph):
+        entries = _entries(tensor)
+        own = entries.get("location") == str(path.resolve()) and entries.get("offset") in left
+        if tensor.data_location != TensorProto.EXTERNAL or own:
+            continue
+        separate = True
+        if tensor.data_type not in _FLOATS or _bytes_of(tensor) < LEAST_BYTES:
+            external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+            continue
+        file = folder / entries["location"]
+        if file.resolve(strict=True) != file or folder not in file.parents or not file.is_file():
+            raise ValueError(f"weights must be in files of the model's folder, but got {file}")
+        offset = int(entries.get("offset", 0))
+        length = int(entries.get("length", file.stat().st_size - offset))
+        if min(offset, length) < 0 or offset + length > file.stat().st_size:
+            raise ValueError(f"weights must be within their file, but got {length} bytes from {offset} of {file}")
+        _record_position(tensor, str(file), offset, length, _stamp(file))
+    return separate
+
+
+def _bytes_of(tensor: TensorProto) -> int:
+    nbytes: int = math.prod(tensor.dims) * element_type(tensor.data_type, tensor.name).itemsize
+    return nbytes
+
+
+def _record_position(tensor: TensorProto, path: str, offset: int, length: int, stamp: str) -> None:
+    """Records where the elements of a tensor are."""
+    tensor.data_location = TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in {"location": path, "offset": offset, "length": length, _STAMP: stamp}.items():
+        tensor.external_data.add(key=key, value=str(value))
 
 
 @contextmanager
@@ -132,7 +185,7 @@ def check_weights(model: onnx.ModelProto) -> None:
 def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
     path = Path(entries["location"])
     dtype = element_type(tensor.data_type, tensor.name)
-    nbytes = math.prod(tensor.dims) * dtype.itemsize
+    nbytes = _bytes_of(tensor)
     if nbytes != int(entries["length"]):
         raise UnsupportedModelError(f"`{tensor.name}` of a model must have {nbytes} bytes, but has {entries['length']}")
     array = np.empty(tuple(tensor.dims), dtype)
@@ -169,8 +222,8 @@ def _entries(tensor: TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def _model(data: mmap.mmap, path: str, stamp: str) -> Iterator[bytes]:
-    """Yields the bytes of a model, in parts, without its large weights."""
+def _model(data: mmap.mmap, path: str, stamp: str, left: set[str]) -> Iterator[bytes]:
+    """Yields the bytes of a model, in parts, without its large weights; adds the offsets of these to `left`."""
     for number, begin, start, end in _fields(data, 0, len(data)):
         if number != _GRAPH:
             yield data[begin:end]
@@ -178,26 +231,25 @@ def _model(data: mmap.mmap, path: str, stamp: str) -> Iterator[bytes]:
         parts = []
         for inner, at, first, last in _fields(data, start, end):
             large = inner == _INITIALIZER and last - first >= LEAST_BYTES
-            tensor = _left(data, first, last, path, stamp) if large else None
+            tensor = _left(data, first, last, path, stamp, left) if large else None
             parts.append(data[at:last] if tensor is None else _tag(_INITIALIZER) + _varint(len(tensor)) + tensor)
         graph = b"".join(parts)
         yield _tag(_GRAPH) + _varint(len(graph)) + graph
 
 
-def _left(data: mmap.mmap, start: int, end: int, path: str, stamp: str) -> bytes | None:
+def _left(data: mmap.mmap, start: int, end: int, path: str, stamp: str, left: set[str]) -> bytes | None:
     """Returns a tensor whose elements stay in the file; None if they must be read."""
     fields = list(_fields(data, start, end))
     raw = [field for field in fields if field[0] == _RAW_DATA]
-    if len(raw) != 1 or raw[0][3] - raw[0][2] < LEAST_BYTES or any(f[0] == _DATA_LOCATION for f in fields):
+    if len(raw) != 1 or raw[0][3] - raw[0][2] < LEAST_BYTES:
         return None
     kept = (data[begin:end] for number, begin, _, end in fields if number != _RAW_DATA)
     tensor = TensorProto.FromString(b"".join(kept))
-    if tensor.data_type not in _FLOATS:
+    if tensor.data_type not in _FLOATS or tensor.data_location == TensorProto.EXTERNAL:
         return None
     _, _, first, last = raw[0]
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in {"location": path, "offset": first, "length": last - first, _STAMP: stamp}.items():
-        tensor.external_data.add(key=key, value=str(value))
+    _record_position(tensor, path, first, last - first, stamp)
+    left.add(str(first))
     found: bytes = tensor.SerializeToString()
     return found
 

@@ -88,7 +88,7 @@ def load_model(
     path = model_path(name_or_path)
     try:
         model = (None if weights else read_without_weights(path)) or onnx.load(path)
-    except (DecodeError, OSError, checker.ValidationError) as error:
+    except (DecodeError, OSError, ValueError, checker.ValidationError) as error:
         raise UnsupportedModelError(
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
         ) from error
