@@ -85,7 +85,7 @@ def _leave_in_files(graph: onnx.GraphProto, path: Path, left: Container[str]) ->
         if tensor.data_location != TensorProto.EXTERNAL or own:
             continue
         separate = True
-        if tensor.data_type not in _FLOATS or _bytes_of(tensor) < LEAST_BYTES:
+        if tensor.data_type not in _FLOATS or _count_bytes(tensor) < LEAST_BYTES:
             external_data_helper.load_external_data_for_tensor(tensor, str(folder))
             continue
         file = folder / entries["location"]
@@ -99,7 +99,7 @@ def _leave_in_files(graph: onnx.GraphProto, path: Path, left: Container[str]) ->
     return separate
 
 
-def _bytes_of(tensor: TensorProto) -> int:
+def _count_bytes(tensor: TensorProto) -> int:
     nbytes: int = math.prod(tensor.dims) * element_type(tensor.data_type, tensor.name).itemsize
     return nbytes
 
@@ -185,7 +185,7 @@ def check_weights(model: onnx.ModelProto) -> None:
 def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
     path = Path(entries["location"])
     dtype = element_type(tensor.data_type, tensor.name)
-    nbytes = _bytes_of(tensor)
+    nbytes = _count_bytes(tensor)
     if nbytes != int(entries["length"]):
         raise UnsupportedModelError(f"`{tensor.name}` of a model must have {nbytes} bytes, but has {entries['length']}")
     array = np.empty(tuple(tensor.dims), dtype)
