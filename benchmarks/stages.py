@@ -62,6 +62,7 @@ STAGES = (
     Stage("sizes", ("benchmarks.sizes",), 10),
     Stage("row_wise", ("benchmarks.row_wise",), 45),
     Stage("orders", ("benchmarks.orders",), 15),
+    Stage("scaling", ("benchmarks.scaling",), 10),
     Stage("serving", ("benchmarks.serving",), 5),
     Stage("in_network", ("benchmarks.in_network",), 10),
     Stage("choices", ("benchmarks.choices",), 30),

@@ -24,6 +24,7 @@ from benchmarks.pytorch.table import pytorch
 from benchmarks.pytorch.training.table import training
 from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
+from benchmarks.scaling import scaling
 from benchmarks.search.statistics import group_by_kind
 from benchmarks.search.summary import speedups
 from benchmarks.serving.table import serving
@@ -298,6 +299,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "serving": serving,
     "row_wise": row_wise,
     "orders": orders,
+    "scaling": scaling,
     "language_2": language,
     "language_1": language,
     "lengths": lengths,

@@ -79,8 +79,12 @@ class Hardware:
         """
         if threads is None or threads >= self.cores or self.kind != "cpu":
             return self
-        share = threads / self.cores
-        return replace(self, cores=threads, peak_flops=self.peak_flops * share, bandwidth=self.bandwidth * share)
+        return self.with_cores(threads)
+
+    def with_cores(self, cores: int) -> Hardware:
+        """Returns a machine of such cores, as many as are given: peak and bandwidth change in proportion."""
+        share = cores / self.cores
+        return replace(self, cores=cores, peak_flops=self.peak_flops * share, bandwidth=self.bandwidth * share)
 
     @property
     def kind(self) -> str:
