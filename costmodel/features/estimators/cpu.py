@@ -17,6 +17,7 @@ from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
+from search_space.dtypes import NARROW
 from search_space.hardware import COLUMNS, LINE, CpuRates, Hardware, fragment_columns
 from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
 from search_space.ir.flat import flat_index
@@ -42,6 +43,8 @@ GUARD = 3.0  # instructions that choose the address of an element that may be ou
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 WAIT = 40.0
 """Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
+WIDENED_VECTOR, WIDENED_ELEMENT = 2.0, 3.0
+"""Instructions that make float32 of a vector of 16-bit floats, or of a register of pairs, and of one for all lanes."""
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 REACHED_SHARES = (0.5, 1.0, 1.0)
@@ -74,7 +77,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     instructions = nest.iterations / lanes * executed_share(nest)
     body = nest.total_extent("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
-    transfers = [(nest.over_lanes(a), _transfers(nest, a)) for a in nest.accesses]
+    transfers = [(nest.over_lanes(a), _transfers(nest, a) * _steps_apart(nest, a)) for a in nest.accesses]
     loads = tape.total(count for _, count in transfers)
     elements = tape.total(count for vectors, count in transfers if not vectors)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
@@ -101,7 +104,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     ports = ((loads - elements) / rates.loads + elements / rates.elements) / body
     ports = ports.most(stores / body / rates.stores)
     started, latency = _instruction_rates(statement, rates)
-    arithmetic = tape.const(work / started)
+    arithmetic = tape.const(work / started) + _conversions(nest) / body / rates.fma
     if statement.reducing:
         # If just enough sums hide each other's latency, they never make up for a delay of one of them.
         # Dots of bytes start a new sum in each step, so that only the last addition waits for the one before.
@@ -178,6 +181,26 @@ def _instruction_rates(statement: Statement, rates: CpuRates) -> tuple[float, fl
     """Returns how many instructions of a statement's kind start in a cycle, and the cycles until a result is ready."""
     inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
     return rates.dot_rates({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
+
+
+def _steps_apart(nest: Nest, access: Access) -> float:
+    """Returns the loads of an access in each instruction: one for each step, if all lanes share an element of each."""
+    statement, lane = nest.statement, "#0"
+    if not any(loop.kind == "tensor" for loop in statement.loops) or access.depends(lane) or not access.memory:
+        return 1.0
+    return max(1.0, statement.operations.get("fma", 1.0))
+
+
+def _conversions(nest: Nest) -> Value:
+    """Counts the instructions of a body that make float32 of 16-bit factors of sums, each as it is loaded."""
+    statement, tape = nest.statement, nest.tape
+    apart = any(loop.kind == "tensor" for loop in statement.loops)
+    if not statement.reducing or (apart and statement.operations.get("fma", 1.0) == 1):
+        return tape.const(0)
+    narrow = [a for a in statement.inputs if a.buffer.dtype in NARROW]
+    return tape.total(
+        _transfers(nest, a) * (WIDENED_VECTOR if apart or nest.over_lanes(a) else WIDENED_ELEMENT) for a in narrow
+    )
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:
