@@ -263,6 +263,8 @@ class MultiLevelTiling(SketchRule):
             # Bytes extracted from words of the weights stay in registers for all rows.
             kept = lift(product(tile.factors.values())) + lift(tile.vectors) * len({node.args[0] for node in dots})
             draft = draft.require("registers with words", kept, hardware.vector_registers)
+        if nest.intrinsic is not None:
+            operations *= nest.intrinsic.steps
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
         for read in draft.producers(draft.stage(name)):

@@ -110,10 +110,12 @@ class TransposedOperands(SketchRule):
             The draft, the copy and the operand that is copied. None if no factor is in another order, or if the
             instruction is no faster than multiply-adds, which need no copy.
         """
-        if not sums.axes or not hardware.rates.gains_by_dots or matching_intrinsic(draft, sums, hardware) is not None:
+        loads = [n for n in walk(sums.body) if n.op == "load" and n.dtype in NARROW]
+        if not sums.axes or not loads or not hardware.rates.gains_by_dots:
+            return None
+        if matching_intrinsic(draft, sums, hardware) is not None:
             return None
         last, reduced = sums.axes[-1].name, {axis.name for axis in sums.reduce_axes}
-        loads = [n for n in walk(sums.body) if n.op == "load" and n.dtype in NARROW]
         shared = [n for n in loads if all(i.op == "var" and i.args[0] != last for i in n.args[1:])]
         if len(shared) != 1 or sums.name in draft.parts:
             return None
