@@ -77,7 +77,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     instructions = nest.iterations / lanes * executed_share(nest)
     body = nest.total_extent("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
-    transfers = [(nest.over_lanes(a), _transfers(nest, a) * _steps_apart(nest, a)) for a in nest.accesses]
+    transfers = [(nest.over_lanes(a), _loads(nest, a)) for a in nest.accesses]
     loads = tape.total(count for _, count in transfers)
     elements = tape.total(count for vectors, count in transfers if not vectors)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
@@ -104,7 +104,9 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     ports = ((loads - elements) / rates.loads + elements / rates.elements) / body
     ports = ports.most(stores / body / rates.stores)
     started, latency = _instruction_rates(statement, rates)
-    arithmetic = tape.const(work / started) + _conversions(nest) / body / rates.fma
+    arithmetic = tape.const(work / started)
+    if conversions := _conversions(nest):
+        arithmetic = arithmetic + tape.total(conversions) / body / rates.fma
     if statement.reducing:
         # If just enough sums hide each other's latency, they never make up for a delay of one of them.
         # Dots of bytes start a new sum in each step, so that only the last addition waits for the one before.
@@ -179,28 +181,31 @@ def _byte_dots(hardware: Hardware) -> dict[str, float]:
 
 def _instruction_rates(statement: Statement, rates: CpuRates) -> tuple[float, float]:
     """Returns how many instructions of a statement's kind start in a cycle, and the cycles until a result is ready."""
-    inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
+    inside = statement.reducing and _is_instruction(statement)
     return rates.dot_rates({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
 
 
-def _steps_apart(nest: Nest, access: Access) -> float:
-    """Returns the loads of an access in each instruction: one for each step, if all lanes share an element of each."""
-    statement, lane = nest.statement, "#0"
-    if not any(loop.kind == "tensor" for loop in statement.loops) or access.depends(lane) or not access.memory:
-        return 1.0
-    return max(1.0, statement.operations.get("fma", 1.0))
+def _loads(nest: Nest, access: Access) -> Value:
+    """Counts loads and stores of a body: one in each step of an instruction, if all lanes share an element of each."""
+    statement, count = nest.statement, _transfers(nest, access)
+    steps = statement.operations.get("fma", 1.0) if access.memory and _is_instruction(statement) else 1.0
+    return count * steps if steps > 1 and not access.depends("#0") else count
 
 
-def _conversions(nest: Nest) -> Value:
-    """Counts the instructions of a body that make float32 of 16-bit factors of sums, each as it is loaded."""
-    statement, tape = nest.statement, nest.tape
-    apart = any(loop.kind == "tensor" for loop in statement.loops)
-    if not statement.reducing or (apart and statement.operations.get("fma", 1.0) == 1):
-        return tape.const(0)
+def _is_instruction(statement: Statement) -> bool:
+    return any(loop.kind == "tensor" for loop in statement.loops)
+
+
+def _conversions(nest: Nest) -> list[Value]:
+    """Counts the instructions of a body that make float32 of each 16-bit factor of a sum, as it is loaded."""
+    statement = nest.statement
+    instruction = _is_instruction(statement)
+    if not statement.reducing or (instruction and statement.operations.get("fma", 1.0) == 1):
+        return []
     narrow = [a for a in statement.inputs if a.buffer.dtype in NARROW]
-    return tape.total(
-        _transfers(nest, a) * (WIDENED_VECTOR if apart or nest.over_lanes(a) else WIDENED_ELEMENT) for a in narrow
-    )
+    return [
+        _transfers(nest, a) * (WIDENED_VECTOR if instruction or nest.over_lanes(a) else WIDENED_ELEMENT) for a in narrow
+    ]
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:

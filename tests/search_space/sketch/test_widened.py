@@ -143,6 +143,36 @@ def test_special_values_are_those_of_float32(dtype: str) -> None:
     assert found[3, 5] == np.float32(28 * tiny) != 0
 
 
+@pytest.mark.parametrize("orders", ["tn", "tt"])
+def test_a_transposed_left_factor_is_copied_for_dots_that_are_faster(orders: str) -> None:
+    workload, zen = make_product(orders, 9, 70, 26, "bfloat16"), registry.get("cpu:znver5").hardware
+    inputs = workload.make_inputs(1)
+    named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
+    space = generate(workload, zen)
+    aligned = [sketch for sketch in space.sketches if ":aligned/" in sketch.name]
+    assert aligned and not space.refusals
+    for sketch in aligned:
+        program = concrete(sketch, sketch.values(candidates.legal(sketch, 1, 2)[0]))
+        assert calls(program) == {BF16_DOT.name}
+        check(workload, interpret(program, named)[program.outputs[0]], inputs)
+        if BF16_DOT.feature in CPU.hardware.features:
+            check(workload, run_program(CPU, program, inputs)[0], inputs)
+    slow = generate(workload, registry.get("cpu:emeraldrapids").hardware)
+    assert not any(":aligned/" in sketch.name for sketch in slow.sketches)
+
+
+def test_channels_in_groups_are_multiplied_both_ways_if_dots_are_slow() -> None:
+    workload = workloads.conv2d(1, 4, 5, 32, 32, kernel=3, padding=1, groups=8, dtype="bfloat16")
+    inputs = workload.make_inputs(1)
+    emerald = registry.get("cpu:emeraldrapids").hardware
+    ways = {}
+    for sketch in generate(workload, emerald, ["direct"]).sketches:
+        program = make_program(workload, "direct", sketch.trace(candidates.legal(sketch, 1, 2)[0]))
+        ways.setdefault(frozenset(calls(program)), program)
+    assert set(ways) == {frozenset(), frozenset({BF16_LANE_DOT.name})}
+    check(workload, run_program(CPU, ways[frozenset()], inputs)[0], inputs)
+
+
 DOTS = {BF16_DOT.name, BF16_LANE_DOT.name}
 CHOICES = {
     "product": workloads.matmul(128, 512, 512, dtype="bfloat16"),
