@@ -66,6 +66,7 @@ STAGES = (
     Stage("serving", ("benchmarks.serving",), 5),
     Stage("in_network", ("benchmarks.in_network",), 10),
     Stage("choices", ("benchmarks.choices",), 30),
+    Stage("half_products", ("benchmarks.half_products",), 10),
     Stage("seeds", ("benchmarks.seeds",), 20),
     Stage("tvm", ("benchmarks.tvm",), 185),
     Stage("tvm_long", ("benchmarks.tvm", "--long"), 150),

@@ -11,6 +11,7 @@ from benchmarks.choices import choices
 from benchmarks.figures import beside
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch, network_beside_torch
+from benchmarks.half_products import half_products
 from benchmarks.hub_table import hub
 from benchmarks.in_network import in_network
 from benchmarks.language import language
@@ -296,6 +297,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "models": models,
     "transfer": transfer,
     "choices": choices,
+    "half_products": half_products,
     "serving": serving,
     "row_wise": row_wise,
     "orders": orders,

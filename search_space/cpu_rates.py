@@ -6,6 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 BYTES = frozenset({"uint8", "int8"})
+DOT_PRODUCTS = 2
+"""Products that a dot of bfloat16 adds to each sum."""
+DOT_GAIN = 1.5
+"""Least gain in products a cycle for which dots are the only way: the search also measures the others below it."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,17 @@ class CpuRates:
 
         For bytes and bfloat16 it is the dot product, if the core has one.
         """
-        if "bfloat16" in factors:
+        if set(factors) == {"bfloat16"}:
             return self.dots or self.fma, self.dot_latency or self.fma_latency
         if factors and BYTES.issuperset(factors):
             return self.byte_dots or self.fma, self.byte_dot_latency or self.fma_latency
         return self.fma, self.fma_latency
+
+    @property
+    def gains_by_dots(self) -> bool:
+        """Tells whether dot products of bfloat16 multiply clearly more in a cycle than multiply-adds of float32."""
+        started, _ = self.dot_rates({"bfloat16"})
+        return DOT_PRODUCTS * started >= DOT_GAIN * self.fma
 
 
 USUAL = CpuRates()

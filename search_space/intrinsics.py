@@ -38,6 +38,28 @@ LANES_APART: tuple[TensorIntrin, ...] = (VNNI_LANE_DOT, BF16_LANE_DOT)
 
 INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT, *LANES_APART)
 
+PAIR = 2
+"""bfloat16 elements of a word of 32 bits."""
+
+
+def _define_pairs(lanes: int, feature: str) -> TensorIntrin:
+    """Registers out[i] += sum over r < 2 of left[r] * right[i, r], for `lanes` values of i, with `left` in float32.
+
+    A shift makes float32 of the lower elements of a register of pairs, and a mask of the upper ones.
+    """
+    a, b = te.placeholder((PAIR,), "float32", name="a"), te.placeholder((lanes, PAIR), "bfloat16", name="b")
+    r = te.reduce_axis((0, PAIR), "r")
+    c = te.compute((lanes,), lambda i: te.sum(a[r] * b[i, r].astype("float32"), axis=r), name="c")
+    return register_intrinsic(TensorIntrin(f"bf16_widened_{lanes}x{PAIR}", c.op, feature, steps=PAIR))
+
+
+PAIR_PRODUCTS: tuple[TensorIntrin, ...] = (
+    _define_pairs(16, "avx512f"),
+    _define_pairs(8, "avx2"),
+    _define_pairs(4, "neon"),
+)
+"""Products of float32 and pairs of bfloat16 by multiply-adds, for each width of vectors."""
+
 
 def _tiles(name: str, pairs: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
     """Registers c[i, j] += sum over r < 16 and p < pairs of a[i, r, p] * b[r, j, p], for 16 x 16 sums.
@@ -66,9 +88,10 @@ def _sizes(sizes: str, family: str, form: str) -> tuple[int, int, int]:
 
 
 def available(hardware: Hardware) -> Iterable[TensorIntrin]:
-    """Lists the instructions that `hardware` has."""
+    """Lists the instructions that `hardware` has, and the multiply-adds of its vectors that stand for some."""
     tiles = (get_intrinsic(f) for f in hardware.features if f.startswith(f"{GEMM_TILE}:"))
-    return (*(i for i in INTRINSICS if i.feature in hardware.features), *tiles)
+    widened = (i for i in PAIR_PRODUCTS if i.extents[0] == hardware.float_lanes)
+    return (*(i for i in (*INTRINSICS, *widened) if i.feature in hardware.features), *tiles)
 
 
 GEMM_TILE = "gemm_tile"

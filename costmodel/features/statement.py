@@ -253,7 +253,7 @@ def _of_intrinsic(
     loops, depth = _threads_once(loops, output.buffer, allocation_depths.get(stmt.output.buffer, 0))
     exact = output.buffer.dtype == "int32"  # only integers: 0 times NaN is NaN
     inside = present(borders(program), stmt) if exact else ()
-    operations = {"fma": 1.0} if computes else {}
+    operations = {"fma": float(intrinsic.steps)} if computes else {}
     return Statement((*loops, *tile), output, inputs, operations, computes, depth, inside=inside)
 
 

@@ -25,6 +25,7 @@ from search_space.schedule.steps import (
     Split,
     Step,
     Tensorize,
+    Widen,
 )
 from search_space.schedule.trace import Trace
 
@@ -156,6 +157,10 @@ class ScheduleBuilder:
     def interleave(self, stage: str, axis: str, factor: int) -> Self:
         """Stores `factor` neighbours along an axis next to each other; see `Interleave`."""
         return self.apply(Interleave(stage, axis, factor))
+
+    def widen(self, stage: str) -> Self:
+        """Stores a stage of 16-bit floats as float32; see `Widen`."""
+        return self.apply(Widen(stage))
 
     def pack(self, tensor: str, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> Self:
         """Packs a constant before the first call; see `Pack`."""

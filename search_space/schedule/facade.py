@@ -216,6 +216,10 @@ class StageView:
         """Stores `factor` neighbours along an axis next to each other; see `Interleave`."""
         self._do(self._builder.interleave(self.name, _name(axis), factor))
 
+    def widen(self) -> None:
+        """Stores the stage's 16-bit floats as float32; see `Widen`."""
+        self._do(self._builder.widen(self.name))
+
     def tensorize(self, axis: Any, intrinsic: TensorIntrin) -> None:
         register_intrinsic(intrinsic)
         self._do(self._builder.tensorize(self.name, _name(axis), intrinsic.name))

@@ -38,12 +38,14 @@ class TensorIntrin:
         feature: the hardware feature it needs (`avx512_vnni`), or "".
         fragments: layouts of operands in the registers of a warp: those of the inputs, then the output's; None for an
             operand elsewhere. Empty for instructions of one thread; the lanes of a warp execute the others together.
+        steps: multiply-adds on whole vectors that it stands for; 1: one instruction.
     """
 
     name: str
     op: Operation
     feature: str = ""
     fragments: tuple[Fragment | None, ...] = ()
+    steps: int = 1
 
     @property
     def loops(self) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from search_space.dtypes import NARROW
 from search_space.ir.expr import (
     Expr,
+    cast,
     ceildiv,
     const,
     lift,
@@ -245,6 +247,42 @@ class Interleave(Step):
             return load(self.stage, [*indices, r % self.factor], node.dtype)
 
         return replace(state, stages=tuple(replace(s, body=transform(s.body, visit)) for s in state.stages))
+
+
+@dataclass(frozen=True)
+class Widen(Step):
+    """A stage of 16-bit floats whose elements are stored as float32, so that they are converted once, not at each use.
+
+    Before: `S[i] = a[i]; ... float32(S[i]) ...`. After: `S[i] = float32(a[i]); ... S[i] ...`. Values are the same, as
+    float32 holds every 16-bit float.
+    """
+
+    stage: str
+    name: ClassVar[str] = "widen"
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        check_untouched(state, stage, self.name)
+        if stage.dtype not in NARROW:
+            raise ScheduleError(f"`stage` must be of {' or '.join(NARROW)}, but got {stage.dtype} for {self.stage!r}")
+        if stage.reducer is not None or self.stage in state.outputs:
+            raise ScheduleError(f"`stage` must be neither a reduction nor an output, but got stage={self.stage!r}")
+        state = state.update(replace(stage, dtype="float32", body=cast(stage.body, "float32")))
+
+        def wide(node: Expr) -> Expr | None:
+            if node.op != "load" or node.args[0] != self.stage:
+                return None
+            return load(self.stage, [transform(i, visit) for i in node.args[1:]], "float32")
+
+        def visit(node: Expr) -> Expr | None:
+            inner = wide(node.args[0]) if node.op == "cast" and node.dtype == "float32" else None
+            if inner is not None:
+                return inner
+            found = wide(node)
+            return None if found is None else cast(found, stage.dtype)
+
+        others = tuple(s if s.name == self.stage else replace(s, body=transform(s.body, visit)) for s in state.stages)
+        return replace(state, stages=others)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from search_space.schedule.stage_steps import (
     Relayout,
     Rfactor,
     SetScope,
+    Widen,
 )
 from search_space.schedule.step import Step
 
@@ -37,6 +38,7 @@ STEPS: dict[str, type[Step]] = {
         Rfactor,
         Relayout,
         Interleave,
+        Widen,
         Tensorize,
         Pack,
         Pragma,
@@ -124,6 +126,7 @@ __all__ = [
     "SetScope",
     "Split",
     "Tensorize",
+    "Widen",
     "STEPS",
     "Step",
     "check_step",

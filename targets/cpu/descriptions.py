@@ -2,12 +2,13 @@
 
 A target with a processor's name takes its figures from here, on any build machine, so that the same schedules are
 chosen everywhere. The host's own are probed (`figures.py`). Sources: Intel's and AMD's optimisation manuals and Arm's
-software optimisation guides; uops.info for latencies.
+software optimisation guides; uops.info for latencies. These are assumptions, except for the rates that
+`Description.probe_rates` names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from search_space.hardware import CpuRates
@@ -27,11 +28,17 @@ class Description:
         sizes: bytes of the caches: a core's own two, and its share of the third.
         ways: lines of a set of the first two.
         rates: instructions on the widest vectors that kernels are written with.
+        probe_rates: names of the rates that the probe measured on such a processor; all others are assumed.
     """
 
     sizes: tuple[int, int, int]
     ways: tuple[int, int]
     rates: CpuRates
+    probe_rates: tuple[str, ...] = ()
+
+
+PRODUCTS = ("fma", "fma_latency", "dots", "dot_latency")
+"""Rates of products of floats."""
 
 
 def _describe(
@@ -43,7 +50,9 @@ def _describe(
     stores: float = 1.0,
     issue: float = 6.0,
     dots: float = 0.0,
+    dot_latency: float = 6.0,
     byte_latency: float = 0.0,
+    probe_rates: tuple[str, ...] = (),
 ) -> Description:
     sizes = kib[0] << 10, kib[1] << 10, kib[2] << 10
     elements = max(2.0, loads)  # units that halve vectors load whole elements in each half
@@ -55,11 +64,11 @@ def _describe(
         issue,
         elements=elements,
         dots=dots,
-        dot_latency=6.0 if dots else 0.0,
+        dot_latency=dot_latency if dots else 0.0,
         byte_dots=fma if byte_latency else 0.0,  # products of bytes have the units of multiply-adds
         byte_dot_latency=byte_latency,
     )
-    return Description(sizes, ways, rates)
+    return Description(sizes, ways, rates, probe_rates)
 
 
 _USUAL = _describe((32, 1024, 32 << 10), (8, 16))
@@ -68,7 +77,11 @@ _SKYLAKE = _describe((32, 256, 8 << 10), (8, 4), issue=4.0)
 _SKYLAKE_SERVER = _describe((32, 1024, 22 << 10), (8, 16), issue=4.0)
 _CASCADELAKE = _describe((32, 1024, 22 << 10), (8, 16), issue=4.0, byte_latency=5.0)
 _ICELAKE_SERVER = _describe((48, 1280, 36 << 10), (12, 20), issue=5.0, byte_latency=5.0)
-_SAPPHIRE_RAPIDS = _describe((48, 2048, 60 << 10), (12, 16), dots=1.0, byte_latency=6.0)  # as probed of Emerald Rapids
+# A dot of 512 bits starts in every second cycle: half as many products as multiply-adds of float32.
+_EMERALD_RAPIDS = _describe(
+    (48, 2048, 60 << 10), (12, 16), dots=0.5, dot_latency=8.0, byte_latency=6.0, probe_rates=PRODUCTS
+)
+_SAPPHIRE_RAPIDS = replace(_EMERALD_RAPIDS, probe_rates=())
 _ALDER_LAKE = _describe((48, 1280, 24 << 10), (12, 10), loads=3.0, stores=2.0)
 _ZEN2 = _describe((32, 512, 16 << 10), (8, 8), latency=5.0)
 
@@ -86,14 +99,25 @@ DESCRIPTIONS = MappingProxyType(
         "alderlake": _ALDER_LAKE,
         "raptorlake": _describe((48, 2048, 36 << 10), (12, 16), loads=3.0, stores=2.0),
         "sapphirerapids": _SAPPHIRE_RAPIDS,
-        "emeraldrapids": _SAPPHIRE_RAPIDS,
+        "emeraldrapids": _EMERALD_RAPIDS,
         "graniterapids": _SAPPHIRE_RAPIDS,
         "znver1": _describe((32, 512, 8 << 10), (8, 8), fma=1.0, latency=5.0, loads=1.0, stores=0.5, issue=5.0),
         "znver2": _ZEN2,
         "znver3": _describe((32, 512, 32 << 10), (8, 8)),
         # units of 256 bits: half as many instructions on vectors of 512
-        "znver4": _describe((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5, dots=1.0, byte_latency=4.0),
-        "znver5": _describe((48, 1024, 32 << 10), (12, 16), issue=8.0, byte_latency=4.0),
+        "znver4": _describe(
+            (32, 1024, 32 << 10),
+            (8, 8),
+            fma=1.0,
+            loads=1.0,
+            stores=0.5,
+            dots=1.0,
+            byte_latency=4.0,
+            probe_rates=PRODUCTS,
+        ),
+        "znver5": _describe(
+            (48, 1024, 32 << 10), (12, 16), issue=8.0, dots=2.0, byte_latency=4.0, probe_rates=PRODUCTS
+        ),
         "neoverse-n1": _describe((64, 1024, 32 << 10), (4, 8), issue=4.0),
         "neoverse-n2": _describe((64, 1024, 32 << 10), (4, 8), issue=5.0),
         "neoverse-v1": _describe((64, 1024, 32 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),

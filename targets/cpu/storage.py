@@ -11,6 +11,7 @@ from search_space.ir.flat import Strides, flat_index
 from search_space.ir.polynomial import poly
 from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
+from search_space.schedule.intrinsics import get_intrinsic
 from targets.base import BuildError
 
 MAX_REGISTER_VALUES = 1024  # of one buffer: each is a value of its own in the text
@@ -72,15 +73,16 @@ def collect_loops(program: LoopProgram) -> Loops:
     return Loops(frozenset(unrolled - lanes.keys()), lanes)
 
 
-def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
-    """Lists every access below a statement: buffer, indices, and whether an instruction makes it."""
+def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], int]]:
+    """Lists every access below a statement: buffer, indices, and the lanes of the instruction that makes it, or 0."""
     for node in walk_stmt(stmt):
         if isinstance(node, Store):
-            yield node.buffer, node.indices, False
+            yield node.buffer, node.indices, 0
             for root in (node.value, *(() if node.predicate is None else (node.predicate,))):
-                yield from ((e.args[0], e.args[1:], False) for e in walk(root) if e.op == "load")
+                yield from ((e.args[0], e.args[1:], 0) for e in walk(root) if e.op == "load")
         elif isinstance(node, Intrinsic):
-            yield from ((operand.buffer, operand.elements, True) for operand in (node.output, *node.inputs))
+            lanes = get_intrinsic(node.name).extents[0]
+            yield from ((operand.buffer, operand.elements, lanes) for operand in (node.output, *node.inputs))
 
 
 def row_major_strides(buffer: Buffer) -> Strides:
@@ -123,9 +125,9 @@ def plan_storage(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
     out = {
         b.name: Storage("param", b.dtype, row_major_strides(b), grain=_grain(b), row=_row(b)) for b in program.params
     }
-    used: dict[str, list[tuple[tuple[Expr, ...], bool]]] = {}
-    for name, indices, by_instruction in accesses(program.body):
-        used.setdefault(name, []).append((indices, by_instruction))
+    used: dict[str, list[tuple[tuple[Expr, ...], int]]] = {}
+    for name, indices, lanes in accesses(program.body):
+        used.setdefault(name, []).append((indices, lanes))
     sizes = {"shared": 0, "scratch": 0}
 
     def go(stmt: Stmt, area: str) -> None:
@@ -164,13 +166,13 @@ def _has_parallel(stmt: Stmt) -> bool:
 
 
 def _register_lanes(
-    buffer: Buffer, strides: Strides, used: list[tuple[tuple[Expr, ...], bool]], loops: Loops
+    buffer: Buffer, strides: Strides, mentions: list[tuple[tuple[Expr, ...], int]], loops: Loops
 ) -> int | None:
     """Returns the vector width under which all accesses are to whole registers; None if memory is needed."""
     widths: set[int] = set()
-    for indices, by_instruction in used:
+    for indices, instruction_lanes in mentions:
         flat = flat_index(indices, strides)
-        if by_instruction:
+        if instruction_lanes:
             # Which register it is must be known while code is emitted: only unrolled loops may choose.
             free = {v for v in variables(flat) if not v.startswith("#")}
             if free - loops.unrolled_variables:
@@ -178,7 +180,7 @@ def _register_lanes(
             tiled = {v for v in variables(flat) if v.startswith("#")}
             if "#0" in tiled and len(tiled) > 1:
                 return None  # a tile of several rows lies in memory
-            widths.add(_tile_lanes(flat))
+            widths.add(instruction_lanes if "#0" in tiled else 0)
             continue
         width = 0
         for monomial, coefficient in poly(flat).items():
@@ -197,11 +199,6 @@ def _register_lanes(
             return None
     count = int(buffer.size.value) // max(1, *widths) if widths else 0
     return widths.pop() if len(widths) == 1 and count <= MAX_REGISTER_VALUES else None
-
-
-def _tile_lanes(flat: Expr) -> int:
-    """Returns the lanes of the one register of an instruction's output tile: as many as #0 runs over (16 int32)."""
-    return 16 if "#0" in variables(flat) else 0
 
 
 def free_variables(loop: For) -> set[str]:

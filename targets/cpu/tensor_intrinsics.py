@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, VNNI_DOT, VNNI_LANE_DOT
+from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, PAIR, PAIR_PRODUCTS, VNNI_DOT, VNNI_LANE_DOT
 from search_space.ir.expr import variables
 from search_space.ir.flat import flat_index, stride_along
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.lower.borders import present
+from search_space.schedule.intrinsics import get_intrinsic
 from targets.base import BuildError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
 from targets.cpu.lane_words import LANES, lane_words
@@ -61,8 +62,8 @@ def _contiguous(function: Function, operand: Operand, expected_strides: dict[str
             raise BuildError(f"an operand's stride along {name} must be {stride}, but got {found} in {operand.buffer}")
 
 
-def _load_tile(function: Function, operand: Operand, kind: str, broadcast: bool) -> str:
-    """Loads the operand's tile as one register: `kind` loaded whole, or its first 32 bits in every lane."""
+def _load_tile(function: Function, operand: Operand, kind: str, broadcast: bool, words: int = LANES) -> str:
+    """Loads the operand's tile as one register: `kind` loaded whole, or its first 32 bits in each of `words` lanes."""
     text, values = function.text, function.values
     pointer = _pointer(function, operand)
     key = ("tile", pointer, kind, broadcast, values.versions.get(operand.buffer, 0), values.epoch)
@@ -71,13 +72,13 @@ def _load_tile(function: Function, operand: Operand, kind: str, broadcast: bool)
         # The first operand is four bytes (two halves) in every lane, the same for all 16 results.
         if broadcast:
             word = Value(text.value(f"load i32, ptr {pointer}, align 1", "int32").text, "int32")
-            lanes = values.ops.vector(word, LANES)
+            lanes = values.ops.vector(word, words)
         else:
             values.prefetch(operand.buffer, pointer)
-            lanes = text.value(f"load <{LANES} x i32>, ptr {pointer}, align 1", "int32", LANES)
+            lanes = text.value(f"load <{words} x i32>, ptr {pointer}, align 1", "int32", words)
         tile = lanes.text
-        if kind != f"<{LANES} x i32>":
-            tile = text.value(f"bitcast <{LANES} x i32> {tile} to {kind}", "int8", 64).text
+        if kind != f"<{words} x i32>":
+            tile = text.value(f"bitcast <{words} x i32> {tile} to {kind}", "int8", 64).text
         text.remember(key, tile)
     return str(tile)
 
@@ -131,6 +132,53 @@ def _accumulate(function: Function, call: Intrinsic, dot: Dot, left: str, right:
     values.versions[call.output.buffer] = values.versions.get(call.output.buffer, 0) + 1
 
 
+def emit_widened(function: Function, call: Intrinsic) -> None:
+    """Emits a multiply-add for each element of pairs of bfloat16, which a shift or a mask makes float32."""
+    values, (left, right) = function.values, call.inputs
+    lanes = int(get_intrinsic(call.name).extents[0])
+    _contiguous(function, left, {"#0": 0})
+    _contiguous(function, right, {"#0": PAIR, "#1": 1})
+    key = _key(function, call.output)
+    total = Value("zeroinitializer", "float32", lanes) if call.reset else values.registers[key]
+    for step, factor in enumerate(_widen_pairs(function, right, lanes)):
+        element = _load_element(function, left, step)
+        total = values.ops.fma(element, factor, total)
+        function.last_uses.of_product((values.ops.vector(element, lanes), factor), (True, False))
+    values.registers[key] = total
+    values.versions[call.output.buffer] = values.versions.get(call.output.buffer, 0) + 1
+
+
+def _widen_pairs(function: Function, operand: Operand, lanes: int) -> tuple[Value, Value]:
+    """Loads a register of pairs of bfloat16, and makes float32 of the first and of the second elements."""
+    text, kind = function.text, f"<{lanes} x i32>"
+    words = _load_tile(function, operand, kind, False, lanes)
+    key = ("widened", words)
+    halves: tuple[Value, Value] | None = text.lookup(key)
+    if halves is None:
+        low, high = (
+            text.value(f"{line} {kind} {words}, splat (i32 {number})", "int32", lanes).text
+            for line, number in (("shl", 16), ("and", -(1 << 16)))
+        )
+        first, second = (
+            text.value(f"bitcast {kind} {bits} to <{lanes} x float>", "float32", lanes) for bits in (low, high)
+        )
+        halves = text.remember(key, (first, second))
+    return halves
+
+
+def _load_element(function: Function, operand: Operand, step: int) -> Value:
+    """Loads the element of an operand that all lanes share in one step of an instruction."""
+    text, values = function.text, function.values
+    terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
+    stride = stride_along(flat_index(operand.elements, values.storage[operand.buffer].strides), "#1")
+    if not stride.is_const:
+        raise BuildError(f"an operand's stride along #1 must be a number, but got {stride} in {operand.buffer}")
+    pointer = values.addresses.pointer(operand.buffer, terms, constant + int(stride.value) * step)
+    key = ("element", pointer, values.versions.get(operand.buffer, 0), values.epoch)
+    element: Value | None = text.lookup(key)
+    return element or text.remember(key, values.memory.load(pointer, "float32", 0, None))
+
+
 def emit_vnni(function: Function, call: Intrinsic) -> None:
     """Emits vpdpbusd: 16 int32 lanes, each plus four products of uint8 and int8."""
     _shared(function, call, VNNI)
@@ -155,3 +203,4 @@ INTRINSIC_EMITTERS[VNNI_DOT.name] = emit_vnni
 INTRINSIC_EMITTERS[BF16_DOT.name] = emit_bf16
 INTRINSIC_EMITTERS[VNNI_LANE_DOT.name] = emit_vnni_lanes
 INTRINSIC_EMITTERS[BF16_LANE_DOT.name] = emit_bf16_lanes
+INTRINSIC_EMITTERS |= {intrinsic.name: emit_widened for intrinsic in PAIR_PRODUCTS}

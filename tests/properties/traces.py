@@ -27,6 +27,7 @@ from search_space.schedule.steps import (
     Split,
     Step,
     Tensorize,
+    Widen,
 )
 from search_space.schedule.trace import Trace
 
@@ -105,6 +106,7 @@ Maker = Callable[[Chooser, State, Stage], Step]
 STRUCTURE: tuple[Maker, ...] = (
     lambda c, s, stage: ComputeInline(stage.name),
     lambda c, s, stage: CacheWrite(stage.name, c.pick(("local", "global"))),
+    lambda c, s, stage: Widen(stage.name),
     lambda c, s, stage: SetScope(stage.name, c.pick(("local", "local", "shared", "nowhere"))),
     _cache_read,
     _rfactor,

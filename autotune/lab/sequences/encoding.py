@@ -28,7 +28,7 @@ OWN: Mapping[str, str] = {
     "rfactor": "RF",
 }
 """Step of this project → Ansor's code for the same; the others are kinds of their own."""
-MORE = ("tensorize", "pack", "relayout", "set_scope", "interleave")
+MORE = ("tensorize", "pack", "relayout", "set_scope", "interleave", "widen")
 KINDS = (*CODES, *MORE)
 VALUES_PER_STEP = 20
 """Numbers and names of a step that are kept."""

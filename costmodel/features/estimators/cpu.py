@@ -17,6 +17,7 @@ from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
+from search_space.dtypes import NARROW
 from search_space.hardware import COLUMNS, LINE, CpuRates, Hardware, fragment_columns
 from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
 from search_space.ir.flat import flat_index
@@ -42,6 +43,8 @@ GUARD = 3.0  # instructions that choose the address of an element that may be ou
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 WAIT = 40.0
 """Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
+WIDENED_VECTOR, WIDENED_ELEMENT = 2.0, 3.0
+"""Instructions that make float32 of a vector of 16-bit floats, or of a register of pairs, and of one for all lanes."""
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 REACHED_SHARES = (0.5, 1.0, 1.0)
@@ -74,7 +77,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     instructions = nest.iterations / lanes * executed_share(nest)
     body = nest.total_extent("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
-    transfers = [(nest.over_lanes(a), _transfers(nest, a)) for a in nest.accesses]
+    transfers = [(nest.over_lanes(a), _loads(nest, a)) for a in nest.accesses]
     loads = tape.total(count for _, count in transfers)
     elements = tape.total(count for vectors, count in transfers if not vectors)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
@@ -102,6 +105,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     ports = ports.most(stores / body / rates.stores)
     started, latency = _instruction_rates(statement, rates)
     arithmetic = tape.const(work / started)
+    if conversions := _conversions(nest):
+        arithmetic = arithmetic + tape.total(conversions) / body / rates.fma
     if statement.reducing:
         # If just enough sums hide each other's latency, they never make up for a delay of one of them.
         # Dots of bytes start a new sum in each step, so that only the last addition waits for the one before.
@@ -176,8 +181,31 @@ def _byte_dots(hardware: Hardware) -> dict[str, float]:
 
 def _instruction_rates(statement: Statement, rates: CpuRates) -> tuple[float, float]:
     """Returns how many instructions of a statement's kind start in a cycle, and the cycles until a result is ready."""
-    inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
+    inside = statement.reducing and _is_instruction(statement)
     return rates.dot_rates({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
+
+
+def _loads(nest: Nest, access: Access) -> Value:
+    """Counts loads and stores of a body: one in each step of an instruction, if all lanes share an element of each."""
+    statement, count = nest.statement, _transfers(nest, access)
+    steps = statement.operations.get("fma", 1.0) if access.memory and _is_instruction(statement) else 1.0
+    return count * steps if steps > 1 and not access.depends("#0") else count
+
+
+def _is_instruction(statement: Statement) -> bool:
+    return any(loop.kind == "tensor" for loop in statement.loops)
+
+
+def _conversions(nest: Nest) -> list[Value]:
+    """Counts the instructions of a body that make float32 of each 16-bit factor of a sum, as it is loaded."""
+    statement = nest.statement
+    instruction = _is_instruction(statement)
+    if not statement.reducing or (instruction and statement.operations.get("fma", 1.0) == 1):
+        return []
+    narrow = [a for a in statement.inputs if a.buffer.dtype in NARROW]
+    return [
+        _transfers(nest, a) * (WIDENED_VECTOR if instruction or nest.over_lanes(a) else WIDENED_ELEMENT) for a in narrow
+    ]
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:

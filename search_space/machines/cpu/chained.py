@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from search_space.dtypes import FLOATS
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, product, walk
 from search_space.machines.cpu.rowwise import AT_ONCE, in_parts, reduction, vectors
@@ -20,7 +21,7 @@ from search_space.machines.cpu.tiling import (
     vector_axis,
 )
 from search_space.machines.shared.groups import MAX_VECTORS
-from search_space.machines.shared.instructions import interleavable, matching_intrinsic
+from search_space.machines.shared.instructions import interleavable, matching_intrinsic, pays_to_widen, widen_shared
 from search_space.machines.shared.rows import along_last
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
@@ -84,7 +85,7 @@ class ChainedProducts(SketchRule):
     def chain(self, draft: Draft, output: Stage) -> _Chain | None:
         """Finds the stages that lead to `output`, if they form a chain of two products."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
-        if any(s.dtype not in ("float32", "bfloat16") for s in live):
+        if any(s.dtype not in FLOATS for s in live):
             return None
         sums = (s for s in live if s.reducer == "sum" and s.tag != Tag.LIBRARY)
         products = [s for s in sums if vector_axis(s) and not along_last(s)]
@@ -114,12 +115,28 @@ class ChainedProducts(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage)
         assert chain is not None
+        products = [chain.first, chain.second]
+        matches = [matching_intrinsic(draft, product, hardware) for product in products]
+        ways = [draft.variant("chain")]
+        if any(match is None or pays_to_widen(match[0], hardware) for match in matches):
+            widened: Draft | None = ways[0]
+            for product in products:
+                widened = widened and widen_shared(widened, product)
+            ways += [] if widened is None else [widened.variant("widened")]
+        return [self.schedule(way, chain, hardware) for way in ways]
+
+    def schedule(self, draft: Draft, chain: _Chain, hardware: Hardware) -> Draft:
+        """Schedules all stages of the chain, and the copy of a factor that is widened."""
+        copies = draft.copies & {s.name for s in draft.producers(draft.stage(chain.first.name))}
         # The output first: all others are computed at its loops.
         draft, tile = self.output(draft, chain, hardware)
         draft = self.second(draft, chain, tile, hardware)
         draft = self.between(draft, chain, tile, hardware)
         draft = self.first(draft, chain, tile, hardware)
-        return [draft.variant("chain").finish(*(s.name for s in draft.state.stages))]
+        for copy in copies:
+            draft, (_, lane) = draft.split(copy, draft.stage(copy).spatial[-1], (hardware.float_lanes,), "guard")
+            draft = draft.vectorize(copy, lane).compute_at(copy, chain.output.name, tile.block)
+        return draft.finish(*(s.name for s in draft.state.stages))
 
     # ------------------------------------------------------------------ loops
     def output(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, _Tile]:

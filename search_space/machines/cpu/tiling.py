@@ -14,7 +14,7 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import LANES_APART
 from search_space.ir.expr import SHIFTS, Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.shared.groups import MAX_VECTORS, group_tiles, group_width
-from search_space.machines.shared.instructions import EACH, interleavable, matching_intrinsic, packable
+from search_space.machines.shared.instructions import EACH, Way, interleavable, list_ways, packable
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
@@ -91,13 +91,23 @@ class MultiLevelTiling(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
         assert producer is not None
+        return [done for way in list_ways(draft, producer, hardware) for done in self.tile(way, stage, hardware)]
+
+    def tile(self, way: Way, stage: Stage, hardware: Hardware) -> list[Draft]:
+        """Lists the tilings of a reduction whose products are computed in one way."""
+        draft = way.draft
+        producer = self.reduction(draft, draft.stage(stage.name))
+        assert producer is not None
         # Before the output is split: the sums' own loops are derived from its axes as they are.
         draft, accumulator = draft.sums_in("local", producer.name, stage.name)
         reduced = producer.reduce_axes
-        intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
+        intrinsic, along = way.intrinsic or (None, longest(reduced))
         by_group = intrinsic is not None and (group_width(producer) > 1 or intrinsic in LANES_APART)
         tiles = group_tiles(producer, hardware.float_lanes) if by_group else whole_tiles(producer, hardware.float_lanes)
-        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, "exact" if by_group else "guard")
+        # A register of pairs becomes two of float32.
+        per_vector = 1 if intrinsic is None else intrinsic.steps
+        tail = "exact" if by_group else "guard"
+        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, tail, per_vector)
         out = []
         # Orders of loops are other trees, and so sketches; each number is a decision in each of them.
         for reduce_order in self.reduce_orders(producer):
@@ -123,6 +133,7 @@ class MultiLevelTiling(SketchRule):
         hardware: Hardware,
         tiles: Sequence[tuple[int, int]],
         tail: str,
+        per_vector: int = 1,
     ) -> tuple[Draft, _Tile]:
         """Splits the output's axes; the first long one and the vector axis get a parallel level.
 
@@ -130,6 +141,7 @@ class MultiLevelTiling(SketchRule):
             axes: axes of the output; one over parts of a reduction is parallel as it is.
             tiles: choices of (blocks, vectors) for the last axis.
             tail: tail of the last axis: if an instruction reads by group, each lane must exist.
+            per_vector: registers that a vector of the right factor takes.
         """
         lanes, part = hardware.float_lanes, draft.parts.get(name)
         long = [a for a in axes[:-1] if a.extent.value > 1 and a.name != part]
@@ -153,7 +165,7 @@ class MultiLevelTiling(SketchRule):
         found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), factors)
         registers = lift(product(factors.values()))
         # Accumulators, a vector of each of the right factor's, and one number of the left one in every lane.
-        return draft.require("registers", registers + vectors + 1, hardware.vector_registers), found
+        return draft.require("registers", registers + lift(vectors) * per_vector + 1, hardware.vector_registers), found
 
     def spatial_orders(
         self, draft: Draft, producer: Stage, tile: _Tile, hardware: Hardware
@@ -251,6 +263,8 @@ class MultiLevelTiling(SketchRule):
             # Bytes extracted from words of the weights stay in registers for all rows.
             kept = lift(product(tile.factors.values())) + lift(tile.vectors) * len({node.args[0] for node in dots})
             draft = draft.require("registers with words", kept, hardware.vector_registers)
+        if nest.intrinsic is not None:
+            operations *= nest.intrinsic.steps
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
         for read in draft.producers(draft.stage(name)):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from search_space.dtypes import NARROW
 from search_space.hardware import LINE, Hardware, fragment_columns
 from search_space.ir.expr import Expr, dtype_bytes, variables, walk
 from search_space.lower.inline import expand_body
@@ -19,7 +20,14 @@ from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import MultiLevelTiling
-from search_space.machines.shared.instructions import FEW_ROWS, matching_intrinsic, packable
+from search_space.machines.shared.instructions import (
+    FEW_ROWS,
+    FEW_VECTORS,
+    count_vectors,
+    matching_intrinsic,
+    packable,
+    pays_to_widen,
+)
 from search_space.machines.shared.lanes import select_lanes
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
@@ -53,7 +61,9 @@ class TransposedOperands(SketchRule):
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         sums = self.reduction(draft, stage)
-        return self.joins_tiled(draft, stage, hardware) if sums is None else is_across(draft, sums)
+        if sums is None:
+            return self.joins_tiled(draft, stage, hardware)
+        return is_across(draft, sums) or self.align(draft, sums, hardware) is not None
 
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
         """Finds the reduction to tile, as `MultiLevelTiling` does; stages with a role have rules of their own."""
@@ -77,15 +87,47 @@ class TransposedOperands(SketchRule):
             return [*drafts, *(done.variant("apart") for done in Elementwise().apply(draft, stage, hardware))]
         if axes := find_dot_axes(draft, sums):
             drafts.append(tile_of_dots(draft, stage, sums, axes, hardware))
+        if (aligned := self.align(draft, sums, hardware)) is not None:
+            lined, copy, operand = aligned
+            for tiled in MultiLevelTiling().apply(lined.variant("aligned"), lined.stage(stage.name), hardware):
+                drafts.append(self.make_copy(tiled, copy, operand, None, hardware))
         operands = list_across(draft, sums)
         # An instruction has an order of its own, in which the tiling itself copies or packs its operands.
-        lays_out = matching_intrinsic(draft, sums, hardware) is not None
-        copied = [] if lays_out else [operand for operand in operands if not operand.packed]
-        if copied:
-            return drafts + self.tile_copies(draft, stage, sums, copied, hardware)
+        match = matching_intrinsic(draft, sums, hardware)
+        copied = [operand for operand in operands if not operand.packed]
+        if copied and (match is None or pays_to_widen(match[0], hardware)):
+            drafts += self.tile_copies(draft, stage, sums, copied, hardware)
+        if copied and match is None:
+            return drafts
         if operands and not isinstance(other, MultiLevelTiling):
             drafts += MultiLevelTiling().apply(draft, stage, hardware)
         return drafts
+
+    def align(self, draft: Draft, sums: Stage, hardware: Hardware) -> tuple[Draft, str, _Operand] | None:
+        """Copies the factor that all lanes share with the reduction last, if an instruction for 16-bit floats wants it.
+
+        Returns:
+            The draft, the copy and the operand that is copied. None if no factor is in another order, or if the
+            instruction is no faster than multiply-adds, which need no copy.
+        """
+        loads = [n for n in walk(sums.body) if n.op == "load" and n.dtype in NARROW]
+        if not sums.axes or not loads or not hardware.rates.gains_by_dots:
+            return None
+        if matching_intrinsic(draft, sums, hardware) is not None:
+            return None
+        last, reduced = sums.axes[-1].name, {axis.name for axis in sums.reduce_axes}
+        shared = [n for n in loads if all(i.op == "var" and i.args[0] != last for i in n.args[1:])]
+        if len(shared) != 1 or sums.name in draft.parts:
+            return None
+        tensor, *indices = shared[0].args
+        across = [dim for dim, index in enumerate(indices[:-1]) if index.args[0] in reduced]
+        source = draft.state.input(tensor)
+        if len(across) != 1 or source is None or source.constant or count_vectors(sums, hardware) < FEW_VECTORS:
+            return None
+        operand = _Operand(tensor, across[0], 0, False)
+        draft, copy = self.copy(draft, operand, sums)
+        match = matching_intrinsic(draft, draft.stage(sums.name), hardware)
+        return (draft, copy, operand) if match is not None and match[0].steps == 1 else None
 
     def tile_copies(
         self, draft: Draft, stage: Stage, sums: Stage, operands: Sequence[_Operand], hardware: Hardware

@@ -6,10 +6,12 @@ to each other: this pays off if many rows are multiplied by each element.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 
+from search_space.dtypes import NARROW
 from search_space.hardware import Hardware
-from search_space.intrinsics import BF16_DOT, LANES_APART, available
+from search_space.intrinsics import BF16_DOT, LANES_APART, PAIR_PRODUCTS, available
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expand_body
 from search_space.machines.shared.groups import group_tiles, in_groups, of_one_group
@@ -26,6 +28,9 @@ EACH = "#"
 
 FEW_ROWS = 4
 """Number of rows that share an operand, below which a new layout costs more than it saves."""
+
+FEW_VECTORS = 4
+"""Number of vectors that share an operand, below which a copy of it in float32 costs more than it saves."""
 
 
 def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
@@ -78,13 +83,82 @@ def interleavable(draft: Draft, stage: Stage, node: Expr, axis: str) -> bool:
     return plain and rows >= FEW_ROWS and {stage.axes[-1].name, axis} <= set(axes)
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to compute the products of a reduction.
+
+    Attributes:
+        draft: schedule, with the copies of factors that the way needs.
+        intrinsic: instruction for the innermost loops, and the axis that it sums over; None: multiply-adds.
+    """
+
+    draft: Draft
+    intrinsic: tuple[TensorIntrin, Axis] | None
+
+
+def list_ways(draft: Draft, sums: Stage, hardware: Hardware) -> list[Way]:
+    """Lists the ways to compute a reduction's products: by an instruction, and 16-bit factors by multiply-adds.
+
+    Multiply-adds are left out if the instruction multiplies clearly more in a cycle, or if they would gather the other
+    factor. The shared factor is widened first if enough vectors share it.
+    """
+    match = matching_intrinsic(draft, sums, hardware)
+    ways = [Way(draft, match)]
+    if match is not None and (not pays_to_widen(match[0], hardware) or _gathers(draft, sums)):
+        return ways
+    many = count_vectors(sums, hardware) >= FEW_VECTORS
+    if many and (widened := widen_shared(draft, sums)) is not None:
+        widened = widened.variant("widened")
+        ways.append(Way(widened, matching_intrinsic(widened, widened.stage(sums.name), hardware)))
+    elif match is not None:
+        ways.append(Way(draft.variant("multiply_adds"), None))
+    return ways
+
+
+def count_vectors(sums: Stage, hardware: Hardware) -> int:
+    """Counts whole vectors along the last axis: those that share an element of the other factor."""
+    return int(sums.axes[-1].extent.value) // hardware.float_lanes if sums.axes else 0
+
+
+def pays_to_widen(intrinsic: TensorIntrin, hardware: Hardware) -> bool:
+    """Tells whether multiply-adds of float32 may be as fast as an instruction for 16-bit floats."""
+    return intrinsic.op.inputs[0].dtype in NARROW and not hardware.rates.gains_by_dots
+
+
+def _gathers(draft: Draft, sums: Stage) -> bool:
+    """Tells whether vectors of a factor are elements of several rows, which no packing brings together."""
+    last = sums.axes[-1].name
+    apart = [n for n in walk(sums.body) if n.op == "load" and any(last in variables(i) for i in n.args[1:-1])]
+    return any(packable(draft, sums, n) is None for n in apart)
+
+
+def widen_shared(draft: Draft, sums: Stage) -> Draft | None:
+    """Stores the 16-bit factor that all lanes of a vector share as float32; None if there is no such factor.
+
+    An input is copied. A stage that computes the factor, such as a padded input, stores float32 itself.
+    """
+    last, loads = sums.axes[-1].name, [n for n in walk(sums.body) if n.op == "load"]
+    apart = {n.args[0] for n in loads if any(last in variables(i) for i in n.args[1:])}
+    shared = {n.args[0] for n in loads if n.dtype in NARROW} - apart
+    if len(shared) != 1 or not apart:
+        return None
+    (name,) = shared
+    source = draft.state.input(name) or draft.state.stage(name)
+    if isinstance(source, Stage) and source.reducer is None and name not in draft.state.outputs:
+        return draft.widen(name)
+    if not isinstance(source, Stage) and source.constant:
+        return None
+    draft, copy = draft.cache_read(name, "global", sums.name)
+    return replace(draft, copies=draft.copies | {copy}).widen(copy)
+
+
 def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[TensorIntrin, Axis] | None:
     """Finds an instruction of the machine for the stage's body over its last axis and a reduce axis, and that axis.
 
-    The shared operand must run along the reduce axis in memory. The other operand must be a constant, which packing
-    lays out, or an input that may be copied in the order of the instruction. If lanes have their own factors, one
-    operand is such a constant, and groups of lanes read the other. The body is taken after inlining: an instruction
-    does not compute inlined stages.
+    The shared operand must run along the reduce axis in memory, if the instruction reads several of its elements at
+    once. The other operand must be a constant, which packing lays out, or an input that may be copied in the order of
+    the instruction. If lanes have their own factors, one operand is such a constant, and groups of lanes read the
+    other. The body is taken after inlining: an instruction does not compute inlined stages.
 
     If groups are whole vectors, the lanes of a vector share their reads.
     """
@@ -112,7 +186,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
                 stage.reducer == intrinsic.reducer
                 and int(axis.extent.value) % intrinsic.extents[1] == 0
                 and expression_pattern(body, [last, axis.name]) == intrinsic.pattern
-                and all(n.args[-1] is var(axis.name) for n in shared)
+                and (intrinsic in PAIR_PRODUCTS or all(n.args[-1] is var(axis.name) for n in shared))
                 and all(laid_out(intrinsic, axis, n) for n in weights)
             ):
                 return intrinsic, axis

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from search_space import te
+from search_space.ir.expr import walk
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
@@ -28,6 +29,7 @@ from search_space.schedule.steps import (
     Split,
     Step,
     Tensorize,
+    Widen,
     step_from_json,
 )
 from search_space.schedule.trace import Trace
@@ -69,6 +71,7 @@ def state() -> State:
         (Relayout("D", (1, 0)), "`stage` must not be an output"),
         (Interleave("C", "i", 2), "`stage` must be a copy whose loops are untouched"),
         (Interleave("D", "i", 2), "`stage` must be a copy whose loops are untouched"),
+        (Widen("C"), "`stage` must be of float16 or bfloat16, but got float32 for 'C'"),
         (SetScope("C", "cloud"), "`scope` must be one of"),
         (SetScope("D", "local"), "an output must be global"),
         (CacheWrite("C", "cloud"), "`scope` must be one of"),
@@ -93,6 +96,21 @@ def test_what_cannot_be_interleaved(state: State, axis: str, factor: int, messag
     copied = CacheRead("A", "global", ("C",)).apply(state)
     with pytest.raises(ScheduleError, match=message):
         Interleave("A.global", axis, factor).apply(copied)
+
+
+def test_a_widened_stage_is_a_copy_whose_readers_get_the_same_values() -> None:
+    a = te.placeholder((3, 5), "float16", name="A")
+    half = te.compute((3, 5), lambda i, j: a[i, j] + a[i, j], name="H")
+    wide = te.compute((3, 5), lambda i, j: half[i, j].astype("float32") * 3.0, name="C")
+    state = initial_state([te.compute((3, 5), lambda i, j: wide[i, j].astype("float16") * half[i, j], name="D")])
+    done = Widen("H").apply(state)
+    assert done.stage("H").dtype == "float32"
+    assert not any(node.op == "cast" for node in walk(done.stage("C").body))
+    array = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float16)
+    expected, found = (interpret(cleanup(lower(of)), {"A": array})["D"] for of in (state, done))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ScheduleError, match="`stage` must be neither a reduction nor an output, but got stage='D'"):
+        Widen("D").apply(state)
 
 
 def test_partial_results_are_of_reduce_loops_that_may_be_fused_but_not_of_split_spatial_ones(state: State) -> None:

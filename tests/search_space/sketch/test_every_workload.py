@@ -143,16 +143,17 @@ def behind(dtype: str, constant: bool, padded: bool) -> Workload:
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("dtype", PRODUCTS)
 def test_what_stands_in_front_of_a_product(dtype: str, constant: bool, padded: bool) -> None:
-    """Operations before it take no instruction away: if the machine has one for the product, all sketches use it."""
+    """Operations before it take no instruction away: all sketches use one that is faster than multiply-adds."""
     workload = behind(dtype, constant, padded)
     for target in TARGETS[:3]:
         features = registry.get(target).hardware.features
         instruction = {"bfloat16": "avx512bf16", "int8": "avx512vnni"}.get(dtype)
         wanted = instruction in features and (constant or dtype == "bfloat16")
-        sketches = schedulable(workload, target).sketches
-        assert [any(s.name == "tensorize" for s in sketch.steps.steps) for sketch in sketches] == [wanted] * len(
-            sketches
-        )
+        found = {
+            any(s.name == "tensorize" for s in sketch.steps.steps) for sketch in schedulable(workload, target).sketches
+        }
+        slow = dtype == "bfloat16" and not registry.get(target).hardware.rates.gains_by_dots
+        assert found == ({True, False} if wanted and slow else {wanted})
     compute(workload, "cpu", 0)
 
 
