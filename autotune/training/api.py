@@ -15,10 +15,12 @@ from autotune.compiler.plan import CompilePlan
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.config import Measure
+from autotune.graph.precision import FULL
 from autotune.training.executable import TrainingExecutable
 from autotune.training.forward import ForwardGraph, read_graph
 from autotune.training.losses import LOSSES
 from autotune.training.optimisers import OPTIMISERS, Optimiser
+from autotune.training.precision import training_mode
 from autotune.training.step import PARAMETERS, make_training_graph
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import CPU
@@ -37,6 +39,7 @@ def compile_training(
     optimiser: str | Optimiser = "sgd",
     *,
     threads: int | None = None,
+    precision: str = FULL,
     batches: int = 1,
     trials: int = 0,
     seed: int = 0,
@@ -55,6 +58,7 @@ def compile_training(
         loss: `cross_entropy`, `mse`, or for a module a function of output and targets to a tensor of one element.
         optimiser: `sgd`, `adam`, `adamw` with their defaults, or an object of `autotune.training.optimisers`.
         threads: number of threads; None: one per core.
+        precision: `float32`, or `bfloat16`: layers multiply bfloat16, and parameters and gradients are in float32.
         batches: number of steps after which the parameters change, by the mean of their gradients.
         trials: number of candidates to measure, shared among the kernels; 0: none.
         seed: seed of every random draw, and of weights that a file does not carry.
@@ -65,11 +69,12 @@ def compile_training(
     Raises:
         UnsupportedModelError: the model cannot be read, or has an unsupported operator.
         GraphError: a part of the model has no gradient.
-        ValueError: the loss or the optimiser is unknown.
+        ValueError: the loss, the optimiser or the precision is unknown, or the model has another one.
         TypeError: inputs and targets are missing, or come with a model that has its own.
     """
     if batches < 1:
         raise ValueError(f"`batches` must be at least 1, but got batches={batches}")
+    mode = training_mode(precision)
     if isinstance(optimiser, str):
         optimiser = OPTIMISERS[choice("optimiser", optimiser, tuple(OPTIMISERS))]()
     forward = _read(model, example_inputs, targets, loss, seed)
@@ -86,7 +91,7 @@ def compile_training(
     measure = Measure(cache="network", threads=threads or host_cores())
     settings = Settings(registry.get(CPU), trials, seed, measure=measure)
     limits = Limits(hardware=settings.target.hardware)
-    plan = CompilePlan(settings, limits, CompileOptions(settings.target))
+    plan = CompilePlan(settings, limits, CompileOptions(settings.target, precision=mode))
     graph = plan.lower(step.graph)
     store = plan.tune(plan.tasks(graph)) if trials else None
     executable = plan.build(graph, Schedules(store, settings, limits, cache=open_cache()), lasting=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.errors import GraphError
 from autotune.graph.gradient.reverse import add_gradients
 from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
+from autotune.training.forward import check_parameters
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 
 PARAMETERS = "parameters"
@@ -76,10 +76,9 @@ def lay_out(parameters: Mapping[str, TensorType]) -> tuple[dict[str, Slot], int]
     Raises:
         GraphError: a parameter is not float32.
     """
+    check_parameters(parameters)
     slots, length = {}, 0
     for name, kind in parameters.items():
-        if kind.dtype != "float32":
-            raise GraphError(f"parameters must be float32, but got {name}: {kind}")
         slots[name] = Slot(length, kind.shape)
         length += -(-kind.size // SPACING) * SPACING
     return slots, length
