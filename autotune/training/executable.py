@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ir import Array
+from autotune.training.c_header import write_header
 from autotune.training.losses import NO_CLASS
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 from autotune.training.step import GRADIENTS, PARAMETERS, Slot
@@ -23,8 +24,8 @@ from targets.native_executable import NativeExecutable
 
 FORMAT = "autotune.training/1"
 """Version of the folders that `save` writes."""
-FILE, NETWORK = "training.json", "network"
-"""File of the states' description, and folder of the executable."""
+FILE, NETWORK, HEADER = "training.json", "network", "{}_training.h"
+"""File of the states' description, folder of the executable, and header for C beside it."""
 
 
 class TrainingExecutable:
@@ -130,7 +131,7 @@ class TrainingExecutable:
         return 2 * sum(array.nbytes for array in self._now)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes executable and states to a folder, from which `autotune.load_training` continues bit for bit.
+        """Writes executable, states and a header for C to a folder; `autotune.load_training` continues bit for bit.
 
         An interruption leaves the folder as it was saved before.
 
@@ -143,6 +144,8 @@ class TrainingExecutable:
         data = b"".join(array.tobytes() for array in self._now)
         file = f"states-{self.steps}"
         replace_file(root / file, data)
+        header = HEADER.format(self.executable.name)
+        replace_file(root / header, write_header(self, NETWORK, file).encode())
         document = {
             "format": FORMAT,
             "network": self.executable.manifest[SEAL],
@@ -153,8 +156,8 @@ class TrainingExecutable:
             "slots": {name: [slot.offset, list(slot.shape)] for name, slot in self.slots.items()},
         }
         replace_file(root / FILE, (json.dumps(document, indent=1) + "\n").encode())
-        for old in root.glob("states-*"):
-            if old.name != file:
+        for old in (*root.glob("states-*"), *root.glob(HEADER.format("*"))):
+            if old.name not in (file, header):
                 old.unlink()
         return root
 

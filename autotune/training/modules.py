@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -119,10 +120,10 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
         raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported in training: {names})")
     inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers)), *masks]
     imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name)
-    values = dict(zip(["", *ends], imported.outputs, strict=True))
     first = "model."
     named = {node: target.removeprefix(first) for node, (target, _) in {**parameters, **buffers}.items()}
     renamed = _rename(imported, named)
+    values = dict(zip(["", *ends], renamed.outputs, strict=True))
     return ForwardGraph(
         renamed,
         values[""],
@@ -150,7 +151,17 @@ def _take_out_masks(graph: torch.fx.Graph) -> dict[torch.fx.Node, float]:
 
 
 def _rename(graph: Graph, names: dict[str, str]) -> Graph:
-    """Renames inputs of a graph."""
+    """Renames inputs of a graph; other values that have one of the new names get a suffix."""
+    names = dict(names)
+    in_use = {*graph.inputs, *graph.constants, *(node.name for node in graph.nodes), *names.values()}
+    for name in (*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)):
+        if name not in names and name in names.values():
+            names[name] = next(fresh for n in itertools.count(2) if (fresh := f"{name}_{n}") not in in_use)
+            in_use.add(names[name])
     inputs = {names.get(name, name): kind for name, kind in graph.inputs.items()}
-    nodes = tuple(replace(node, inputs=tuple(names.get(name, name) for name in node.inputs)) for node in graph.nodes)
-    return Graph(graph.name, inputs, graph.constants, nodes, graph.outputs)
+    constants = {names.get(name, name): array for name, array in graph.constants.items()}
+    nodes = tuple(
+        replace(node, name=names.get(node.name, node.name), inputs=tuple(names.get(name, name) for name in node.inputs))
+        for node in graph.nodes
+    )
+    return Graph(graph.name, inputs, constants, nodes, tuple(names.get(name, name) for name in graph.outputs))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotune.graph.errors import GraphError
 from autotune.graph.gradient.reverse import add_gradients
 from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
@@ -25,6 +26,8 @@ GRADIENTS = "gradients"
 """State that sums gradients over the batches of an update."""
 LOSS = "loss"
 """Output of a training graph."""
+NEW = "new_"
+"""Beginning of the outputs that replace states: `new_parameters` replaces `parameters`."""
 SPACING = 16
 """Multiple of elements at which each parameter begins: 64 bytes, so that kernels read it in slot."""
 
@@ -107,7 +110,7 @@ def make_training_graph(
         batches: number of batches whose mean gradient an update takes.
 
     Raises:
-        GraphError: a node has no gradient, or a parameter is not float32.
+        GraphError: a node has no gradient, a parameter is not float32, or an input or buffer has a name of the step.
     """
     slots, length = lay_out({name: forward.type(name) for name in parameters})
     flat = TensorType((length,))
@@ -117,6 +120,9 @@ def make_training_graph(
     inputs = {name: kind for name, kind in inputs.items() if name not in masks}
     if batches > 1:
         states[GRADIENTS] = flat
+    own = (LEARNING_RATE, STEP, PARAMETERS, GRADIENTS, *optimiser.moments)
+    if clashes := [name for name in (*inputs, *buffers) if name in own]:
+        raise GraphError(f"inputs and buffers must have other names than {', '.join(own)}, but got {clashes[0]}")
     inputs |= {LEARNING_RATE: TensorType((1,)), STEP: TensorType((1,)), **states}
     builder = GraphBuilder(forward.name, inputs)
     values = {name: name for name in inputs}
@@ -151,7 +157,7 @@ def make_training_graph(
     new |= {name: values[value] for name, value in buffers.items()}
     flat_loss = builder.add("reshape", [values[loss]], shape=(1,))
     graph = builder.finish([flat_loss, *(new[name] for name in states)])
-    names = (LOSS, *(f"new_{name}" for name in states))
+    names = (LOSS, *(NEW + name for name in states))
     return TrainingGraph(replace(graph, output_names=names), slots, length, states)
 
 
