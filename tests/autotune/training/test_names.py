@@ -1,4 +1,4 @@
-"""Names of a model in a training step: any name of a parameter, and no other value with a name of the step."""
+"""Names and buffers of a model in a training step: which a step takes, and which are refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.graph.errors import GraphError
+from autotune.graph.errors import GraphError, UnsupportedModelError
 from autotune.graph.evaluate import evaluate
 from autotune.training import api
 from autotune.training.optimisers import SGD, Adam
@@ -38,3 +38,21 @@ def test_a_parameter_may_have_the_name_of_another_value() -> None:
     make_training_graph(forward.graph, ["mul"], forward.loss, SGD(), forward.new_buffers)
     with pytest.raises(GraphError, match=r"^inputs and buffers must have other names than .*, square, but got mean$"):
         make_training_graph(forward.graph, ["mul"], forward.loss, Adam(), forward.new_buffers)
+
+
+class Assigning(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("average", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.average = self.average * 0.5 + x.mean(0)
+        return self.layer(x - self.average)  # type: ignore[no-any-return]
+
+
+def test_a_buffer_that_is_assigned_is_refused_instead_of_forgotten() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(3), Assigning())
+    with pytest.raises(UnsupportedModelError, match=r"^buffers must be changed in place, but .* assigns 1\.average$"):
+        api._read(module, torch.ones(4, 3), torch.zeros(4, dtype=torch.int64), "cross_entropy", 0)
+    assert module[1].average.tolist() == [0.0, 0.0, 0.0]
