@@ -28,6 +28,7 @@ from autotune.tuner.task import Task
 from autotune.tuner.tune_tasks import TuningStop, tune_kernels
 from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload
+from targets.executable import Executable
 from targets.native_executable import NativeExecutable
 
 Stop = Callable[[], bool]
@@ -85,6 +86,12 @@ class CompilePlan:
         return NativeExecutable(folder, self.settings.threads)
 
     def build(self, graph: Graph | GraphAt, schedules: Schedules, lasting: bool = False) -> NativeExecutable:
+        """Compiles a graph for the CPU, as `build_on_target` does."""
+        executable = self.build_on_target(graph, schedules, lasting)
+        assert isinstance(executable, NativeExecutable), "the CPU's are"
+        return executable
+
+    def build_on_target(self, graph: Graph | GraphAt, schedules: Schedules, lasting: bool = False) -> Executable:
         """Compiles a graph as the passes give it, or a function of open sizes to such graphs.
 
         Args:
@@ -98,7 +105,6 @@ class CompilePlan:
         except BaseException:
             scratch.cleanup()
             raise
-        assert isinstance(executable, NativeExecutable), "the CPU's are"
         if lasting:
             weakref.finalize(executable, scratch.cleanup)
         else:

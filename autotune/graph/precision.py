@@ -16,8 +16,9 @@ kernels in float32 it stays float32.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -77,18 +78,30 @@ def lowered_with_origins(graph: Graph, dtype: str, full: Collection[str] = ()) -
     """Converts a graph like `lower_precision`; also maps each new node except casts to its name in `graph`."""
     if full and (unknown := sorted(set(full).difference(list_narrow_kernels(graph)))):
         raise ValueError(f"`full` must name kernels that may be in 16 bits, but got {unknown[0]!r}")
-    lowering = _Lowering(graph, dtype, full)
+    names = rounded_values(graph)
+    if full:
+        together = [stored for stored in stored_together(graph) if not frozenset(full).issuperset(stored.kernels)]
+        names = {name for stored in together for name in stored.values}
+    lowering = _Lowering(graph, dtype, names, full)
     return lowering.run(), lowering.origins
 
 
+def lower_values(graph: Graph, dtype: str, names: Collection[str]) -> Graph:
+    """Converts all layers of a graph to `dtype`, and stores the values `names` in it.
+
+    Args:
+        graph: graph in float32, after the passes.
+        dtype: `bfloat16` or `float16`.
+        names: values in float32, each the last of its kernel.
+    """
+    return _Lowering(graph, dtype, names).run()
+
+
 class _Lowering:
-    def __init__(self, graph: Graph, dtype: str, full: Collection[str]) -> None:
-        self._graph, self._dtype, self._full = graph, dtype, frozenset(full)
+    def __init__(self, graph: Graph, dtype: str, names: Collection[str], full: Collection[str] = ()) -> None:
+        self._graph, self._dtype = graph, dtype
+        self._rounded_names, self._full = frozenset(names), frozenset(full)
         self.origins: dict[str, str] = {}
-        self._rounded_names = rounded_values(graph)
-        if self._full:
-            together = [stored for stored in stored_together(graph) if not self._full.issuperset(stored.kernels)]
-            self._rounded_names = {name for stored in together for name in stored.values}
         self._builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self._names = {name: name for name in graph.inputs}
         for name, array in graph.constants.items():
@@ -135,19 +148,29 @@ class _Lowering:
 
 
 def is_lowered(graph: Graph, node: Node) -> bool:
-    """Tells whether a node is a layer that multiplies 16-bit floats."""
-    if node.op not in LAYERS or node.type.dtype != "float32":
+    """Tells whether a node is a layer that multiplies 16-bit floats, or the gradient of one by an operand."""
+    if node.type.dtype != "float32":
         return False
-    if node.op in ("matmul", "batch_matmul"):
+    if node.op == "gradient":
+        attrs = dict(node.attrs["arguments"])
+        return _multiplies(node.attrs["operation"], attrs, [shape for shape, _ in node.attrs["types"]])
+    return _multiplies(node.op, node.attrs, [graph.type(name).shape for name in node.inputs])
+
+
+def _multiplies(operation: str, attrs: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> bool:
+    """Tells whether an operation on inputs of these shapes multiplies 16-bit floats."""
+    if operation not in LAYERS:
+        return False
+    if operation in ("matmul", "batch_matmul"):
         return True
-    channels, groups = graph.type(node.inputs[1]).shape[-2], node.attrs.get("groups", 1)
+    channels, groups = shapes[1][-2], attrs.get("groups", 1)
     return channels > FEW_CHANNELS or (groups > 1 and channels % 2 == 0)
 
 
 def rounded_values(graph: Graph) -> set[str]:
     """Collects float32 values that are stored in 16 bits, in a graph after the passes."""
     layered = _below_layers(graph)
-    excluded = _given_out(graph) | _scores(graph) | _residual_stream(graph)
+    excluded = _given_out(graph) | scores(graph) | residual_stream(graph)
     rounded = set()
     for nodes, nothing in group_nodes(graph, locate(graph)):
         node = nodes[-1]
@@ -224,7 +247,7 @@ def _given_out(graph: Graph) -> set[str]:
     return values
 
 
-def _residual_stream(graph: Graph) -> set[str]:
+def residual_stream(graph: Graph) -> set[str]:
     """Collects sums of two computed values that a layer normalisation reads, and normalised rows in such sums.
 
     A transformer adds to them in each layer: rounded each time, they would cause most of the total noise.
@@ -246,7 +269,7 @@ def _residual_stream(graph: Graph) -> set[str]:
     return {node.name for node in sums} | {node.name for node in normalised if node.name in taken}
 
 
-def _scores(graph: Graph) -> set[str]:
+def scores(graph: Graph) -> set[str]:
     """Collects the inputs of softmax, in any shape."""
     values: set[str] = set()
     for node in reversed(graph.nodes):

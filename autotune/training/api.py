@@ -15,18 +15,25 @@ from autotune.compiler.plan import CompilePlan
 from autotune.compiler.schedules import Schedules
 from autotune.compiler.selection import Limits
 from autotune.config import Measure
+from autotune.graph.errors import UnsupportedModelError
+from autotune.graph.precision import FULL
 from autotune.training.executable import TrainingExecutable
 from autotune.training.forward import ForwardGraph, read_graph
 from autotune.training.losses import LOSSES
 from autotune.training.optimisers import OPTIMISERS, Optimiser
+from autotune.training.precision import training_mode
 from autotune.training.step import PARAMETERS, make_training_graph
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import CPU
 from search_space.operators.checks import choice
 from targets import registry
+from targets.manifest import ExecutableError
 from targets.threads import host_cores
 
 __all__ = ["compile_training"]
+
+TARGETS = (CPU, "cuda")
+"""Targets of training steps, by family."""
 
 
 def compile_training(
@@ -36,7 +43,9 @@ def compile_training(
     loss: str | Callable[[Any, Any], Any] = "cross_entropy",
     optimiser: str | Optimiser = "sgd",
     *,
+    target: str = CPU,
     threads: int | None = None,
+    precision: str = FULL,
     batches: int = 1,
     trials: int = 0,
     seed: int = 0,
@@ -54,7 +63,9 @@ def compile_training(
         targets: tensor that a module's loss compares the output with.
         loss: `cross_entropy`, `mse`, or for a module a function of output and targets to a tensor of one element.
         optimiser: `sgd`, `adam`, `adamw` with their defaults, or an object of `autotune.training.optimisers`.
+        target: `cpu`, or `cuda` or `cuda:ARCH` for an NVIDIA GPU of this machine.
         threads: number of threads; None: one per core.
+        precision: `float32`, or `bfloat16`: layers multiply bfloat16, and parameters and gradients are in float32.
         batches: number of steps after which the parameters change, by the mean of their gradients.
         trials: number of candidates to measure, shared among the kernels; 0: none.
         seed: seed of every random draw, and of weights that a file does not carry.
@@ -63,16 +74,24 @@ def compile_training(
         The step, which takes the targets, then the inputs. It has copies of the model's parameters.
 
     Raises:
-        UnsupportedModelError: the model cannot be read, or has an unsupported operator.
+        UnsupportedModelError: the model cannot be read, or has an unsupported operator, or has dropout on a GPU.
         GraphError: a part of the model has no gradient.
-        ValueError: the loss or the optimiser is unknown.
+        ValueError: the target, the loss, the optimiser or the precision is unknown, or the model has another one.
+        ExecutableError: this machine has no such GPU.
         TypeError: inputs and targets are missing, or come with a model that has its own.
     """
     if batches < 1:
         raise ValueError(f"`batches` must be at least 1, but got batches={batches}")
+    choice("target", target.partition(":")[0], TARGETS)
+    machine = registry.get(target)
+    if missing := machine.unavailable():
+        raise ExecutableError(f"a training step must be compiled on the machine that runs it, but {missing}")
+    mode = training_mode(precision)
     if isinstance(optimiser, str):
         optimiser = OPTIMISERS[choice("optimiser", optimiser, tuple(OPTIMISERS))]()
     forward = _read(model, example_inputs, targets, loss, seed)
+    if forward.masks and machine.hardware.kind != CPU:  # their hash is one expression, of megabytes as text of CUDA
+        raise UnsupportedModelError(f"`target` must be {CPU} for a model with dropout, but got target={target!r}")
     step = make_training_graph(
         forward.graph,
         list(forward.parameters),
@@ -84,12 +103,12 @@ def compile_training(
         batches,
     )
     measure = Measure(cache="network", threads=threads or host_cores())
-    settings = Settings(registry.get(CPU), trials, seed, measure=measure)
+    settings = Settings(machine, trials, seed, measure=measure)
     limits = Limits(hardware=settings.target.hardware)
-    plan = CompilePlan(settings, limits, CompileOptions(settings.target))
+    plan = CompilePlan(settings, limits, CompileOptions(settings.target, precision=mode))
     graph = plan.lower(step.graph)
     store = plan.tune(plan.tasks(graph)) if trials else None
-    executable = plan.build(graph, Schedules(store, settings, limits, cache=open_cache()), lasting=True)
+    executable = plan.build_on_target(graph, Schedules(store, settings, limits, cache=open_cache()), lasting=True)
     flat = np.zeros(step.length, np.float32)
     for name, slot in step.slots.items():
         slot.of(flat)[...] = forward.parameters[name]

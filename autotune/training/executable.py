@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ir import Array
+from autotune.training.c_header import write_header
 from autotune.training.losses import NO_CLASS
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 from autotune.training.step import GRADIENTS, PARAMETERS, Slot
@@ -18,13 +19,14 @@ from search_space.files import replace_file
 from targets.arrays import allocate_aligned
 from targets.bundle import writable
 from targets.calling import check_inputs, in_order
+from targets.executable import Executable
 from targets.manifest import SEAL, ExecutableError, contents, digest
 from targets.native_executable import NativeExecutable
 
 FORMAT = "autotune.training/1"
 """Version of the folders that `save` writes."""
-FILE, NETWORK = "training.json", "network"
-"""File of the states' description, and folder of the executable."""
+FILE, NETWORK, HEADER = "training.json", "network", "{}_training.h"
+"""File of the states' description, folder of the executable, and header for C beside it."""
 
 
 class TrainingExecutable:
@@ -47,7 +49,7 @@ class TrainingExecutable:
 
     def __init__(
         self,
-        executable: NativeExecutable,
+        executable: Executable,
         optimiser: Optimiser,
         slots: Mapping[str, Slot],
         states: Mapping[str, Array],
@@ -88,9 +90,17 @@ class TrainingExecutable:
         self._step[0] = self.steps + 1
         inputs = [*arrays, self._rate, self._step, *self._now]
         outputs = [self._loss, *self._next]
-        self.executable.infer_at([int(array.ctypes.data) for array in (*inputs, *outputs)])
+        self._run(inputs, outputs)
         self._now, self._next, self.steps = self._next, self._now, self.steps + 1
         return float(self._loss[0])
+
+    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Runs the network; on another machine than a CPU, states pass through its memory in each step."""
+        if isinstance(self.executable, NativeExecutable):
+            self.executable.infer_at([int(array.ctypes.data) for array in (*inputs, *outputs)])
+            return
+        for array, result in zip(outputs, self.executable.infer(inputs), strict=True):
+            array[...] = result
 
     def _check_labels(self, labels: Array) -> None:
         """Checks the classes of a batch.
@@ -132,7 +142,7 @@ class TrainingExecutable:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes executable and states to a folder, from which `autotune.load_training` continues bit for bit.
 
-        An interruption leaves the folder as it was saved before.
+        A step on a CPU also has a C header there. An interruption leaves the folder as it was saved before.
 
         Raises:
             ExecutableError: the folder cannot be written.
@@ -143,6 +153,9 @@ class TrainingExecutable:
         data = b"".join(array.tobytes() for array in self._now)
         file = f"states-{self.steps}"
         replace_file(root / file, data)
+        header = HEADER.format(self.executable.name) if isinstance(self.executable, NativeExecutable) else ""
+        if header:
+            replace_file(root / header, write_header(self, NETWORK, file).encode())
         document = {
             "format": FORMAT,
             "network": self.executable.manifest[SEAL],
@@ -153,8 +166,8 @@ class TrainingExecutable:
             "slots": {name: [slot.offset, list(slot.shape)] for name, slot in self.slots.items()},
         }
         replace_file(root / FILE, (json.dumps(document, indent=1) + "\n").encode())
-        for old in root.glob("states-*"):
-            if old.name != file:
+        for old in (*root.glob("states-*"), *root.glob(HEADER.format("*"))):
+            if old.name not in (file, header):
                 old.unlink()
         return root
 
@@ -179,7 +192,7 @@ def load_training(folder: str | os.PathLike[str], threads: int | None = None) ->
     if version != FORMAT:
         raise ExecutableError(f"{root / FILE}: `format` must be {FORMAT}, but got {version!s:.80}")
     executable = load(root / NETWORK, threads)
-    if executable.manifest[SEAL] != document["network"] or not isinstance(executable, NativeExecutable):
+    if executable.manifest[SEAL] != document["network"]:
         raise ExecutableError(f"{root}: {FILE} must be of the network beside it, but is of another one")
     try:
         optimiser = OPTIMISERS[document["optimiser"].pop("name")](**document["optimiser"])
@@ -191,7 +204,7 @@ def load_training(folder: str | os.PathLike[str], threads: int | None = None) ->
     return TrainingExecutable(executable, optimiser, slots, _split(executable, data, root), steps, classes)
 
 
-def _split(executable: NativeExecutable, data: bytes, root: Path) -> dict[str, Array]:
+def _split(executable: Executable, data: bytes, root: Path) -> dict[str, Array]:
     """Splits the bytes of the states by the executable's inputs."""
     names = [parameter.name for parameter in executable.inputs]
     states: Sequence[Any] = executable.inputs[names.index(STEP) + 1 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.frontends.aten.decompositions import training_decompositions
@@ -54,11 +56,33 @@ class _WithLoss(torch.nn.Module):
         return self.loss(self.model(*inputs), targets)
 
 
+class _BufferAssignments:
+    """A context that lists the buffers of a module that are assigned.
+
+    Attributes:
+        names: names of these buffers.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._modules = {module: name for name, module in model.named_modules()}
+        self.names: list[str] = []
+
+    def __enter__(self) -> None:
+        self._handle = register_module_buffer_registration_hook(self._note)
+
+    def __exit__(self, *error: object) -> None:
+        self._handle.remove()
+
+    def _note(self, module: torch.nn.Module, name: str, value: Any) -> None:
+        if module in self._modules:
+            self.names.append(f"{self._modules[module]}.{name}".lstrip("."))
+
+
 def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.Tensor, loss: Loss) -> ForwardGraph:
     """Exports a module in training mode, with its loss; its mode is restored.
 
     Raises:
-        UnsupportedModelError: `torch.export` refuses the module, or an operator is not supported.
+        UnsupportedModelError: `torch.export` refuses the module, an operator is not supported, or a buffer is assigned.
     """
     shapes: list[tuple[int, ...]] = []
 
@@ -67,10 +91,10 @@ def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.
             shapes.append(tuple(output.shape))
         return loss(output, targets)
 
-    before = model.training
+    before, assigned = model.training, _BufferAssignments(model)
     try:
         # Attention as products and a softmax, which have gradients of their own.
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), assigned:
             program = torch.export.export(_WithLoss(model.train(), with_shape), (targets, *inputs), strict=False)
             recurrent: Any = get_decompositions(_RECURRENT)
             program = decompose(program, {**training_decompositions(), **recurrent})
@@ -78,6 +102,8 @@ def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.
         raise UnsupportedModelError(f"`model` must be a module that torch.export reads, but: {error!s:.300}") from error
     finally:
         model.train(before)
+    if assigned.names:  # `torch.export` drops these, and each step would begin with the first values
+        raise UnsupportedModelError(f"buffers must be changed in place, but the module assigns {assigned.names[0]}")
     classes = shapes[0][1] if loss is _cross_entropy else None
     return replace(_import(program, type(model).__name__), classes=classes)
 
@@ -119,10 +145,10 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
         raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported in training: {names})")
     inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers)), *masks]
     imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name)
-    values = dict(zip(["", *ends], imported.outputs, strict=True))
     first = "model."
     named = {node: target.removeprefix(first) for node, (target, _) in {**parameters, **buffers}.items()}
     renamed = _rename(imported, named)
+    values = dict(zip(["", *ends], renamed.outputs, strict=True))
     return ForwardGraph(
         renamed,
         values[""],
@@ -150,7 +176,17 @@ def _take_out_masks(graph: torch.fx.Graph) -> dict[torch.fx.Node, float]:
 
 
 def _rename(graph: Graph, names: dict[str, str]) -> Graph:
-    """Renames inputs of a graph."""
+    """Renames inputs of a graph; other values that have one of the new names get a suffix."""
+    names = dict(names)
+    in_use = {*graph.inputs, *graph.constants, *(node.name for node in graph.nodes), *names.values()}
+    for name in (*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)):
+        if name not in names and name in names.values():
+            names[name] = next(fresh for n in itertools.count(2) if (fresh := f"{name}_{n}") not in in_use)
+            in_use.add(names[name])
     inputs = {names.get(name, name): kind for name, kind in graph.inputs.items()}
-    nodes = tuple(replace(node, inputs=tuple(names.get(name, name) for name in node.inputs)) for node in graph.nodes)
-    return Graph(graph.name, inputs, graph.constants, nodes, graph.outputs)
+    constants = {names.get(name, name): array for name, array in graph.constants.items()}
+    nodes = tuple(
+        replace(node, name=names.get(node.name, node.name), inputs=tuple(names.get(name, name) for name in node.inputs))
+        for node in graph.nodes
+    )
+    return Graph(graph.name, inputs, constants, nodes, tuple(names.get(name, name) for name in graph.outputs))

@@ -17,6 +17,7 @@ from autotune.graph.errors import GraphError
 from autotune.graph.gradient.reverse import add_gradients
 from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
+from autotune.training.forward import check_parameters
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 
 PARAMETERS = "parameters"
@@ -25,6 +26,8 @@ GRADIENTS = "gradients"
 """State that sums gradients over the batches of an update."""
 LOSS = "loss"
 """Output of a training graph."""
+NEW = "new_"
+"""Beginning of the outputs that replace states: `new_parameters` replaces `parameters`."""
 SPACING = 16
 """Multiple of elements at which each parameter begins: 64 bytes, so that kernels read it in slot."""
 
@@ -76,10 +79,9 @@ def lay_out(parameters: Mapping[str, TensorType]) -> tuple[dict[str, Slot], int]
     Raises:
         GraphError: a parameter is not float32.
     """
+    check_parameters(parameters)
     slots, length = {}, 0
     for name, kind in parameters.items():
-        if kind.dtype != "float32":
-            raise GraphError(f"parameters must be float32, but got {name}: {kind}")
         slots[name] = Slot(length, kind.shape)
         length += -(-kind.size // SPACING) * SPACING
     return slots, length
@@ -108,7 +110,7 @@ def make_training_graph(
         batches: number of batches whose mean gradient an update takes.
 
     Raises:
-        GraphError: a node has no gradient, or a parameter is not float32.
+        GraphError: a node has no gradient, a parameter is not float32, or an input or buffer has a name of the step.
     """
     slots, length = lay_out({name: forward.type(name) for name in parameters})
     flat = TensorType((length,))
@@ -118,6 +120,9 @@ def make_training_graph(
     inputs = {name: kind for name, kind in inputs.items() if name not in masks}
     if batches > 1:
         states[GRADIENTS] = flat
+    own = (LEARNING_RATE, STEP, PARAMETERS, GRADIENTS, *optimiser.moments)
+    if clashes := [name for name in (*inputs, *buffers) if name in own]:
+        raise GraphError(f"inputs and buffers must have other names than {', '.join(own)}, but got {clashes[0]}")
     inputs |= {LEARNING_RATE: TensorType((1,)), STEP: TensorType((1,)), **states}
     builder = GraphBuilder(forward.name, inputs)
     values = {name: name for name in inputs}
@@ -152,7 +157,7 @@ def make_training_graph(
     new |= {name: values[value] for name, value in buffers.items()}
     flat_loss = builder.add("reshape", [values[loss]], shape=(1,))
     graph = builder.finish([flat_loss, *(new[name] for name in states)])
-    names = (LOSS, *(f"new_{name}" for name in states))
+    names = (LOSS, *(NEW + name for name in states))
     return TrainingGraph(replace(graph, output_names=names), slots, length, states)
 
 

@@ -13,18 +13,10 @@ from targets.base import NetworkPlan
 from targets.cpu.driver import REPEAT_TICK, driver_text
 from targets.cpu.export import link_shared_object
 from targets.cpu.runtime import TIMER, Compiles, library_text
-from targets.cstyle.spelling import Identifiers, identifier
+from targets.cstyle.spelling import HEADER_NAMES, Identifiers, identifier
 from targets.extents import extent_text
 from targets.network_library import KIND, replace_files
 
-_CONTEXT_TEXT = """
-network arguments workspace pthread_mutex_lock pthread_mutex_unlock pthread_mutex_t aligned_alloc free size_t linux unix
-alignas alignof and and_eq asm bitand bitor bool catch class compl concept const_cast constexpr decltype delete
-dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
-protected public reinterpret_cast requires static_assert static_cast template this thread_local throw true try typeid
-typename using virtual wchar_t xor xor_eq NULL
-"""
-"""Identifiers that the body of a call reads, and keywords of C++, which includes the header, too."""
 _CLOCK = TIMER[: TIMER.index("define void")]
 
 
@@ -186,7 +178,7 @@ class _Symbols:
 
     def __init__(self, plan: NetworkPlan) -> None:
         names = Identifiers(
-            *_CONTEXT_TEXT.split(), plan.name, *(f"{plan.name}_{end}" for end in ("network", "open", "close"))
+            *HEADER_NAMES.split(), plan.name, *(f"{plan.name}_{end}" for end in ("network", "open", "close"))
         )
         self.inputs, self.outputs, self.sizes = (
             [names.fresh(identifier(name)) for name in group]

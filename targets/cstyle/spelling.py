@@ -55,6 +55,15 @@ _MATH_NAMES = (f"{name}{kind}" for name in _MATH.split() for kind in ("", "f", "
 RESERVED_NAMES = frozenset({*KEYWORDS.split(), *_OTHERS.split(), *_MATH_NAMES})
 """Names that no function of a text may have: keywords, and the declarations of `math.h`, `string.h` and `time.h`."""
 
+HEADER_NAMES = """
+network arguments workspace pthread_mutex_lock pthread_mutex_unlock pthread_mutex_t aligned_alloc free size_t linux unix
+alignas alignof and and_eq asm bitand bitor bool catch class compl concept const_cast constexpr decltype delete
+dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+protected public reinterpret_cast requires static_assert static_cast template this thread_local throw true try typeid
+typename using virtual wchar_t xor xor_eq NULL
+"""
+"""Names that no argument in a header of a network may have: those that its functions read, and keywords of C++."""
+
 
 def identifier(name: str) -> str:
     """Replaces the characters that no identifier may have."""

@@ -34,7 +34,8 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
     for node in graph.nodes:
         if node.type.dtype in FLOATS and any(name in between for name in node.inputs):
             between.add(node.name)
-    slopes: dict[str, list[str]] = {loss: [builder.constant(np.ones(kind.shape, kind.dtype), "one")]}
+    # Slopes are in float32, as all that is computed; those of parameters of 16 bits are rounded once.
+    slopes: dict[str, list[str]] = {loss: [builder.constant(np.ones(kind.shape, np.float32), "one")]}
     gradients: dict[str, str] = {}
     for node in reversed(graph.nodes):
         if node.name not in slopes or node.name not in between:
@@ -53,6 +54,8 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
     for name in parameters:
         if name in slopes:
             gradients[name] = _add_up(builder, slopes[name])
+            if graph.type(name).dtype != "float32":
+                gradients[name] = builder.add("cast", [gradients[name]], dtype=graph.type(name).dtype)
     return gradients
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from autotune.graph.ir import GraphBuilder, Node
 from autotune.graph.ops import Kind, find
+from autotune.graph.ops.base import widen_types
 from autotune.graph.ops.derivatives import derivative_op, describe
 
 Gradients = Sequence[str | None]
@@ -41,7 +42,7 @@ def differentiate_node(
         builder: builder of the graph that has the node's value.
         node: node to differentiate.
         inputs: names of its inputs.
-        slope: gradient of its output.
+        slope: gradient of its output, in float32 also where that is of 16 bits.
         wanted: flag for each input, whether it needs a gradient.
 
     Raises:
@@ -50,7 +51,7 @@ def differentiate_node(
     if node.op in RULES:
         shares = RULES[node.op](builder, node, inputs, slope)
         return [share if need else None for share, need in zip(shares, wanted, strict=True)]
-    types = [builder.type(name) for name in inputs]
+    types = widen_types([builder.type(name) for name in inputs])
     values = [*inputs, node.name, slope]
     gradients: list[str | None] = []
     for number, need in enumerate(wanted):
@@ -96,7 +97,7 @@ def _reshape(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: st
     return [builder.add("reshape", [slope], shape=builder.type(inputs[0]).shape)]
 
 
-@rule("copy")
+@rule("copy", "cast")
 def _copy(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
     return [slope]
 
@@ -127,7 +128,7 @@ def _concat(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
 def _reduce(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
     """Spreads the gradient of a sum or a mean over its elements; other reducers are differentiated by expression."""
     (source,) = inputs
-    kind, reducer = builder.type(source), node.attrs["reducer"]
+    (kind,), reducer = widen_types([builder.type(source)]), node.attrs["reducer"]
     if reducer not in ("sum", "mean", "pivoted_mean"):
         attrs = describe(node.op, node.attrs, [kind], 0)
         if attrs is None:

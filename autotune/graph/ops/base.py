@@ -140,8 +140,10 @@ class WideningTensor(te.Tensor):
         return te.Tensor(self.op)[indices].astype(self.dtype)
 
 
-def widen_types(types: Types, narrow_dtypes: Sequence[str]) -> list[TensorType]:
-    """Replaces each type that has a 16-bit dtype in `narrow_dtypes` by float32."""
+def widen_types(types: Types, narrow_dtypes: Sequence[str] | None = None) -> list[TensorType]:
+    """Replaces each type that has a 16-bit dtype in `narrow_dtypes`, or in None any 16-bit float, by float32."""
+    if narrow_dtypes is None:
+        narrow_dtypes = [kind.dtype if kind.dtype in NARROW else "" for kind in types]
     return [TensorType(kind.shape) if dtype else kind for kind, dtype in zip(types, narrow_dtypes, strict=True)]
 
 

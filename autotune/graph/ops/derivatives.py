@@ -1,8 +1,9 @@
 """Derivatives of operations: the share that an input's gradient has from one node, derived from its expression.
 
 A node of these operations names the operation that it differentiates, the input, and the values that it reads: inputs
-of the operation, its output, and the gradient of the output (the seed), in this order. Operations on elements give
-elements of the output's shape, which are not summed where the input was broadcast.
+of the operation, its output, and the gradient of the output (the seed), in this order. A value in 16 bits may stand in
+for one in float32: it is widened as it is read. Operations on elements give elements of the output's shape, which are
+not summed where the input was broadcast.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Any
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, find, freeze, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, find, freeze, register, widen_types
 from autotune.graph.types import Attributes, TensorType
 from search_space import te
 from search_space.dtypes import FLOATS
@@ -105,7 +106,8 @@ def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     wanted = [slots[slot] for slot in attrs["reads"]]
     if find(attrs["operation"]).kind is Kind.elementwise:
         wanted = [TensorType(kind.shape, slot.dtype) for kind, slot in zip(types, wanted, strict=True)]
-    if list(types) != wanted:
+    widened = widen_types(types)
+    if len(types) != len(wanted) or any(kind not in pair for kind, *pair in zip(wanted, types, widened, strict=True)):
         raise ValueError(f"inputs must be {', '.join(map(str, wanted))}, but got {', '.join(map(str, types))}")
     return attrs
 

@@ -230,3 +230,15 @@ def test_modules_in_16_bits(dtype: str, autocast: bool) -> None:
     assert np.square(ours - exact).mean() < 2 * np.square(wanted - exact).mean()
     (wide,) = source.in_float32().outputs(feeds, 1, Path())[1].values()
     np.testing.assert_allclose(wide, exact, rtol=1e-5, atol=1e-5)
+
+
+class Converting(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.tanh(x.bfloat16()).float() + x.to(torch.int32)
+
+
+def test_conversions_are_imported_without_the_checks_that_pytorch_adds() -> None:
+    data = torch.linspace(-3, 3, 7)
+    graph = optimise(TorchSource.of(Converting(), data).graph())
+    values = evaluate(graph, {next(iter(graph.inputs)): data.numpy()})
+    np.testing.assert_allclose(values[graph.outputs[0]], Converting()(data), atol=2 * STEP["bfloat16"])
