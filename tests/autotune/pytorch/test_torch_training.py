@@ -301,6 +301,7 @@ def test_maxima_have_the_gradients_of_pytorch(graphs: list[Any], options: dict[s
         (2, 18, 17, 1, {"padding": 1}),
         (2, 4, 8, 4, {"stride": (4, 2), "padding": (0, 3)}),
         (2, 4, 4, 2, {"stride": 2, "dilation": 2, "padding": 2}),
+        (2, 4, 6, 2, {"padding": (4, 3)}),  # windows in the padding alone
     ],
 )
 def test_convolutions_of_any_groups(
