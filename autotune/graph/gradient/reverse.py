@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotune.graph.errors import GraphError
+from autotune.graph.gradient import layers as layers  # registers its rules
 from autotune.graph.gradient.rules import differentiate_node
+from autotune.graph.gradient.sums import expand
 from autotune.graph.ir import Graph, GraphBuilder
 from search_space.dtypes import FLOATS
 
@@ -52,7 +54,7 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
                 slopes.setdefault(name, []).append(share)
     for name in parameters:
         if name in slopes:
-            gradients[name] = _add_up(builder, slopes[name])
+            gradients[name] = expand(builder, _add_up(builder, slopes[name]), graph.type(name).shape)
     return gradients
 
 

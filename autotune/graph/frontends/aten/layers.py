@@ -19,6 +19,7 @@ from autotune.graph.frontends.onnx.importer.windows import maxima_of_planes
 from autotune.graph.gradient.convolutions import convolve, spread
 from autotune.graph.gradient.pooling import index_maxima
 from autotune.graph.gradient.windows import Windows
+from autotune.graph.products import multiply_matrices
 
 
 @converts("convolution.default")
@@ -59,7 +60,7 @@ def linear(call: AtenCall) -> str:
     rows = call.reshape(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
     right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
-    out = call.reshape(_matrices(call, rows, right), call.result.shape)
+    out = call.reshape(multiply_matrices(call, rows, right), call.result.shape)
     return call.add("add", [out, call.value(2)]) if call.has(2) else out
 
 
@@ -72,25 +73,7 @@ def product(call: AtenCall) -> str:
 
 def _product(call: AtenCall, left: str, right: str) -> str:
     both = len(call.shape(left)) == len(call.shape(right)) == 2
-    return _matrices(call, left, right) if both else layers.product(call, left, right)
-
-
-def _matrices(call: AtenCall, left: str, right: str) -> str:
-    """Multiplies two matrices; a large transposed right factor stays in place by x w^T = (w x^T)^T."""
-    before = _transpose_source(call, right)
-    if before and (again := _transpose_source(call, before)):
-        right, before = again, ""
-    size = math.prod(call.shape(right))
-    if not before or size <= math.prod(call.shape(left)) + call.shape(left)[0] * call.shape(right)[1]:
-        return call.add("matmul", [left, right])
-    out = call.add("matmul", [before, call.add("transpose", [left], axes=(1, 0))])
-    return call.add("transpose", [out], axes=(1, 0))
-
-
-def _transpose_source(call: AtenCall, matrix: str) -> str:
-    """Returns the matrix that another one transposes, or ""."""
-    node = call.context.builder.node(matrix)
-    return node.inputs[0] if node is not None and node.op == "transpose" else ""
+    return multiply_matrices(call, left, right) if both else layers.product(call, left, right)
 
 
 @converts("mv.default", "dot.default")
