@@ -23,6 +23,11 @@ def _make_windows(node: Node, data: tuple[int, ...], kernel: Any, groups: int) -
     return Windows(data[0], data[-1], node.type.shape[-1], *sizes, groups=groups)
 
 
+def _have_one_dtype(builder: GraphBuilder, names: Sequence[str]) -> bool:
+    """Tells whether all operands have the same dtype, in which the gradients are computed, too."""
+    return len({builder.type(name).dtype for name in names}) == 1
+
+
 @rule("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 def _convolution(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients | None:
     """Computes both gradients with channels first, as weights of models are; transpositions cancel."""
@@ -30,8 +35,9 @@ def _convolution(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope
     data, filters = inputs
     shape, rank = emitter.shape(filters), len(node.type.shape) - 2
     windows = _make_windows(node, emitter.shape(data), shape[:rank], node.attrs.get("groups", node.type.shape[-1]))
-    if not windows.few or len({builder.type(name).dtype for name in (*inputs, slope)}) > 1:
+    if not windows.few or not _have_one_dtype(builder, inputs):
         return None
+    slope = emitter.cast(slope, builder.type(data).dtype)
     weight = emitter.reshape(filters, (*shape[:rank], windows.c // windows.groups, windows.k))
     weight = emitter.add("transpose", [weight], axes=(rank + 1, rank, *range(rank)))
     slope, data = channels_first(emitter, slope), channels_first(emitter, data)
@@ -44,8 +50,9 @@ def _convolution(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope
 @rule("matmul")
 def _matmul(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients | None:
     emitter = LabelledEmitter(builder, f"{node.name}_gradient")
-    if len({builder.type(name).dtype for name in (*inputs, slope)}) > 1:
+    if not _have_one_dtype(builder, inputs):
         return None
+    slope = emitter.cast(slope, builder.type(inputs[0]).dtype)
     left, right = (emitter.add("transpose", [name], axes=(1, 0)) for name in inputs)
     return [multiply_matrices(emitter, slope, right), multiply_matrices(emitter, left, slope)]
 
@@ -53,8 +60,9 @@ def _matmul(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
 @rule("batch_matmul")
 def _batch_matmul(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients | None:
     emitter = LabelledEmitter(builder, f"{node.name}_gradient")
-    if len({builder.type(name).dtype for name in (*inputs, slope)}) > 1:
+    if not _have_one_dtype(builder, inputs):
         return None
+    slope = emitter.cast(slope, builder.type(inputs[0]).dtype)
     left, right = (emitter.add("transpose", [name], axes=(0, 2, 1)) for name in inputs)
     return [emitter.add("batch_matmul", [slope, right]), emitter.add("batch_matmul", [left, slope])]
 

@@ -59,7 +59,12 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
 
 
 def _add_up(builder: GraphBuilder, values: Sequence[str]) -> str:
+    """Adds values; products are added as they are computed, so that one kernel computes the sum of several."""
     total = values[0]
     for value in values[1:]:
-        total = builder.add("add", [total, value])
+        node = builder.node(value)
+        if node is not None and node.op == "multiply":
+            total = builder.add("affine", [*node.inputs, total])
+        else:
+            total = builder.add("add", [total, value])
     return total

@@ -10,6 +10,7 @@ rule are differentiated by their expression.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -25,6 +26,9 @@ RULES: dict[str, Rule] = {}
 """Operation → rule."""
 _BROADCASTING: set[str] = set()
 """Operations whose rules take gradients that broadcast to the output."""
+
+_LIMITS: dict[str, tuple[float, float | None]] = {"relu": (0.0, None), "relu6": (0.0, 6.0)}
+"""Operation → lower and upper limit of its output."""
 
 
 def rule(*operations: str, broadcasts: bool = False) -> Callable[[Rule], Rule]:
@@ -108,20 +112,12 @@ def _multiply(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: s
     return shares
 
 
-@rule("relu")
-def _relu(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    """Reads the output, which later layers need, too. NaN passes gradients on, as in PyTorch."""
-    zero = builder.constant(np.asarray(0, node.type.dtype), "zero")
-    return [builder.add("where", [builder.add("less_equal", [node.name, zero]), zero, slope])]
-
-
-@rule("clip")
-def _clip(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    """Reads the output, which is at a limit exactly if the input is at it or outside."""
-    low, high = (builder.constant(np.asarray(node.attrs[name], node.type.dtype), name) for name in ("low", "high"))
-    zero = builder.constant(np.asarray(0, node.type.dtype), "zero")
-    outside = [builder.add("less_equal", pair) for pair in ([node.name, low], [high, node.name])]
-    return [builder.add("where", [builder.add("logical_or", outside), zero, slope])]
+@rule("relu", "relu6", "clip")
+def _limit(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
+    """Reads the output, which later layers need, too: it is at a limit exactly if the input is at it or beyond."""
+    limits = _LIMITS[node.op] if node.op in _LIMITS else (node.attrs["low"], node.attrs["high"])
+    low, high = (limit if limit is not None and math.isfinite(limit) else None for limit in limits)
+    return [builder.add("limited_slope", [slope, node.name], low=low, high=high)]
 
 
 @rule("reshape", "as_bytes")

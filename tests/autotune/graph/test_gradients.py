@@ -125,7 +125,13 @@ def gradient_of_sum(op: str, x: np.ndarray, **attrs: Any) -> np.ndarray:
 
 def test_kinks_infinities_and_nan_have_the_gradients_of_pytorch() -> None:
     x = np.float32([-np.inf, -1, 0, 2, 6, 7, np.inf, np.nan])
-    for op, attrs, function in (("relu", {}, torch.relu), ("clip", {"low": 0.0, "high": 6.0}, nn.ReLU6())):
+    cases: list[tuple[str, Attrs, Any]] = [
+        ("relu", {}, torch.relu),
+        ("relu6", {}, nn.ReLU6()),
+        ("clip", {"low": -1.0, "high": 2.0}, nn.Hardtanh(-1.0, 2.0)),
+        ("clip", {"low": 0.0, "high": np.inf}, torch.relu),
+    ]
+    for op, attrs, function in cases:
         leaf = torch.tensor(x, requires_grad=True)
         (wanted,) = torch.autograd.grad(function(leaf).sum(), [leaf])
         np.testing.assert_array_equal(gradient_of_sum(op, x, **attrs), wanted.numpy(), err_msg=op)
@@ -137,6 +143,20 @@ def test_maxima_give_gradients_to_the_first_of_equal_elements_or_the_last_nan() 
     (wanted,) = torch.autograd.grad(nn.functional.max_pool2d(leaf, 3, 1, 1).sum(), [leaf])
     found = gradient_of_sum("max_pool2d", x.reshape(1, 4, 4, 1), kernel=3, stride=1, padding=1)
     np.testing.assert_array_equal(found.reshape(4, 4), wanted.numpy().reshape(4, 4))
+
+
+def test_gradients_that_are_equal_along_axes_are_broadcast_and_counted() -> None:
+    builder = GraphBuilder("g", {"x": TensorType((2, 3, 4)), "bias": TensorType((3, 1))})
+    total = builder.add("add", [builder.add("multiply", ["x", "x"]), "bias"])
+    means = builder.add("reduce", [total], axes=(0, 1), reducer="mean")
+    weights = np.float32([[1, 2, 3, 4]])
+    row = builder.add("multiply", [builder.add("reshape", [means], shape=(1, 4)), builder.constant(weights)])
+    loss = builder.add("reduce", [row], axes=(1,), reducer="sum")
+    gradients = add_gradients(builder, builder.finish([loss]), loss, ["x", "bias"])
+    arrays = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "bias": np.zeros((3, 1), np.float32)}
+    values = evaluate(builder.finish(gradients.values()), arrays)
+    np.testing.assert_allclose(values[gradients["x"]], 2 * arrays["x"] * weights[0] / 6, rtol=1e-6)
+    np.testing.assert_allclose(values[gradients["bias"]], np.full((3, 1), 10 / 3), rtol=1e-6)
 
 
 def test_a_normalisation_over_the_batch_takes_two_sums_of_gradients() -> None:

@@ -89,3 +89,12 @@ def glu(call: AtenCall) -> str:
         for at in (0, 1)
     ]
     return call.add("multiply", [halves[0], call.add("sigmoid", halves[1:])])
+
+
+@converts("threshold_backward.default", "hardtanh_backward.default")
+def gradient_of_limits(call: AtenCall) -> str:
+    """Keeps gradients where a value is between limits or NaN."""
+    call.require_same_type(0, 1)
+    low, high = (call["threshold"], None) if "threshold" in call.arguments else (call["min_val"], call["max_val"])
+    out = call.add("limited_slope", [call.value(0), call.value(1)], low=low, high=high)
+    return call.cast(out, call.result.dtype)
