@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from autotune.graph.emitter import LabelledEmitter
 from autotune.graph.gradient.sums import expand, sum_to, with_rank
 from autotune.graph.ir import GraphBuilder, Node
 from autotune.graph.ops import Kind, find
@@ -103,8 +104,9 @@ def _negative(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: s
 def _multiply(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
     first, second = inputs
     if first == second:
-        two = builder.constant(np.asarray(2, node.type.dtype), "two")
-        return [builder.add("multiply", [builder.add("multiply", [slope, two]), first]), None]
+        emitter = LabelledEmitter(builder, f"{node.name}_gradient")
+        twice = emitter.add("multiply", [slope, emitter.scalar(2.0, slope)])
+        return [builder.add("multiply", [twice, first]), None]
     shares = []
     for name, other in ((first, second), (second, first)):
         share = builder.add("multiply", [slope, other])
@@ -161,8 +163,8 @@ def _reduce(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
     if reducer not in ("sum", "mean", "pivoted_mean"):
         return None
     if reducer != "sum":  # a mean through differences from the first element has the gradient of a mean
-        share = np.asarray(node.type.size / kind.size, node.type.dtype)
-        slope = builder.add("multiply", [slope, builder.constant(share, "share")])
+        emitter = LabelledEmitter(builder, f"{node.name}_gradient")
+        slope = emitter.add("multiply", [slope, emitter.scalar(node.type.size / kind.size, slope)])
     ones = tuple(1 if axis in node.attrs["axes"] else n for axis, n in enumerate(kind.shape))
     return [builder.add("reshape", [slope], shape=ones)]
 
@@ -185,7 +187,8 @@ def _gather(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
 def _power(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
     """Computes y x^(y - 1), 0 for y = 0, and x^y log(x), which is 0 where x is 0 and y is not negative."""
     x, y = inputs
-    one, none = (builder.constant(np.asarray(number, node.type.dtype)) for number in (1, 0))
+    emitter = LabelledEmitter(builder, f"{node.name}_gradient")
+    one, none = (emitter.scalar(number, x) for number in (1.0, 0.0))
     lower = builder.add("power", [x, builder.add("subtract", [y, one])])
     by_x = builder.add("multiply", [slope, builder.add("multiply", [y, lower])])
     by_x = builder.add("where", [builder.add("equal", [y, none]), none, by_x])

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
+from autotune.graph.emitter import LabelledEmitter
 from autotune.graph.ir import GraphBuilder, Node
 
 _MEANS = ("mean", "pivoted_mean")
@@ -54,7 +53,6 @@ def sum_to(builder: GraphBuilder, value: str, full: tuple[int, ...], shape: tupl
 def _sum_over(builder: GraphBuilder, value: str, full: tuple[int, ...], axes: Sequence[int]) -> str | None:
     """Sums a value, broadcast to a shape of its rank, over axes, which are left with one element."""
     factors, constants, negative = _list_factors(builder, value, full, axes)
-    dtype = builder.type(value).dtype
     if len(factors) == 1 and _is_centred(builder, factors[0], axes):
         return None
     count = math.prod(full[axis] for axis in axes)
@@ -70,7 +68,7 @@ def _sum_over(builder: GraphBuilder, value: str, full: tuple[int, ...], axes: Se
     for constant in constants:
         total = builder.add("multiply", [total, constant])
     if count != 1:
-        total = builder.add("multiply", [total, builder.constant(np.asarray(count, dtype), "count")])
+        total = builder.add("multiply", [total, LabelledEmitter(builder, "count").scalar(count, total)])
     return builder.add("negative", [total]) if negative else total
 
 
