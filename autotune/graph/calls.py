@@ -6,17 +6,14 @@ that ONNX and ATen share parts of the import.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from autotune.graph.emitter import NodeEmitter
 from autotune.graph.errors import UnsupportedModelError
 from autotune.graph.ir import Array, GraphBuilder, TensorType
 from autotune.graph.limits import Budget
-from search_space.dtypes import NARROW
 
 Result = str | Array
 """Name of a value in the graph, or the array of a constant."""
@@ -77,7 +74,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(NodeEmitter):
     """A node of a model in ONNX's form: its operator, positional inputs, and attributes.
 
     Attributes:
@@ -139,65 +136,21 @@ class Call:
             return tuple(int(v) for v in self.require_array(index, name).reshape(-1))
         return None if default is None else tuple(default)
 
-    def add(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
-        """Adds a node to the graph and returns the name of its value."""
-        return self.context.builder.add(op, inputs, f"{self.context.prefix}{self.outputs[0]}", **attrs)
+    @property
+    def builder(self) -> GraphBuilder:
+        """Builder of the graph."""
+        return self.context.builder
 
-    def constant(self, array: Array) -> str:
-        """Adds a constant to the graph and returns its name."""
-        return self.context.builder.constant(array, f"{self.context.prefix}{self.outputs[0]}_constant")
-
-    def scalar(self, value: float, like: str) -> str:
-        """Adds a constant of one element, of the dtype in which operations on `like` compute."""
-        kind = self.context.builder.type(like)
-        number = np.asarray(value, "float32" if kind.dtype in NARROW else kind.dtype)
-        return self.constant(number.reshape(1 if kind.shape else ()))
-
-    def shape(self, value: str) -> tuple[int, ...]:
-        """Returns the shape of a value of the graph."""
-        return self.context.builder.type(value).shape
-
-    def reshape(self, value: str, shape: tuple[int, ...]) -> str:
-        """Reshapes a value, if it has another shape."""
-        return value if self.shape(value) == shape else self.add("reshape", [value], shape=shape)
+    @property
+    def label(self) -> str:
+        """Name of the nodes, as far as it is free."""
+        return f"{self.context.prefix}{self.outputs[0]}"
 
     def take(self, kind: TensorType) -> None:
         """Counts an array that is about to be created, see `Budget.take`."""
         self.context.budget.take(f"{self.op} node {self.title!r}", kind)
 
-    def broadcast(self, value: str, shape: tuple[int, ...]) -> str:
-        """Broadcasts a value to a shape, if it has another one."""
-        if math.prod(self.shape(value)) == math.prod(shape):
-            return self.reshape(value, shape)
-        return self.add("broadcast_to", [value], shape=shape)
-
-    def cast(self, value: str, dtype: str) -> str:
-        """Casts a value to a dtype, if it has another one."""
-        return value if self.context.builder.type(value).dtype == dtype else self.add("cast", [value], dtype=dtype)
-
     def require(self, holds: bool, rule: str, value: object) -> None:
         """Raises a UnsupportedModelError with the rule and the value unless the rule holds."""
         if not holds:
             raise UnsupportedModelError(f"{self.op} node {self.title!r} {rule}, but got {value}")
-
-
-def to_last(rank: int) -> tuple[int, ...]:
-    """Returns the axes of the transposition from (n, c, spatial...) to (n, spatial..., c)."""
-    return (0, *range(2, rank), 1)
-
-
-def to_first(rank: int) -> tuple[int, ...]:
-    """Returns the axes of the transposition from (n, spatial..., c) to (n, c, spatial...)."""
-    return (0, rank - 1, *range(1, rank - 1))
-
-
-def channels_last(call: Call, value: str) -> str:
-    """Transposes a value to channels last."""
-    rank = len(call.shape(value))
-    return call.add("transpose", [value], axes=to_last(rank)) if rank > 2 else value
-
-
-def channels_first(call: Call, value: str) -> str:
-    """Transposes a value to ONNX's order, channels first."""
-    rank = len(call.shape(value))
-    return call.add("transpose", [value], axes=to_first(rank)) if rank > 2 else value

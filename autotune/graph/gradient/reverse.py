@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotune.graph.errors import GraphError
+from autotune.graph.gradient import layers as layers  # registers its rules
 from autotune.graph.gradient.rules import differentiate_node
+from autotune.graph.gradient.sums import expand
 from autotune.graph.ir import Graph, GraphBuilder
 from search_space.dtypes import FLOATS
 
@@ -53,14 +55,19 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
                 slopes.setdefault(name, []).append(share)
     for name in parameters:
         if name in slopes:
-            gradients[name] = _add_up(builder, slopes[name])
+            gradients[name] = expand(builder, _add_up(builder, slopes[name]), graph.type(name).shape)
             if graph.type(name).dtype != "float32":
                 gradients[name] = builder.add("cast", [gradients[name]], dtype=graph.type(name).dtype)
     return gradients
 
 
 def _add_up(builder: GraphBuilder, values: Sequence[str]) -> str:
+    """Adds values; products are added as they are computed, so that one kernel computes the sum of several."""
     total = values[0]
     for value in values[1:]:
-        total = builder.add("add", [total, value])
+        node = builder.node(value)
+        if node is not None and node.op == "multiply":
+            total = builder.add("affine", [*node.inputs, total])
+        else:
+            total = builder.add("add", [total, value])
     return total

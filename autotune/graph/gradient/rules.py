@@ -1,7 +1,10 @@
 """Gradients of operations as graph operations, where that is better than a derivative of their expression.
 
+Gradients may lack extents along which they are equal: they broadcast to the value. `sums.py` sums them over axes.
+
 A rule is a function of the builder, the node, the names of its inputs, and the gradient of its output. It returns the
-gradient of each input, None where an input has none. Operations without a rule are differentiated by their expression.
+gradient of each input, None where an input has none; or None alone if it does not apply to the node. Nodes without a
+rule are differentiated by their expression.
 """
 
 from __future__ import annotations
@@ -12,22 +15,36 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from autotune.graph.emitter import LabelledEmitter
+from autotune.graph.gradient.sums import expand, sum_to, with_rank
 from autotune.graph.ir import GraphBuilder, Node
 from autotune.graph.ops import Kind, find
 from autotune.graph.ops.base import widen_types
 from autotune.graph.ops.derivatives import derivative_op, describe
 
 Gradients = Sequence[str | None]
-Rule = Callable[[GraphBuilder, Node, Sequence[str], str], Gradients]
+Rule = Callable[[GraphBuilder, Node, Sequence[str], str], Gradients | None]
 RULES: dict[str, Rule] = {}
 """Operation → rule."""
+_BROADCASTING: set[str] = set()
+"""Operations whose rules take gradients that broadcast to the output."""
+
+_LIMITS: dict[str, tuple[float, float | None]] = {"relu": (0.0, None), "relu6": (0.0, 6.0)}
+"""Operation → lower and upper limit of its output."""
 
 
-def rule(*operations: str) -> Callable[[Rule], Rule]:
-    """Registers the rule of operations."""
+def rule(*operations: str, broadcasts: bool = False) -> Callable[[Rule], Rule]:
+    """Registers the rule of operations.
+
+    Args:
+        operations: names of operations.
+        broadcasts: whether the rule takes gradients of the output that broadcast to its shape.
+    """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(operations, function))
+        if broadcasts:
+            _BROADCASTING.update(operations)
         return function
 
     return register
@@ -42,14 +59,17 @@ def differentiate_node(
         builder: builder of the graph that has the node's value.
         node: node to differentiate.
         inputs: names of its inputs.
-        slope: gradient of its output, in float32 also where that is of 16 bits.
+        slope: gradient of its output, in float32 also where that is of 16 bits; it may broadcast to the output.
         wanted: flag for each input, whether it needs a gradient.
 
     Raises:
         ValueError: the operation has no gradient.
     """
-    if node.op in RULES:
-        shares = RULES[node.op](builder, node, inputs, slope)
+    by_element = find(node.op).kind is Kind.elementwise
+    if node.op not in _BROADCASTING and not (by_element and node.op not in RULES):
+        slope = expand(builder, slope, node.type.shape)
+    shares = RULES[node.op](builder, node, inputs, slope) if node.op in RULES else None
+    if shares is not None:
         return [share if need else None for share, need in zip(shares, wanted, strict=True)]
     types = widen_types([builder.type(name) for name in inputs])
     values = [*inputs, node.name, slope]
@@ -61,35 +81,46 @@ def differentiate_node(
             continue
         name = f"{node.name}_gradient"
         gradient = builder.add(derivative_op(node.op), [values[slot] for slot in attrs["reads"]], name, **attrs)
-        if find(node.op).kind is Kind.elementwise:
-            gradient = sum_to(builder, gradient, types[number].shape)
-        gradients.append(gradient)
+        gradients.append(sum_to(builder, gradient, node.type.shape, types[number].shape) if by_element else gradient)
     return gradients
 
 
-def sum_to(builder: GraphBuilder, value: str, shape: tuple[int, ...]) -> str:
-    """Sums a value over the axes along which an input of a shape was broadcast to it."""
-    own = builder.type(value).shape
-    if own == shape:
-        return value
-    padded = (1,) * (len(own) - len(shape)) + shape
-    axes = tuple(axis for axis, (n, m) in enumerate(zip(own, padded, strict=True)) if n != m)
-    if len(axes) == len(own):  # a reduction leaves an axis
-        value, axes = builder.add("reshape", [value], shape=(1, math.prod(own))), (1,)
-    if axes:
-        value = builder.add("reduce", [value], f"{value}_sum", axes=axes, reducer="sum")
-    return value if builder.type(value).shape == shape else builder.add("reshape", [value], shape=shape)
-
-
-@rule("add")
+@rule("add", broadcasts=True)
 def _add(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    return [sum_to(builder, slope, builder.type(name).shape) for name in inputs]
+    return [sum_to(builder, slope, node.type.shape, builder.type(name).shape) for name in inputs]
 
 
-@rule("subtract")
+@rule("subtract", broadcasts=True)
 def _subtract(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    first, second = (builder.type(name).shape for name in inputs)
-    return [sum_to(builder, slope, first), sum_to(builder, builder.add("negative", [slope]), second)]
+    first, second = (sum_to(builder, slope, node.type.shape, builder.type(name).shape) for name in inputs)
+    return [first, None if second is None else builder.add("negative", [second])]
+
+
+@rule("negative", broadcasts=True)
+def _negative(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
+    return [builder.add("negative", [slope])]
+
+
+@rule("multiply", broadcasts=True)
+def _multiply(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
+    first, second = inputs
+    if first == second:
+        emitter = LabelledEmitter(builder, f"{node.name}_gradient")
+        twice = emitter.add("multiply", [slope, emitter.scalar(2.0, slope)])
+        return [builder.add("multiply", [twice, first]), None]
+    shares = []
+    for name, other in ((first, second), (second, first)):
+        share = builder.add("multiply", [slope, other])
+        shares.append(sum_to(builder, share, node.type.shape, builder.type(name).shape))
+    return shares
+
+
+@rule("relu", "relu6", "clip")
+def _limit(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
+    """Reads the output, which later layers need, too: it is at a limit exactly if the input is at it or beyond."""
+    limits = _LIMITS[node.op] if node.op in _LIMITS else (node.attrs["low"], node.attrs["high"])
+    low, high = (limit if limit is not None and math.isfinite(limit) else None for limit in limits)
+    return [builder.add("limited_slope", [slope, node.name], low=low, high=high)]
 
 
 @rule("reshape", "as_bytes")
@@ -97,19 +128,20 @@ def _reshape(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: st
     return [builder.add("reshape", [slope], shape=builder.type(inputs[0]).shape)]
 
 
-@rule("copy", "cast")
+@rule("copy", "cast", broadcasts=True)
 def _copy(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
     return [slope]
 
 
-@rule("transpose")
+@rule("transpose", broadcasts=True)
 def _transpose(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    return [builder.add("transpose", [slope], axes=tuple(int(axis) for axis in np.argsort(node.attrs["axes"])))]
+    axes = tuple(int(axis) for axis in np.argsort(node.attrs["axes"]))
+    return [builder.add("transpose", [with_rank(builder, slope, len(axes))], axes=axes)]
 
 
-@rule("broadcast_to")
+@rule("broadcast_to", broadcasts=True)
 def _broadcast_to(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
-    return [sum_to(builder, slope, builder.type(inputs[0]).shape)]
+    return [sum_to(builder, slope, node.type.shape, builder.type(inputs[0]).shape)]
 
 
 @rule("concat")
@@ -125,21 +157,17 @@ def _concat(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
 
 
 @rule("reduce")
-def _reduce(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
+def _reduce(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients | None:
     """Spreads the gradient of a sum or a mean over its elements; other reducers are differentiated by expression."""
     (source,) = inputs
     (kind,), reducer = widen_types([builder.type(source)]), node.attrs["reducer"]
     if reducer not in ("sum", "mean", "pivoted_mean"):
-        attrs = describe(node.op, node.attrs, [kind], 0)
-        if attrs is None:
-            return [None]
-        values = [source, node.name, slope]
-        return [builder.add("gradient", [values[slot] for slot in attrs["reads"]], f"{node.name}_gradient", **attrs)]
+        return None
     if reducer != "sum":  # a mean through differences from the first element has the gradient of a mean
-        share = np.asarray(node.type.size / kind.size, node.type.dtype)
-        slope = builder.add("multiply", [slope, builder.constant(share, "share")])
+        emitter = LabelledEmitter(builder, f"{node.name}_gradient")
+        slope = emitter.add("multiply", [slope, emitter.scalar(node.type.size / kind.size, slope)])
     ones = tuple(1 if axis in node.attrs["axes"] else n for axis, n in enumerate(kind.shape))
-    return [builder.add("broadcast_to", [builder.add("reshape", [slope], shape=ones)], shape=kind.shape)]
+    return [builder.add("reshape", [slope], shape=ones)]
 
 
 @rule("gather")
@@ -160,11 +188,13 @@ def _gather(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
 def _power(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str) -> Gradients:
     """Computes y x^(y - 1), 0 for y = 0, and x^y log(x), which is 0 where x is 0 and y is not negative."""
     x, y = inputs
-    one, none = (builder.constant(np.asarray(number, node.type.dtype)) for number in (1, 0))
+    emitter = LabelledEmitter(builder, f"{node.name}_gradient")
+    one, none = (emitter.scalar(number, x) for number in (1.0, 0.0))
     lower = builder.add("power", [x, builder.add("subtract", [y, one])])
     by_x = builder.add("multiply", [slope, builder.add("multiply", [y, lower])])
     by_x = builder.add("where", [builder.add("equal", [y, none]), none, by_x])
     by_y = builder.add("multiply", [slope, builder.add("multiply", [node.name, builder.add("log", [x])])])
     both = builder.add("logical_and", [builder.add("equal", [x, none]), builder.add("less_equal", [none, y])])
     by_y = builder.add("where", [both, none, by_y])
-    return [sum_to(builder, by_x, builder.type(x).shape), sum_to(builder, by_y, builder.type(y).shape)]
+    shape = node.type.shape
+    return [sum_to(builder, share, shape, builder.type(name).shape) for name, share in ((x, by_x), (y, by_y))]

@@ -11,8 +11,23 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Any
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, find, freeze, register, widen_types
-from autotune.graph.types import Attributes, TensorType
+import numpy as np
+
+from autotune.graph.ops.base import (
+    GraphOp,
+    Kind,
+    Tensors,
+    Types,
+    at,
+    broadcast,
+    exactly,
+    find,
+    freeze,
+    register,
+    widen_types,
+)
+from autotune.graph.ops.elementwise import elementwise
+from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.dtypes import FLOATS
 from search_space.gradient.derivatives import differentiate
@@ -160,7 +175,25 @@ def _scatter_sum(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute((rows, *slope.shape[rank:]), body, name="scatter_sum")
 
 
+def _limited_slope(attrs: Attributes, slope: Expr, value: Expr) -> Expr:
+    """Returns the slope where a value is between limits or NaN, and 0 at the limits and beyond; None is no limit."""
+    zero, out = const(0.0, slope.dtype), slope
+    if attrs["high"] is not None:
+        out = te.if_then_else(value >= attrs["high"], zero, out)
+    return out if attrs["low"] is None else te.if_then_else(value <= attrs["low"], zero, out)
+
+
+def _compute_limited_slope(attrs: Attributes, slope: Array, value: Array) -> Array:
+    outside = np.zeros(value.shape, bool)
+    if attrs["high"] is not None:
+        outside |= value >= attrs["high"]
+    if attrs["low"] is not None:
+        outside |= value <= attrs["low"]
+    return np.where(outside, slope.dtype.type(0), slope)
+
+
 register(
+    elementwise("limited_slope", _limited_slope, _compute_limited_slope, exactly(low=None, high=None)),
     GraphOp("derivative", Kind.elementwise, _attributes, _define),
     GraphOp("gradient", Kind.compute, _attributes, _define),
     GraphOp("scatter_sum", Kind.compute, _scatter_attributes, _scatter_sum),

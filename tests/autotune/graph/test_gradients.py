@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from autotune.graph.errors import GraphError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.gradient.reverse import add_gradients
 from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.graph.ops import OPS, find
+from autotune.graph.passes import optimise
 from search_space.operators.functions import BINARY, UNARY
 from tests.search_space.gradient import float64
 
@@ -23,6 +25,7 @@ OPERATIONS: list[tuple[str, Attrs, Sequence[tuple[int, ...]]]] = [
     *((name, {}, SAME) for name in UNARY),
     *((name, {}, ((3, 4), (3, 4))) for name in BINARY),
     *((name, {}, ((2, 3, 4), (3, 1))) for name in ("add", "subtract", "multiply", "divide", "maximum")),
+    *((name, {}, ((1, 2, 3), (2, 3))) for name in ("add", "subtract", "multiply", "divide")),
     ("affine", {}, ((3, 4), (4,), (4,))),
     ("clip", {"low": -0.5, "high": 0.5}, SAME),
     ("power", {}, ((3, 4), (1,))),
@@ -40,10 +43,25 @@ OPERATIONS: list[tuple[str, Attrs, Sequence[tuple[int, ...]]]] = [
     ("batch_matmul", {}, ((2, 3, 4), (2, 4, 5))),
     ("conv2d", {"stride": 2, "padding": 1}, ((2, 5, 6, 3), (3, 3, 3, 4))),
     ("conv2d", {"padding": 1, "groups": 2}, ((1, 5, 5, 4), (3, 3, 2, 6))),
+    ("conv1d", {"stride": 2, "padding": 1}, ((2, 9, 3), (3, 3, 4))),
+    ("conv3d", {"padding": 1, "stride": (1, 2, 1)}, ((1, 3, 5, 4, 17), (3, 3, 3, 17, 3))),
+    ("conv2d", {"stride": 2, "padding": ((1, 2), (0, 1))}, ((1, 7, 8, 18), (3, 3, 18, 17))),  # phases of the data
+    ("conv2d", {"stride": 2, "padding": ((2, 0), (1, 3)), "dilation": 2}, ((1, 7, 8, 18), (3, 3, 18, 17))),
+    ("conv2d", {"stride": 2}, ((2, 6, 6, 3), (2, 2, 3, 40))),  # windows tile the data
+    ("conv2d", {"padding": ((0, 1), (2, 0))}, ((1, 4, 4, 18), (3, 3, 18, 40))),  # a product for each tap
+    ("conv2d", {}, ((1, 2, 2, 40), (1, 1, 40, 50))),  # weights larger than the data
+    ("conv2d", {"padding": 4}, ((1, 10, 10, 2), (9, 9, 2, 3))),  # large windows
+    ("conv2d", {"groups": 3, "stride": 2, "dilation": 2, "padding": 3}, ((1, 9, 9, 6), (3, 3, 2, 6))),
+    ("conv2d", {"groups": 2, "stride": 2, "dilation": 3, "padding": ((4, 5), (5, 4))}, ((1, 5, 4, 4), (2, 2, 2, 4))),
+    ("conv2d", {"groups": 2, "padding": 3}, ((1, 4, 4, 4), (2, 2, 2, 4))),  # windows in the padding alone
+    ("depthwise_conv2d", {"padding": 1}, ((2, 5, 5, 3), (3, 3, 3))),
     ("depthwise_conv2d", {"stride": 2, "padding": 1}, ((2, 6, 6, 3), (3, 3, 3))),
     ("conv2d_transpose", {"stride": 2, "padding": 1}, ((1, 4, 4, 2), (3, 3, 2, 3))),
     ("max_pool2d", {}, ((1, 6, 6, 2),)),
+    ("max_pool2d", {"kernel": 3, "stride": 2, "padding": ((1, 0), (1, 1))}, ((1, 7, 6, 2),)),
     ("avg_pool2d", {"kernel": 3, "stride": 2, "padding": 1}, ((1, 6, 6, 2),)),
+    ("avg_pool2d", {"kernel": 3, "stride": 2, "padding": ((1, 0), (0, 1)), "count_padding": True}, ((1, 7, 6, 2),)),
+    ("avg_pool2d", {}, ((1, 6, 6, 2),)),
     ("cumsum", {"axis": 1}, SAME),
     ("rms_norm", {}, ((3, 4), (4,))),
 ]
@@ -93,6 +111,82 @@ def test_powers_have_the_gradients_of_pytorch(x: list[float], y: list[float]) ->
     np.testing.assert_allclose(values[gradients["x"]], wanted[0].numpy(), rtol=1e-5)
     if min(x) >= 0:
         np.testing.assert_allclose(values[gradients["y"]], wanted[1].numpy(), rtol=1e-5)
+
+
+def gradient_of_sum(op: str, x: np.ndarray, **attrs: Any) -> np.ndarray:
+    """The gradient of the sum of an operation's elements by its only input."""
+    builder = GraphBuilder("g", {"x": TensorType(x.shape)})
+    value = builder.add(op, ["x"], **attrs)
+    row = builder.add("reshape", [value], shape=(1, builder.type(value).size))
+    loss = builder.add("reduce", [row], axes=(1,), reducer="sum")
+    gradients = add_gradients(builder, builder.finish([loss]), loss, ["x"])
+    return evaluate(builder.finish(gradients.values()), {"x": x})[gradients["x"]]
+
+
+def test_kinks_infinities_and_nan_have_the_gradients_of_pytorch() -> None:
+    x = np.float32([-np.inf, -1, 0, 2, 6, 7, np.inf, np.nan])
+    cases: list[tuple[str, Attrs, Any]] = [
+        ("relu", {}, torch.relu),
+        ("relu6", {}, nn.ReLU6()),
+        ("clip", {"low": -1.0, "high": 2.0}, nn.Hardtanh(-1.0, 2.0)),
+        ("clip", {"low": 0.0, "high": np.inf}, torch.relu),
+    ]
+    for op, attrs, function in cases:
+        leaf = torch.tensor(x, requires_grad=True)
+        (wanted,) = torch.autograd.grad(function(leaf).sum(), [leaf])
+        np.testing.assert_array_equal(gradient_of_sum(op, x, **attrs), wanted.numpy(), err_msg=op)
+
+
+def test_maxima_give_gradients_to_the_first_of_equal_elements_or_the_last_nan() -> None:
+    x = np.float32([[1, 1, 0, -np.inf], [1, 0, -np.inf, 0], [np.nan, 2, np.inf, 1], [np.nan, 3, np.inf, 1]])
+    leaf = torch.tensor(x.reshape(1, 1, 4, 4), requires_grad=True)
+    (wanted,) = torch.autograd.grad(nn.functional.max_pool2d(leaf, 3, 1, 1).sum(), [leaf])
+    found = gradient_of_sum("max_pool2d", x.reshape(1, 4, 4, 1), kernel=3, stride=1, padding=1)
+    np.testing.assert_array_equal(found.reshape(4, 4), wanted.numpy().reshape(4, 4))
+
+
+def test_gradients_that_are_equal_along_axes_are_broadcast_and_counted() -> None:
+    builder = GraphBuilder("g", {"x": TensorType((2, 3, 4)), "bias": TensorType((3, 1))})
+    total = builder.add("add", [builder.add("multiply", ["x", "x"]), "bias"])
+    means = builder.add("reduce", [total], axes=(0, 1), reducer="mean")
+    weights = np.float32([[1, 2, 3, 4]])
+    row = builder.add("multiply", [builder.add("reshape", [means], shape=(1, 4)), builder.constant(weights)])
+    loss = builder.add("reduce", [row], axes=(1,), reducer="sum")
+    gradients = add_gradients(builder, builder.finish([loss]), loss, ["x", "bias"])
+    arrays = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "bias": np.zeros((3, 1), np.float32)}
+    values = evaluate(builder.finish(gradients.values()), arrays)
+    np.testing.assert_allclose(values[gradients["x"]], 2 * arrays["x"] * weights[0] / 6, rtol=1e-6)
+    np.testing.assert_allclose(values[gradients["bias"]], np.full((3, 1), 10 / 3), rtol=1e-6)
+
+
+def test_a_normalisation_over_the_batch_takes_two_sums_of_gradients() -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.standard_normal((4, 3, 5)), "scale": rng.standard_normal((3, 1)), "shift": np.zeros((3, 1))}
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    weights = rng.standard_normal((4, 3, 5)).astype(np.float32)
+    builder = GraphBuilder("g", {name: TensorType(array.shape) for name, array in arrays.items()})
+
+    def average(value: str, reducer: str) -> str:
+        return builder.add("reshape", [builder.add("reduce", [value], axes=(0, 2), reducer=reducer)], shape=(1, 3, 1))
+
+    epsilon = builder.constant(np.float32([1e-5]))
+    centred = builder.add("subtract", ["x", average("x", "pivoted_mean")])
+    variance = average(builder.add("multiply", [centred, centred]), "mean")
+    normalised = builder.add("multiply", [centred, builder.add("rsqrt", [builder.add("add", [variance, epsilon])])])
+    out = builder.add("add", [builder.add("multiply", [normalised, "scale"]), "shift"])
+    row = builder.add("reshape", [builder.add("multiply", [out, builder.constant(weights)])], shape=(1, 60))
+    loss = builder.add("reduce", [row], axes=(1,), reducer="sum")
+    forward = builder.finish([loss])
+    gradients = add_gradients(builder, forward, loss, list(arrays))
+    graph = optimise(builder.finish(gradients.values()))
+    assert sum(node.op == "reduce" for node in graph.nodes) == 4  # those of the forward graph, and two more
+    leaves = {name: torch.tensor(array.astype(np.float64), requires_grad=True) for name, array in arrays.items()}
+    flat = (leaves["scale"].reshape(3), leaves["shift"].reshape(3))
+    normal = nn.functional.batch_norm(leaves["x"], None, None, *flat, training=True)
+    wanted = torch.autograd.grad((normal * torch.tensor(weights.astype(np.float64))).sum(), list(leaves.values()))
+    values = evaluate(graph, arrays)
+    for name, value, right in zip(arrays, graph.outputs, wanted, strict=True):
+        np.testing.assert_allclose(values[value], right.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_rows_that_are_gathered_twice_have_both_gradients() -> None:

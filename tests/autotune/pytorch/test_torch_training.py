@@ -252,6 +252,19 @@ def test_gradients_of_weights_are_summed_in_parts(graphs: list[Any]) -> None:
     assert node.attrs["parts"] == (2, 2)
 
 
+def test_limits_keep_gradients_between_them_and_of_nan(graphs: list[Any]) -> None:
+    values = torch.tensor([-torch.inf, -1, 0, 2, 6, 7, torch.inf, torch.nan])
+    own, other = (values.clone().requires_grad_() for _ in range(2))
+
+    def limit_values(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.relu6(x * 1.0) + torch.relu(x)
+
+    compile_model(limit_values)(own).sum().backward()
+    limit_values(other).sum().backward()
+    torch.testing.assert_close(own.grad, other.grad, equal_nan=True)
+    assert sum(node.op == "limited_slope" for graph in graphs for node in graph.nodes) == 1
+
+
 def test_an_infinite_gradient_stays_where_its_window_is(graphs: list[Any]) -> None:
     for groups in (1, 18):
         torch._dynamo.reset()
@@ -301,6 +314,7 @@ def test_maxima_have_the_gradients_of_pytorch(graphs: list[Any], options: dict[s
         (2, 18, 17, 1, {"padding": 1}),
         (2, 4, 8, 4, {"stride": (4, 2), "padding": (0, 3)}),
         (2, 4, 4, 2, {"stride": 2, "dilation": 2, "padding": 2}),
+        (2, 4, 6, 2, {"padding": (4, 3)}),  # windows in the padding alone
     ],
 )
 def test_convolutions_of_any_groups(

@@ -89,3 +89,15 @@ def glu(call: AtenCall) -> str:
         for at in (0, 1)
     ]
     return call.add("multiply", [halves[0], call.add("sigmoid", halves[1:])])
+
+
+@converts("threshold_backward.default")
+def gradient_of_relu(call: AtenCall) -> str:
+    """Keeps gradients where a value is above a threshold or NaN.
+
+    The value is the output, which the next layer needs, too. Gradients of `hardtanh` read its input and stay
+    comparisons: PyTorch's partitioner computes what these read again, and keeps the operands of other operators.
+    """
+    call.require_same_type(0, 1)
+    out = call.add("limited_slope", [call.value(0), call.value(1)], low=call["threshold"])
+    return call.cast(out, call.result.dtype)

@@ -7,14 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.calls import Call, channels_first, channels_last
+from autotune.graph.calls import Call
+from autotune.graph.emitter import channels_first, channels_last
 from autotune.graph.frontends.aten.registry import AtenCall, converts
-from autotune.graph.frontends.aten.windows import convolve, each_axis, make_windows, spread
+from autotune.graph.frontends.aten.windows import each_axis, make_windows
 from autotune.graph.frontends.onnx.importer import layers
 from autotune.graph.frontends.onnx.importer.reductions import reduce_over
 from autotune.graph.frontends.onnx.importer.spatial import conv_transpose
-from autotune.graph.frontends.onnx.importer.windows import Windows, maxima_of_planes
-from search_space.operators.windows import normalise_padding
+from autotune.graph.frontends.onnx.importer.windows import Windows as PoolWindows
+from autotune.graph.frontends.onnx.importer.windows import maxima_of_planes
+from autotune.graph.gradient.convolutions import convolve, spread
+from autotune.graph.gradient.pooling import index_maxima
+from autotune.graph.gradient.windows import Windows
+from autotune.graph.products import multiply_matrices
 
 
 @converts("convolution.default")
@@ -55,7 +60,7 @@ def linear(call: AtenCall) -> str:
     rows = call.reshape(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
     right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
-    out = call.reshape(_matrices(call, rows, right), call.result.shape)
+    out = call.reshape(multiply_matrices(call, rows, right), call.result.shape)
     return call.add("add", [out, call.value(2)]) if call.has(2) else out
 
 
@@ -68,25 +73,7 @@ def product(call: AtenCall) -> str:
 
 def _product(call: AtenCall, left: str, right: str) -> str:
     both = len(call.shape(left)) == len(call.shape(right)) == 2
-    return _matrices(call, left, right) if both else layers.product(call, left, right)
-
-
-def _matrices(call: AtenCall, left: str, right: str) -> str:
-    """Multiplies two matrices; a large transposed right factor stays in place by x w^T = (w x^T)^T."""
-    before = _transpose_source(call, right)
-    if before and (again := _transpose_source(call, before)):
-        right, before = again, ""
-    size = math.prod(call.shape(right))
-    if not before or size <= math.prod(call.shape(left)) + call.shape(left)[0] * call.shape(right)[1]:
-        return call.add("matmul", [left, right])
-    out = call.add("matmul", [before, call.add("transpose", [left], axes=(1, 0))])
-    return call.add("transpose", [out], axes=(1, 0))
-
-
-def _transpose_source(call: AtenCall, matrix: str) -> str:
-    """Returns the matrix that another one transposes, or ""."""
-    node = call.context.builder.node(matrix)
-    return node.inputs[0] if node is not None and node.op == "transpose" else ""
+    return multiply_matrices(call, left, right) if both else layers.product(call, left, right)
 
 
 @converts("mv.default", "dot.default")
@@ -126,13 +113,13 @@ def max_pool(call: AtenCall) -> list[str | None]:
     return [_pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank)), None]
 
 
-def _index_maxima(call: AtenCall, best: str, windows: Windows) -> str:
+def _index_maxima(call: AtenCall, best: str, windows: PoolWindows) -> str:
     """Computes the flat index (int32) of the maximum of each window in the plane of its channel."""
-    attrs = {"kernel": windows.kernel, "stride": windows.stride, "dilation": windows.dilation}
-    padding = normalise_padding(2, tuple(zip(windows.before, windows.after, strict=True)))
-    data = call.cast(call.value(0), call.context.builder.type(best).dtype)
-    values = [channels_last(call, data), channels_last(call, best)]
-    return channels_first(call, call.add("window_argmax", values, padding=padding, **attrs))
+    (n, c, *extent), (_, _, *count) = call.type(0).shape, call.shape(best)
+    sizes = windows.kernel, windows.stride, windows.before, windows.after, windows.dilation
+    data = channels_last(call, call.cast(call.value(0), call.builder.type(best).dtype))
+    over = Windows(n, c, c, tuple(extent), tuple(count), *sizes, groups=c)
+    return channels_first(call, index_maxima(call, data, channels_last(call, best), over))
 
 
 @converts("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")

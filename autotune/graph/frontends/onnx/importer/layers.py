@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.calls import Call, Result, channels_first, channels_last
+from autotune.graph.calls import Call, Result
+from autotune.graph.emitter import channels_first, channels_last
 from autotune.graph.frontends.onnx.importer import windows as by_slices
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.ir import Array

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autotune.graph.calls import Call, channels_first, channels_last
+from autotune.graph.calls import Call
+from autotune.graph.emitter import channels_first, channels_last
 from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, InterpolationKernel
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import repeat_axis, take_places

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.calls import Call, channels_first, channels_last
+from autotune.graph.calls import Call
+from autotune.graph.emitter import channels_first, channels_last
 from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import take_places
 from autotune.graph.ir import Array, TensorType
