@@ -31,7 +31,10 @@ from search_space.dtypes import NARROW, numpy_dtype
 FULL = "float32"
 """Dtype of a network that is not lowered."""
 
-LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "matmul", "batch_matmul")
+ALWAYS = ("matmul", "batch_matmul", "conv_filters", "conv_phases")
+"""Operations that multiply 16-bit floats whatever their number of channels; the last two are gradients of layers."""
+
+LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", *ALWAYS)
 """Operations that multiply 16-bit floats and sum in float32."""
 
 FEW_CHANNELS = 4
@@ -161,7 +164,7 @@ def _multiplies(operation: str, attrs: Mapping[str, Any], shapes: Sequence[Seque
     """Tells whether an operation on inputs of these shapes multiplies 16-bit floats."""
     if operation not in LAYERS:
         return False
-    if operation in ("matmul", "batch_matmul"):
+    if operation in ALWAYS:
         return True
     channels, groups = shapes[1][-2], attrs.get("groups", 1)
     return channels > FEW_CHANNELS or (groups > 1 and channels % 2 == 0)
