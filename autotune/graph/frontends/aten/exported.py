@@ -54,11 +54,14 @@ def lower(program: ExportedProgram) -> ExportedProgram:
 def decompose(program: ExportedProgram, table: Table) -> ExportedProgram:
     """Decomposes the operators of a program that a table has, and graphs within nodes.
 
+    Checks of dtypes and devices are removed, which `torch.export` adds to conversions: both are those of the trace.
     PyTorch's warnings about its own steps are suppressed, as no caller can act on them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result: ExportedProgram = program.run_decompositions(table)
+    for node in result.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
+        result.graph.erase_node(node)
     return result
 
 
