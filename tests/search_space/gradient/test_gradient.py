@@ -12,6 +12,7 @@ import torch
 
 from search_space import te, workloads
 from search_space.gradient.derivatives import FUNCTION_DERIVATIVES
+from search_space.gradient.replacing import list_placeholders
 from search_space.ir.expr import MATH, walk
 from search_space.operators import evaluation
 from search_space.schedule.state import operations
@@ -81,6 +82,7 @@ def vector(function: Callable[..., Any], count: int) -> tuple[list[te.Tensor], t
 
 
 NAN, INF = float("nan"), float("inf")
+NCHW = (0, 3, 1, 2)
 KINKS: list[tuple[Callable[..., Any], Callable[..., torch.Tensor], Sequence[Sequence[float]]]] = [
     (lambda x: te.maximum(x, 0.0), torch.relu, [[-1, 0, 2, NAN, INF]]),
     (
@@ -222,3 +224,33 @@ def test_vectors_of_groups_run_over_channels() -> None:
     assert gradient.shape == (1, 7, 7, 8) and copied.shape == (3, 3, 6, 8) and copied.tag is Tag.PAD
     reads = [node for node in walk(gradient.body) if node.op == "load" and node.args[0].op is copied]
     assert [read.args[-1] for read in reads] == [gradient.axis[-1].expr]
+
+
+def test_zeros_around_an_image_meet_infinite_factors() -> None:
+    """Compares places of NaN with PyTorch: equal by weights; by data, PyTorch has none at the border."""
+    workload = workloads.conv2d(1, 6, 6, 2, 3, 3, 1, 1)
+    data, weight, output = workload.tensors()
+    seed = te.placeholder(output.shape, name="seed")
+    rng = np.random.default_rng(0)
+    x, w, s = (rng.standard_normal(t.shape).astype(np.float32) for t in (data, weight, seed))
+
+    def differentiate(w: np.ndarray, s: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        arrays = [torch.from_numpy(a.transpose(order).copy()) for a, order in ((s, NCHW), (x, NCHW), (w, (3, 2, 0, 1)))]
+        options = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+        by_data, by_weight, _ = torch.ops.aten.convolution_backward(*arrays, *options)
+        values, ours = {"data": x, "weight": w, "seed": s}, []
+        for gradient in te.gradient(output, [data, weight], seed):
+            read = [tensor for tensor in (data, weight, seed) if tensor.op in list_placeholders(gradient)]
+            ours.append(evaluation.evaluate([*read, gradient], [values[tensor.name] for tensor in read]))
+        return ours, [by_data.numpy().transpose(0, 2, 3, 1), by_weight.numpy().transpose(2, 3, 1, 0)]
+
+    infinite = s.copy()
+    infinite[0, 0, 0, 0] = np.inf
+    (_, ours), (_, right) = differentiate(w, infinite)
+    np.testing.assert_array_equal(np.isnan(ours), np.isnan(right))
+    assert np.isnan(right[0]).any() and np.isinf(right[1:, 1:]).any()
+    infinite = w.copy()
+    infinite[0, 0] = np.inf
+    (ours, _), (right, _) = differentiate(infinite, s)
+    assert np.isfinite(right[0, -1]).all() and np.isnan(ours[0, -1]).all()  # only a zero meets the infinite weight
+    np.testing.assert_array_equal(np.isnan(ours[:, :-1, :-1]), np.isnan(right[:, :-1, :-1]))
