@@ -211,14 +211,16 @@ def _sum(shares: Sequence[Share], shape: Sequence[int], name: str) -> Tensor:
 
     if not first.phases:
         return te.compute(shape, element, name=name)
-    extents = [*(phase.step for phase in first.phases.values()), *first.element.values()]
+    extents = [*(phase.limit for phase in first.phases.values()), *first.element.values()]
     phases = te.compute(extents, element, name=f"{name}_phases")
 
     def interleave(*indices: IterVar) -> Expr:
         at = dict(zip(first.element, indices, strict=True))
         parts = {name: phase.split(at[name]) for name, phase in first.phases.items()}
         quotients = [parts[name][1] if name in parts else index for name, index in at.items()]
-        return phases[(*(remainder for remainder, _ in parts.values()), *quotients)]
+        value = phases[(*(remainder for remainder, _ in parts.values()), *quotients)]
+        tests = [parts[name][0] < phase.limit for name, phase in first.phases.items() if phase.limit < phase.step]
+        return select(logical_and(*tests), value, const(0.0, value.dtype)) if tests else value
 
     return te.compute(shape, interleave, name=name)
 

@@ -45,11 +45,13 @@ class Phase:
         name: name of the remainder.
         step: divisor.
         offset: number that is added to the index first.
+        limit: number of remainders that are computed; the adjoint is 0 for the others.
     """
 
     name: str
     step: int
     offset: int
+    limit: int
 
     def split(self, index: IterVar) -> tuple[Expr, Expr]:
         """Returns the remainder of an index, and its quotient counted from the first one."""
@@ -107,7 +109,8 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
     if len(plain.axes) < len(solution.free) or not solution.free or len(factors) < 2:
         return plain
     split, phases, replaced = _split(element, [*solution.values.values(), *solution.conditions])
-    ranges = {**split, **{phase.name: phase.step for phase in phases.values()}, **solution.free}
+    phases = {name: _limit(phase, factors, solution, replaced) for name, phase in phases.items()}
+    ranges = {**split, **{phase.name: phase.limit for phase in phases.values()}, **solution.free}
     simplify = Simplifier({name: const(extent) for name, extent in ranges.items()})
 
     def locate(e: Expr) -> Expr:
@@ -131,6 +134,18 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
         return plain
     order = [*(phase.name for phase in phases.values()), *solution.free, *split]
     return replace(share, value=_copy_groups(share.value, {name: ranges[name] for name in order}))
+
+
+def _limit(phase: Phase, factors: Sequence[Expr], solution: Solution, parts: Mapping[Expr, Expr]) -> Phase:
+    """Leaves out remainders that lie outside of a factor, as where windows are narrower than their stride."""
+    for factor in factors:
+        for index, extent in zip(factor.args[1:], factor.args[0].shape, strict=True) if factor.op == "load" else ():
+            axis = index.args[0] if index.op == "var" else None
+            if axis not in solution.outside or solution.outside[axis] != extent:
+                continue
+            if _replace(solution.values[axis], parts) is var(phase.name) and extent < phase.limit:
+                phase = replace(phase, limit=extent)
+    return phase
 
 
 def _copy_groups(value: Expr, ranges: Mapping[str, int]) -> Expr:
@@ -205,7 +220,7 @@ def _split(
         if len(splits) != 1:
             continue
         ((top, step, offset),) = splits
-        phase = Phase(f"{name}_phase", step, offset)
+        phase = Phase(f"{name}_phase", step, offset, step)
         parts = {top // step: var(name) + offset // step, top % step: var(phase.name)}
         bare = [_replace(e, dict.fromkeys(parts, const(0))) for e in expressions]
         if any(name in variables(e) for e in bare) or any(_spreads(e, top // step) for e in expressions):
@@ -251,7 +266,9 @@ def _padded_factors(
                 low, high = bounds(locate(index))
                 sides[dimension] = axis, min(low, 0), max(high, extent - 1)
                 del left[axis]
-        if sides:
+        if sides and all(low == 0 and high < tensor.shape[dimension] for dimension, (_, low, high) in sides.items()):
+            yield factor, ([axis for axis, _, _ in sides.values()], factor)
+        elif sides:
             padding = pad(tensor, {dimension: (low, high) for dimension, (_, low, high) in sides.items()})
             shifted = [
                 index - sides[dimension][1] if dimension in sides else index

@@ -35,6 +35,7 @@ OPERATORS = [
     workloads.conv2d(1, 7, 9, 6, 8, 3, 2, 1, groups=2),
     workloads.conv2d(1, 7, 7, 4, 6, 5, 3, 2, groups=2),
     workloads.conv2d(1, 6, 6, 4, 6, 1, 2, groups=2),
+    workloads.conv2d(1, 8, 7, 2, 3, (1, 2), 3, 0),
     workloads.conv3d(1, 4, 5, 5, 2, 2, kernel=3, padding=1),
     workloads.conv2d_transpose(1, 4, 4, 2, 3, 3, 2, 1),
     workloads.depthwise_conv2d(1, 7, 7, 3, kernel=3, stride=2, padding=1),
@@ -205,6 +206,8 @@ def test_a_padded_tensor_has_no_gradient_of_its_own() -> None:
     assert spread.shape == (1, 4, 4, 2) and [axis.extent for axis in spread.reduce_axis] == [3, 2, 2]
     *_, phases, joined = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 3, 2, 1))
     assert joined.shape == (1, 7, 7, 4) and phases.shape == (2, 2, 1, 4, 4, 4)
+    product, _ = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 1, 2))
+    assert product.shape == (1, 1, 1, 4, 4, 4), "three of four phases meet no window"
 
 
 def test_an_input_that_is_padded_by_the_caller_has_a_gradient() -> None:
