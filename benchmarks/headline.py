@@ -77,7 +77,9 @@ def _int8(document: Document) -> Iterator[Claim]:
 
 def _operators(document: Document) -> Iterator[Claim]:
     peers = ["oneDNN", "Inductor", "ONNX Runtime", "its blocked layout", "OpenVINO"]
-    yield Claim("operators, float32", peers, operators_table.ratio_to_best)
+    is_gradient = operators_table.is_gradient
+    yield Claim("operators, float32", peers, operators_table.ratio_to_best, lambda row: not is_gradient(row))
+    yield Claim("gradients of operators, float32", peers[:2], operators_table.ratio_to_best, is_gradient)
 
 
 def _tvm(document: Document) -> Iterator[Claim]:

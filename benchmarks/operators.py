@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
+from benchmarks.gradients import GRADIENT_ROWS
 from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
 from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerProcess, Refusal
@@ -23,6 +24,8 @@ from search_space.workloads import Workload
 from targets import registry
 
 NAME = "operators"
+TABLE_ROWS = (*ROWS, *GRADIENT_ROWS)
+"""Operators, then gradients of operators."""
 PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     "torch": ("benchmarks.peers.torch_peer", {}),
     "inductor": ("benchmarks.peers.inductor_peer", {}),
@@ -36,7 +39,8 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     """Tunes one row and times it beside the peers; returns seconds by peer, and facts to read them."""
     workload = row.make()
-    figures_of_row: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": workload.flops}
+    counted = workload if row.forward is None else row.forward()
+    figures_of_row: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": counted.flops}
     figures_of_row["peak_flops"] = registry.get("cpu").hardware.peak_flops
     figures_of_row["constant_weight"] = any(spec.constant for spec in workload.inputs)
     result = tune_workload(workload, options.trials, options.seed, options.threads)
@@ -48,6 +52,7 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     )
     modules = {**dict.fromkeys(own, "benchmarks.peers.ours"), **{name: module for name, (module, _) in PEERS.items()}}
     settings = {**own, **{name: extra for name, (_, extra) in PEERS.items()}}
+    settings = {name: {**chosen, **row.options} for name, chosen in settings.items()}
     with ExitStack() as stack:
         processes = {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
         running, figures_of_row["peers"] = prepare_processes(processes, workload, settings, options.threads)
@@ -89,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
     settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
-    rows_by_name = {row.name: row for row in ROWS}
+    rows_by_name = {row.name: row for row in TABLE_ROWS}
 
     def measure(name: str) -> dict[str, Any]:
         return compare(rows_by_name[name], options)

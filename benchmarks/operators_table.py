@@ -24,6 +24,11 @@ DIRECT = (
 )
 
 
+def is_gradient(row: Mapping[str, Any]) -> bool:
+    """Tells whether a row is a gradient of an operator."""
+    return "gradient" in row["class"]
+
+
 def fastest_peer(row: Mapping[str, Any]) -> str | None:
     """Returns the fastest peer of a row; None where no peer has the operator."""
     return min((name for name in PEERS if name in row["seconds"]), key=row["seconds"].__getitem__, default=None)
@@ -77,7 +82,7 @@ def means(document: Mapping[str, Any]) -> str:
     for row in document["rows"].values():
         ratio, _ = ratio_to_best(row)
         if ratio is not None:
-            for kind in ("all", row["class"]):
+            for kind in ("all gradients" if is_gradient(row) else "all", row["class"]):
                 ratios.setdefault(kind, []).append(ratio)
     lines = [
         [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from search_space import workloads
 from search_space.workloads import Workload
@@ -18,12 +19,16 @@ class Row:
         kind: class, over which geometric means are taken.
         title: title in tables.
         make: its workload.
+        options: further options of every peer, such as the gradient that the workload computes.
+        forward: the operator whose operations count as those of the row; None: the workload itself.
     """
 
     name: str
     kind: str
     title: str
     make: Callable[[], Workload]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    forward: Callable[[], Workload] | None = None
 
 
 ENDING = {"bias": True, "activation": "relu"}

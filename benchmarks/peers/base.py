@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gradients import save_forward_values
 from measure.host import cores_for, worker_environment
 from search_space.workloads import Workload
 
@@ -61,9 +62,11 @@ class Peer(ABC):
         """Returns the output, in the workload's layout."""
 
 
-def make_inputs(workload: Workload, seed: int = 0) -> list[Array]:
-    """Makes the arrays that every peer gets."""
-    return workload.make_inputs(seed)
+def make_inputs(workload: Workload, seed: int = 0, options: Mapping[str, Any] | None = None) -> list[Array]:
+    """Makes the arrays that every peer gets; of a gradient, some are values of the forward pass."""
+    arrays = workload.make_inputs(seed)
+    gradient = (options or {}).get("gradient")
+    return arrays if gradient is None else save_forward_values(gradient, arrays)
 
 
 def serve(peer: Peer) -> None:
@@ -95,7 +98,8 @@ def _answer(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("pin", True):
             os.sched_setaffinity(0, cores_for(threads))
         workload = Workload.from_json(request["workload"])
-        return peer.prepare(workload, make_inputs(workload), threads, request.get("options", {}))
+        options = request.get("options", {})
+        return peer.prepare(workload, make_inputs(workload, options=options), threads, options)
     if request["op"] == "time":
         return {"seconds": peer.time(request["samples"]).tolist()}
     if request["op"] == "warm":

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
 from benchmarks.peers.calls import measure_seconds, medians
+from benchmarks.peers.gradient_calls import GradientCall, check_gradient, list_calls
 from search_space.workloads import Workload
 
 MODES: Mapping[str, dict[str, Any]] = {"default": {}, "max-autotune": {"mode": "max-autotune-no-cudagraphs"}}
@@ -30,7 +31,8 @@ class InductorPeer(Peer):
         """Compiles the layer in every mode; keeps the fastest, or the one that `options["variant"]` names."""
         import torch._inductor.config as config
 
-        if workload.operator not in _MODULES or workload.dtypes != {"float32"}:
+        known = workload.operator in _MODULES and workload.dtypes == {"float32"}
+        if not known and "gradient" not in options:
             raise PeerError(f"`workload` must be one of {', '.join(_MODULES)} in float32, but got {workload.key}")
         torch.set_num_threads(threads)
         config.freezing = True
@@ -38,11 +40,16 @@ class InductorPeer(Peer):
         calls: dict[str, Callable[[], torch.Tensor]] = {}
         with torch.no_grad():
             for mode, arguments in MODES.items():
-                if options.get("variant") in (None, mode):
+                if options.get("variant") not in (None, mode):
+                    continue
+                if "gradient" in options:
+                    calls |= _compile_gradient(list_calls(options["gradient"], tensors), mode)
+                else:
                     calls[mode] = _compile_module(*_MODULES[workload.operator](workload, tensors), arguments)
             seconds = medians(calls)
         best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
+        check_gradient(self._call, workload, arrays)
         nothing = _compile_module(nn.ReLU(), [torch.ones(1)], {})
         self._overhead = float(np.median(measure_seconds(nothing, 500)))
         return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
@@ -51,6 +58,8 @@ class InductorPeer(Peer):
         return measure_seconds(self._call, samples, self._overhead)
 
     def output(self) -> Array:
+        if isinstance(self._call, GradientCall):
+            return self._call.output()
         result = self._call()
         result = result.permute(0, 2, 3, 1) if self._image else result
         return np.ascontiguousarray(result.numpy())
@@ -70,6 +79,28 @@ def _compile_module(
 
     call()
     return call
+
+
+class _Function(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(*inputs)
+
+
+def _compile_gradient(calls: Mapping[str, GradientCall], mode: str) -> dict[str, Callable[[], torch.Tensor]]:
+    """Compiles each way to compute a gradient in one mode."""
+    compiled: dict[str, Callable[[], torch.Tensor]] = {}
+    for name, call in calls.items():
+        run = _compile_module(_Function(call.compute), call.inputs, MODES[mode])
+        compiled[f"{mode} {name}"] = GradientCall(_ignore_arguments(run), call.inputs, call.arrange)
+    return compiled
+
+
+def _ignore_arguments(run: Callable[[], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    return lambda *_: run()
 
 
 def _pair(value: Any) -> tuple[int, int]:

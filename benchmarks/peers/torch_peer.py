@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
 from benchmarks.peers.calls import measure_seconds, medians
+from benchmarks.peers.gradient_calls import GradientCall, check_gradient, list_calls
 from search_space.workloads import Workload
 
 Call = Callable[[], torch.Tensor]
@@ -28,14 +29,20 @@ class TorchPeer(Peer):
         """Makes every variant of the operator; keeps the fastest, or the one that `options["variant"]` names."""
         torch.set_num_threads(threads)
         torch.inference_mode(True).__enter__()
-        if workload.operator not in _VARIANTS or workload.dtypes != {"float32"}:
+        tensors = [torch.from_numpy(array) for array in arrays]
+        calls: Mapping[str, Call]
+        if "gradient" in options:
+            calls = list_calls(options["gradient"], tensors)
+        elif workload.operator in _VARIANTS and workload.dtypes == {"float32"}:
+            calls = _VARIANTS[workload.operator](workload, tensors)
+        else:
             raise PeerError(f"`workload` must be one of {', '.join(_VARIANTS)} in float32, but got {workload.key}")
-        calls = _VARIANTS[workload.operator](workload, [torch.from_numpy(array) for array in arrays])
         if options.get("variant"):
             calls = {options["variant"]: calls[options["variant"]]}
         seconds = medians(calls)
         best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
+        check_gradient(self._call, workload, arrays)
         one = torch.ones(1)
         self._overhead = float(np.median(measure_seconds(lambda: torch.relu(one), 500)))
         return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
@@ -44,6 +51,8 @@ class TorchPeer(Peer):
         return measure_seconds(self._call, samples, self._overhead)
 
     def output(self) -> Array:
+        if isinstance(self._call, GradientCall):
+            return self._call.output()
         result = self._call()
         result = result.to_dense() if result.is_mkldnn else result
         result = result.permute(0, 2, 3, 1) if self._image else result

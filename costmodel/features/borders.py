@@ -34,7 +34,7 @@ def executed_share(nest: Nest) -> Value:
         alone = _positions(nest, index, [loop for loop in moving if not loop.runtime]) <= 1
         window, apart = _positions(nest, index, within), tape.const(FAR)
         for loop in within:
-            move = step(index, loop.var, nest.columns)
+            move = step(index, loop.var, nest.columns).magnitude()
             apart = apart.least((move <= 0).otherwise(FAR, move))
         lost = tape.total(depth.ceildiv(apart).least(window) for depth in borders)
         rest = (tape.const(1) - lost / _positions(nest, index, moving).most(1)).most(0)

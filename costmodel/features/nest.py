@@ -149,8 +149,7 @@ class Nest:
     def stride(self, access: Access, var: str) -> Value:
         """Returns by how many elements the address moves when the loop `var` advances by one."""
         moves = (step(i, var, self.columns) * s for i, s in zip(access.indices, self.strides(access), strict=True))
-        move = self.tape.total(moves)
-        return move.most(self.tape.const(0) - move)
+        return self.tape.total(moves).magnitude()
 
     def compute_loaded_bytes(self, footprint: Sequence[Value], rounds: Sequence[Value] | None = None) -> list[Value]:
         """Returns the bytes that a cache must load, by the level whose working set it holds.

@@ -73,13 +73,12 @@ class Spans:
         return None
 
     def _scale(self, widths: Widths, factor: Expr) -> Widths:
-        scale = self._columns(factor)
-        scale = scale.most(self._tape.const(0) - scale)
+        scale = self._columns(factor).magnitude()
         return [w * scale for w in widths]
 
 
 def step(e: Expr, var: str, columns: Columns) -> Value:
-    """Returns the maximum step of an index when the loop `var` advances by one."""
+    """Returns the maximum step of an index when the loop `var` advances by one; negative if the index falls."""
     zero = columns.tape.const(0)
     if var not in variables(e):
         return zero
@@ -91,7 +90,9 @@ def step(e: Expr, var: str, columns: Columns) -> Value:
     if e.op in ("add", "sub"):
         return parts[0] + parts[1] if e.op == "add" else parts[0] - parts[1]
     if e.op in ("min", "max", "select"):
-        return parts[0].most(parts[1])
+        # A limit, which does not move, must not hide that the index falls.
+        moves = [part for part, side in zip(parts, e.operands[-2:], strict=True) if var in variables(side)]
+        return moves[0] if len(moves) == 1 else parts[0].most(parts[1])
     if e.op == "mul":
         moving = [
             (part, other) for part, a, other in zip(parts, e.args, e.args[::-1], strict=True) if var in variables(a)

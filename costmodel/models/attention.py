@@ -142,12 +142,9 @@ class AttentionModel(Learner):
 
         rng = np.random.default_rng(self.seed)
         torch.manual_seed(self.seed)
-        rows = np.concatenate(programs.features).astype(np.float64)
-        deviation = rows.std(axis=0)
-        varies = deviation > 1e-6
-        mean, scale = rows.mean(axis=0), np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
-        batches = _Batches(programs, mean, scale)
-        network = _network(rows.shape[1], self.hidden)
+        batches = Batches(programs)
+        mean, scale = batches.mean, batches.scale
+        network = make_network(len(mean), self.hidden)
         optimiser = torch.optim.AdamW(network.parameters(), self.rate, weight_decay=self.decay)
         steps = min(self.steps, 2 * len(programs.features))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -156,7 +153,7 @@ class AttentionModel(Learner):
             if self.dropped:
                 x = x * (torch.rand(x.shape[0], 1, x.shape[2]) >= self.dropped)
             scores = network(x, used) - prior
-            loss = _error(scores, target) + self.ranked * torch_pair_loss(scores, throughput)
+            loss = compute_loss(scores, target, throughput, self.ranked)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -169,11 +166,19 @@ class AttentionModel(Learner):
         return learned
 
 
-class _Batches:
-    """Programs of one task at a time, as tensors, statements padded to the most among them."""
+class Batches:
+    """Programs of one task at a time, as tensors, statements padded to the most among them.
 
-    def __init__(self, programs: Programs, mean: NDArray[np.float64], scale: NDArray[np.float64]) -> None:
-        self._mean, self._scale = mean, scale
+    Attributes:
+        mean, scale: mean of each feature, and the reciprocal of its standard deviation; 0 for equal features.
+    """
+
+    def __init__(self, programs: Programs) -> None:
+        rows = np.concatenate(programs.features).astype(np.float64)
+        deviation = rows.std(axis=0)
+        varies = deviation > 1e-6
+        self.mean = rows.mean(axis=0)
+        self.scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
         self._features, self._throughput = programs.features, programs.throughput
         self._log = np.log2(np.maximum(programs.throughput, SLOWEST))
         groups = programs.groups
@@ -188,10 +193,10 @@ class _Batches:
         rows = rng.permutation(rows)[:count]
         of = [self._features[row] for row in rows.tolist()]
         most = max(len(one) for one in of)
-        x = np.zeros((len(of), most, len(self._mean)), np.float32)
+        x = np.zeros((len(of), most, len(self.mean)), np.float32)
         used = np.zeros((len(of), most), np.bool_)
         for place, one in enumerate(of):
-            x[place, : len(one)] = np.clip((one - self._mean) * self._scale, -CLIP, CLIP)
+            x[place, : len(one)] = np.clip((one - self.mean) * self.scale, -CLIP, CLIP)
             used[place, : len(one)] = True
         prior = np.array([one[0, SECONDS] for one in of], np.float32)
         parts = (
@@ -212,7 +217,18 @@ def _error(scores: Any, target: Any) -> Any:
     return (weight * (error - (weight * error).sum()) ** 2).sum()
 
 
-def _network(features: int, hidden: int) -> Any:
+def compute_loss(scores: Any, target: Any, throughput: Any, pair_weight: float = 1.0) -> Any:
+    """Computes the loss of a task's programs, differentiable by PyTorch.
+
+    Args:
+        scores, target, throughput: tensors (programs,): scores, logarithms of throughput, and throughput.
+        pair_weight: weight of the loss on pairs.
+    """
+    return _error(scores, target) + pair_weight * torch_pair_loss(scores, throughput)
+
+
+def make_network(features: int, hidden: int) -> Any:
+    """Makes the network of PyTorch: features (programs, statements, features) and their mask to (programs,)."""
     import torch
     from torch import nn
 

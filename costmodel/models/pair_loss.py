@@ -129,13 +129,22 @@ def torch_pair_loss(scores: Any, throughput: Any, plain: float = 1.0) -> Any:
     """
     import torch
 
-    count = len(scores)
-    places = torch.empty(count)
-    places[torch.argsort(scores.detach(), descending=True)] = torch.arange(count, dtype=torch.float32)
-    discount = 1.0 / torch.log2(places + 2.0)
+    discount = 1.0 / torch.log2(_torch_ranks(scores.detach()) + 2.0)
     gain = torch.exp2(GAIN * throughput) - 1.0
-    ideal = (torch.sort(gain, descending=True).values / torch.log2(torch.arange(count) + 2.0)).sum().clamp(min=1e-9)
+    ideal = (gain / torch.log2(_torch_ranks(gain) + 2.0)).sum().clamp(min=1e-9)
     weight = (gain[:, None] - gain[None]).abs() * (discount[:, None] - discount[None]).abs() / ideal
     better = throughput[:, None] > throughput[None]
     losses = torch.nn.functional.softplus(scores[None] - scores[:, None]) * better
     return (weight * losses).sum() + plain * losses.sum() / better.sum().clamp(min=1)
+
+
+def _torch_ranks(values: Any) -> Any:
+    """Ranks each program of one task from 0, the greatest value first; of equal values the first one.
+
+    Comparisons of all pairs, as the loss has anyway: kernels of our own have no sort.
+    """
+    import torch
+
+    number = torch.arange(len(values))
+    equal = (values[None] == values[:, None]) & (number[None] < number[:, None])
+    return ((values[None] > values[:, None]) | equal).sum(dim=1).to(values.dtype)

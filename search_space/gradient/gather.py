@@ -238,22 +238,27 @@ def _always(condition: Expr, ranges: Mapping[str, int]) -> bool:
 
 
 def solve_reads(
-    indices: Sequence[Expr], axes: Mapping[str, int], element: Mapping[str, int], guards: Sequence[Expr] = ()
+    indices: Sequence[Expr],
+    axes: Mapping[str, int],
+    element: Mapping[str, int],
+    guards: Sequence[Expr] = (),
+    sides: Sequence[Expr] | None = None,
 ) -> Solution:
     """Solves `indices = element` for the axes.
 
     Args:
         indices: indices of a read, in the axes.
         axes: extents of the stage's axes.
-        element: names and extents of the element's indices, one for each index; no axis has such a name.
+        element: names and extents of the element's indices; no axis has such a name.
         guards: conditions on the axes under which the read counts; equalities among them are equations, too.
+        sides: the right side of each equation, in the element's indices; None: the element's indices themselves.
 
     Raises:
         NotAffine: an index that cannot be inverted.
     """
     system = _System(dict(axes), dict(element))
-    for index, name in zip(indices, element, strict=True):
-        system.add(system.linear(index), var(name))
+    for index, side in zip(indices, map(var, element) if sides is None else sides, strict=True):
+        system.add(system.linear(index), side)
     for guard in guards:
         if guard.op == "eq" and guard.args[0].dtype == INT:
             try:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from search_space import te
 from search_space.dtypes import FLOATS, NARROW
+from search_space.gradient.copies import Copy, find_copy
 from search_space.gradient.derivatives import Guards, ReadDerivative, differentiate
 from search_space.gradient.gather import NotAffine, list_cases, solve_reads
 from search_space.gradient.shares import Share, make_share
@@ -48,7 +50,8 @@ def gradient(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None = Non
     order = list(operations([output]))
     shares: dict[Operation, list[Share]] = {}
     adjoints: dict[Operation, Tensor] = {}
-    between = _between(order, {tensor.op for tensor in inputs})
+    targets = {tensor.op for tensor in inputs}
+    between = _between(order, targets)
     for op in reversed(order):
         if op not in between:
             continue
@@ -60,7 +63,7 @@ def gradient(output: Tensor, inputs: Sequence[Tensor], seed: Tensor | None = Non
             continue
         if op.body is None:
             continue
-        for target, share in _shares(op, adjoint, between):
+        for target, share in _shares(op, adjoint, between, targets):
             shares.setdefault(target, []).append(share)
     results = []
     for tensor in inputs:
@@ -103,8 +106,12 @@ def _between(order: Sequence[Operation], targets: set[Operation]) -> set[Operati
     return between
 
 
-def _shares(op: Operation, adjoint: Tensor | None, between: set[Operation]) -> list[tuple[Operation, Share]]:
+def _shares(
+    op: Operation, adjoint: Tensor | None, between: set[Operation], targets: set[Operation]
+) -> list[tuple[Operation, Share]]:
     """Lists the shares that a stage adds to the adjoints of tensors that it reads.
+
+    A share of a copy, such as a padded tensor, goes to the tensor that is copied: the copy has no adjoint of its own.
 
     Raises:
         ValueError: a read at indices that cannot be inverted.
@@ -132,6 +139,11 @@ def _shares(op: Operation, adjoint: Tensor | None, between: set[Operation]) -> l
         if target not in between:
             continue
         try:
+            copy = None if target in targets else find_copy(target)
+            if copy is not None and copy.source.op in between:
+                with suppress(NotAffine):
+                    shares += [(copy.source.op, share) for share in _solve(op, read, axes, guards, copy)]
+                    continue
             shares += [(target, share) for share in _solve(op, read, axes, guards)]
         except NotAffine as error:
             raise ValueError(
@@ -141,16 +153,23 @@ def _shares(op: Operation, adjoint: Tensor | None, between: set[Operation]) -> l
     return shares
 
 
-def _solve(op: Operation, read: ReadDerivative, axes: dict[str, int], guards: Guards) -> list[Share]:
-    """Solves the indices of a read, for each choice of sides in them."""
-    target: Tensor = read.load.args[0]
+def _solve(
+    op: Operation, read: ReadDerivative, axes: dict[str, int], guards: Guards, copy: Copy | None = None
+) -> list[Share]:
+    """Solves the indices of a read, for each choice of sides in them; those of a copy for elements of its source.
+
+    Raises:
+        NotAffine: indices that cannot be inverted.
+    """
+    target: Tensor = read.load.args[0] if copy is None else copy.source
     element = _new_names("x", len(target.shape), axes)
     shares = []
     extents = dict(zip(element, target.shape, strict=True))
+    sides = None if copy is None else copy.locate(tuple(extents))
     for indices, chosen in list_cases(read.load.args[1:]):
         for inner, value in read.terms.items():
             tests = [part for guard in (*chosen, *guards, *inner) for part in conjuncts(guard)]
-            solution = solve_reads(indices, axes, extents, tests)
+            solution = solve_reads(indices, axes, extents, tests, sides)
             shares.append(make_share(extents, solution, tuple(tests), value))
     return shares
 
@@ -185,21 +204,23 @@ def _sum(shares: Sequence[Share], shape: Sequence[int], name: str) -> Tensor:
     """Makes the stage that sums shares over their common axes, and the one that interleaves their phases."""
     first = shares[0]
     axes = [te.reduce_axis((0, extent), axis) for axis, extent in first.axes.items()]
-    names = [*(phase for phase, _ in first.phases.values()), *first.element]
+    names = [*(phase.name for phase in first.phases.values()), *first.element]
 
     def element(*indices: IterVar) -> Reduction:
         return te.sum(_add_up([share.at(dict(zip(names, indices, strict=True))) for share in shares]), axis=axes)
 
     if not first.phases:
         return te.compute(shape, element, name=name)
-    extents = [*(step for _, step in first.phases.values()), *first.element.values()]
+    extents = [*(phase.limit for phase in first.phases.values()), *first.element.values()]
     phases = te.compute(extents, element, name=f"{name}_phases")
 
     def interleave(*indices: IterVar) -> Expr:
         at = dict(zip(first.element, indices, strict=True))
-        remainders = [at[name] % step for name, (_, step) in first.phases.items()]
-        quotients = [index // first.phases[name][1] if name in first.phases else index for name, index in at.items()]
-        return phases[(*remainders, *quotients)]
+        parts = {name: phase.split(at[name]) for name, phase in first.phases.items()}
+        quotients = [parts[name][1] if name in parts else index for name, index in at.items()]
+        value = phases[(*(remainder for remainder, _ in parts.values()), *quotients)]
+        tests = [parts[name][0] < phase.limit for name, phase in first.phases.items() if phase.limit < phase.step]
+        return select(logical_and(*tests), value, const(0.0, value.dtype)) if tests else value
 
     return te.compute(shape, interleave, name=name)
 

@@ -31,9 +31,36 @@ from search_space.ir.expr import (
     walk,
 )
 from search_space.ir.intervals import Bounds
+from search_space.ir.polynomial import poly, poly_add
 from search_space.ir.simplify import Simplifier
 from search_space.tags import Tag
 from search_space.tensor import IterVar, Tensor
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The remainder of an index that is split, after an offset is added.
+
+    Attributes:
+        name: name of the remainder.
+        step: divisor.
+        offset: number that is added to the index first.
+        limit: number of remainders that are computed; the adjoint is 0 for the others.
+    """
+
+    name: str
+    step: int
+    offset: int
+    limit: int
+
+    def split(self, index: IterVar) -> tuple[Expr, Expr]:
+        """Returns the remainder of an index, and its quotient counted from the first one."""
+        moved = index + self.offset
+        return moved % self.step, moved // self.step - self.offset // self.step
+
+    def count(self, extent: int) -> int:
+        """Returns the number of quotients of an index with an extent."""
+        return (extent - 1 + self.offset) // self.step - self.offset // self.step + 1
 
 
 @dataclass(frozen=True)
@@ -42,14 +69,14 @@ class Share:
 
     Attributes:
         element: names of the element's indices, with their extents; of a split dimension, those of the quotient.
-        phases: quotient → name of the remainder and the divisor, for split dimensions.
+        phases: quotient → its remainder, for split dimensions.
         conditions: conditions of the share, in the order of their tests; elsewhere it is 0.
         value: its value, in the element's indices and the axes of the sum.
         axes: axes that it is summed over, with their extents.
     """
 
     element: Mapping[str, int]
-    phases: Mapping[str, tuple[str, int]]
+    phases: Mapping[str, Phase]
     conditions: Guards
     value: Expr
     axes: Mapping[str, int]
@@ -82,7 +109,8 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
     if len(plain.axes) < len(solution.free) or not solution.free or len(factors) < 2:
         return plain
     split, phases, replaced = _split(element, [*solution.values.values(), *solution.conditions])
-    ranges = {**split, **dict(phases.values()), **solution.free}
+    phases = {name: _limit(phase, factors, solution, replaced) for name, phase in phases.items()}
+    ranges = {**split, **{phase.name: phase.limit for phase in phases.values()}, **solution.free}
     simplify = Simplifier({name: const(extent) for name, extent in ranges.items()})
 
     def locate(e: Expr) -> Expr:
@@ -104,7 +132,54 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
         check_reads("share", body, ranges)
     except ValueError:  # another read would be outside without the conditions
         return plain
-    return share
+    order = [*(phase.name for phase in phases.values()), *solution.free, *split]
+    return replace(share, value=_copy_groups(share.value, {name: ranges[name] for name in order}))
+
+
+def _limit(phase: Phase, factors: Sequence[Expr], solution: Solution, parts: Mapping[Expr, Expr]) -> Phase:
+    """Leaves out remainders that lie outside of a factor, as where windows are narrower than their stride."""
+    for factor in factors:
+        for index, extent in zip(factor.args[1:], factor.args[0].shape, strict=True) if factor.op == "load" else ():
+            axis = index.args[0] if index.op == "var" else None
+            if axis not in solution.outside or solution.outside[axis] != extent:
+                continue
+            if _replace(solution.values[axis], parts) is var(phase.name) and extent < phase.limit:
+                phase = replace(phase, limit=extent)
+    return phase
+
+
+def _copy_groups(value: Expr, ranges: Mapping[str, int]) -> Expr:
+    """Replaces factors of a product that are read by group by a copy in the order in which its loops read it.
+
+    Such a factor has the remainder of an index in one dimension and its quotient in another, as the weights of a
+    grouped convolution. Neighbouring vector lanes would read elements far apart.
+
+    Args:
+        value: product.
+        ranges: extents of the indices, the innermost last.
+    """
+    copies: dict[Expr, Expr] = {}
+    for factor in _factors(value):
+        if factor.op != "load" or not any(node.op in ("floordiv", "mod") for node in walk(factor)):
+            continue
+        names = [name for name in ranges if name in variables(factor)]
+        tensor: Tensor = factor.args[0]
+        if len(names) > 1 and math.prod(ranges[name] for name in names) == math.prod(tensor.shape):
+            copies[factor] = load(_copy_factor(factor, tensor, names, ranges), map(var, names), factor.dtype)
+    return transform(value, copies.get)
+
+
+def _copy_factor(factor: Expr, tensor: Tensor, names: Sequence[str], ranges: Mapping[str, int]) -> Tensor:
+    """Makes a copy of a tensor, element by element as a factor reads it; zeros around the tensor are part of it."""
+    body = factor
+    if tensor.op.tag is Tag.PAD and tensor.op.body is not None and tensor.op.reducer is None:
+        at = dict(zip([axis.name for axis in tensor.op.axis], factor.args[1:], strict=True))
+        body = substitute(tensor.op.body, at)
+
+    def element(*indices: IterVar) -> Expr:
+        return substitute(body, {name: index.expr for name, index in zip(names, indices, strict=True)})
+
+    return te.compute([ranges[name] for name in names], element, name=f"{tensor.name}_by_group", tag=Tag.PAD)
 
 
 def _without_repetition(share: Share) -> Share:
@@ -132,33 +207,43 @@ def _replace(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
 
 def _split(
     element: Mapping[str, int], expressions: Sequence[Expr]
-) -> tuple[dict[str, int], dict[str, tuple[str, int]], dict[Expr, Expr]]:
+) -> tuple[dict[str, int], dict[str, Phase], dict[Expr, Expr]]:
     """Splits indices that are read as quotient and remainder by one number alone.
 
     Returns:
         The indices with their extents, the phases of those that are split, and what replaces quotients and remainders.
     """
     extents, replaced = dict(element), dict[Expr, Expr]()
-    phases: dict[str, tuple[str, int]] = {}
+    phases: dict[str, Phase] = {}
     for name, extent in element.items():
-        x = var(name)
-        steps = {
-            int(node.args[1].value)
-            for e in expressions
-            for node in walk(e)
-            if node.op in ("floordiv", "mod") and node.args[0] is x and node.args[1].is_const
-        }
-        if len(steps) != 1:
+        splits = {split for e in expressions for node in walk(e) if (split := _find_split(node, name)) is not None}
+        if len(splits) != 1:
             continue
-        (step,) = steps
-        phase = f"{name}_phase"
-        parts = {x // step: x, x % step: var(phase)}
-        bare = [_replace(e, {part: const(0) for part in parts}) for e in expressions]
-        if any(name in variables(e) for e in bare):
+        ((top, step, offset),) = splits
+        phase = Phase(f"{name}_phase", step, offset, step)
+        parts = {top // step: var(name) + offset // step, top % step: var(phase.name)}
+        bare = [_replace(e, dict.fromkeys(parts, const(0))) for e in expressions]
+        if any(name in variables(e) for e in bare) or any(_spreads(e, top // step) for e in expressions):
             continue
-        extents[name], phases[name] = -(-extent // step), (phase, step)
+        extents[name], phases[name] = phase.count(extent), phase
         replaced |= parts
     return extents, phases, replaced
+
+
+def _spreads(e: Expr, quotient: Expr) -> bool:
+    """Tells whether neighbouring quotients are read apart, as groups of channels are: vectors run over remainders."""
+    return any(quotient in monomial and abs(factor) > 1 for monomial, factor in poly(e).items())
+
+
+def _find_split(node: Expr, name: str) -> tuple[Expr, int, int] | None:
+    """Returns dividend, divisor and offset of a quotient or remainder of an index to which an offset is added."""
+    if node.op not in ("floordiv", "mod") or not node.args[1].is_const:
+        return None
+    offset = poly_add(poly(node.args[0]), poly(var(name)), -1)
+    if any(offset):  # other variables
+        return None
+    number = int(offset.get((), 0))
+    return None if number < 0 else (node.args[0], int(node.args[1].value), number)
 
 
 def _padded_factors(
@@ -181,7 +266,9 @@ def _padded_factors(
                 low, high = bounds(locate(index))
                 sides[dimension] = axis, min(low, 0), max(high, extent - 1)
                 del left[axis]
-        if sides:
+        if sides and all(low == 0 and high < tensor.shape[dimension] for dimension, (_, low, high) in sides.items()):
+            yield factor, ([axis for axis, _, _ in sides.values()], factor)
+        elif sides:
             padding = pad(tensor, {dimension: (low, high) for dimension, (_, low, high) in sides.items()})
             shifted = [
                 index - sides[dimension][1] if dimension in sides else index
@@ -200,11 +287,11 @@ def pad(tensor: Tensor, sides: Mapping[int, tuple[int, int]]) -> Tensor:
     def element(*indices: IterVar) -> Expr:
         at, conditions = [], []
         for dimension, index in enumerate(indices):
-            low, high = sides.get(dimension, (0, math.inf))
+            low, high = sides.get(dimension, (0, tensor.shape[dimension] - 1))
             inner = index + low
             at.append(inner)
             conditions += [inner >= 0] if low < 0 else []
-            conditions += [inner < tensor.shape[dimension]] if high >= tensor.shape[dimension] and low <= 0 else []
+            conditions += [inner < tensor.shape[dimension]] if high >= tensor.shape[dimension] else []
         return te.if_then_else(te.all(*conditions), tensor[tuple(at)], 0.0) if conditions else tensor[tuple(at)]
 
     return te.compute(shape, element, name=f"{tensor.name}_around", tag=Tag.PAD)

@@ -487,11 +487,19 @@ def _interval_of_division(op: str, a: Interval, b: Interval, simplify: Simplifie
 
 
 def _misalignment(low: Expr, divisor: Expr, simplify: Simplifier) -> Expr:
-    """Returns an expression in decision variables that is 0 if `low` is a multiple of `divisor` for all loop values."""
+    """Returns an expression in decision variables that is 0 if `low` is a multiple of `divisor` for all loop values.
+
+    A term whose loops run once is 0, as it is where numbers have replaced the decisions.
+    """
     rest = const(0)
     for monomial, c in poly(low).items():
         still = [atom for atom in monomial if not variables(atom) & simplify.ranges.keys()]
-        rest = rest + simplify.mod(canon(product([const(abs(c)), *still])), divisor)
+        moving = [atom for atom in monomial if variables(atom) & simplify.ranges.keys()]
+        term = simplify.mod(canon(product([const(abs(c)), *still])), divisor)
+        if moving and term is not const(0) and all(map(simplify.nonnegative, moving)):
+            greatest = simplify.upper(product(moving))
+            term = term if greatest is None else simplify.extremum("min", term, greatest)
+        rest = rest + term
     return canon(rest)
 
 

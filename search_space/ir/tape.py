@@ -71,6 +71,10 @@ class Value:
         """Computes the greater of two values."""
         return self.tape.apply(MAX, self, other)
 
+    def magnitude(self) -> Value:
+        """Computes the absolute value."""
+        return self.most(self.tape.const(0) - self)
+
     def ceildiv(self, other: Value | Number) -> Value:
         """Computes ceil(self / other) of integers."""
         return (self + other - 1) // other

@@ -79,7 +79,14 @@ def test_operators_models_and_tvm_have_theirs(tmp_path: Path) -> None:
         tmp_path,
         "operators",
         {"threads": 2, "trials": 128},
-        {"a": {"seconds": {"ours": 1.0, "torch": 3.0, "openvino": 2.0, "library": 0.1}, "halves": halves}},
+        {
+            "a": {
+                "class": "matmul",
+                "seconds": {"ours": 1.0, "torch": 3.0, "openvino": 2.0, "library": 0.1},
+                "halves": halves,
+            },
+            "d": {"class": "data gradient", "seconds": {"ours": 1.0, "torch": 4.0}, "halves": halves},
+        },
     )
     model = {"errors": {"autotune": 0.0}, "seconds": {"autotune": 1.0, "inductor": 3.0, "eager": 2.5}, "halves": halves}
     wrong = {**model, "errors": {"autotune": 0.5}}
@@ -89,6 +96,7 @@ def test_operators_models_and_tvm_have_theirs(tmp_path: Path) -> None:
     assert [line.split(" | ")[:7] for line in headline(tmp_path).splitlines()[2:]] == [
         ["| models by `torch.compile`", "a processor", "2", "none", "2.50x (2.50x to 2.50x)", "", "1"],
         ["| operators, float32", "a processor", "2", "128", "2.00x (2.00x to 2.00x)", "", "1"],
+        ["| gradients of operators, float32", "a processor", "2", "128", "4.00x (4.00x to 4.00x)", "", "1"],
         ["| operators, float32", "a processor", "2", "64", "2.00x (2.00x to 2.00x)", "", "1"],
         ["| operators, float32", "a processor", "2", "256", "1.50x (1.50x to 1.50x)", "", "1"],
     ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from costmodel.models.lightgbm_rank import LambdaRankModel, PairwiseModel
-from costmodel.models.pair_loss import PairLoss
+from costmodel.models.pair_loss import GAIN, PairLoss, torch_pair_loss
 from tests.costmodel.data import population
 
 
@@ -83,3 +83,20 @@ def test_scopes_and_what_cannot_be(kind):
         kind(scope="loop")
     with pytest.raises(ValueError, match="`pairs` must be at least 1"):
         kind(pairs=0)
+
+
+def test_the_loss_for_pytorch_is_that_of_sorted_programs():
+    torch = pytest.importorskip("torch", reason="needs the package torch")
+    rng = np.random.default_rng(3)
+    throughput, scores = rng.random(40), rng.normal(size=40)
+    throughput[5], scores[7] = throughput[9], scores[3]  # of equal ones the first comes first
+    place = np.empty(40)
+    place[np.argsort(-scores, kind="stable")] = np.arange(40)
+    gain = 2.0 ** (GAIN * throughput) - 1
+    ideal = (np.sort(gain)[::-1] / np.log2(np.arange(40) + 2)).sum()
+    discount = 1 / np.log2(place + 2)
+    weight = abs(gain[:, None] - gain) * abs(discount[:, None] - discount) / ideal
+    better = throughput[:, None] > throughput
+    losses = np.log1p(np.exp(scores - scores[:, None])) * better
+    wanted = (weight * losses).sum() + losses.sum() / better.sum()
+    assert torch_pair_loss(*map(torch.from_numpy, (scores, throughput))).item() == pytest.approx(wanted)

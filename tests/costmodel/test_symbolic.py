@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from costmodel.features import NAMES, FeatureExtractor, Shared, get_extractor
 from costmodel.features.statement import statements
-from search_space import workloads
+from search_space import te, workloads
 from search_space.ir.expr import const
 from search_space.ir.stmt import LoopProgram, Store, substitute_program
 from search_space.space import Sketch, concrete, generate
+from search_space.workloads import Workload
 from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, buffer, matmul, nest
 
 SPACES = {
@@ -164,3 +165,24 @@ def test_populations_are_scored_at_speed() -> None:
         return columns.shape[1] / min(seconds)
 
     assert rate(extractor.roofline) > 300_000 and rate(extractor) > 80_000  # an idle core does ten times as many
+
+
+def window(backwards: bool) -> list[Sketch]:
+    """Sketches of sums over a window of five that is read from its first or from its last element."""
+    x, w = te.placeholder((36, 32), name="x"), te.placeholder((5, 32), name="w")
+    r = te.reduce_axis((0, 5), "r")
+
+    def body(i: te.IterVar, c: te.IterVar) -> te.Reduction:
+        return te.sum(x[i + 4 - r if backwards else i + r, c] * w[r, c], axis=r)
+
+    return list(generate(Workload.of([x, w, te.compute((32, 32), body, name="y")]), HARDWARE).sketches)
+
+
+def test_a_window_has_the_same_features_in_both_directions() -> None:
+    compared = 0
+    for forward, backward in zip(window(False), window(True), strict=True):
+        choices = draw(forward, 20)
+        there, back = (FeatureExtractor(s.program, s.columns, HARDWARE)(s.expand(choices)) for s in (forward, backward))
+        np.testing.assert_array_equal(there, back)
+        compared += len(choices)
+    assert compared > 20

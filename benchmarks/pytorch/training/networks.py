@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from benchmarks.rows import convolution
+from costmodel.features import SECONDS, FeatureExtractor
+from costmodel.models.attention import Batches, compute_loss, make_network
+from costmodel.models.learner import Programs
+from search_space.space import generate
+from targets import registry
 
 
 @dataclass(frozen=True)
@@ -16,12 +25,14 @@ class Example:
     Attributes:
         module: network in training mode; its output has classes in the second axis.
         inputs: arguments of its call.
-        targets: class of each sample, pixel or word.
+        targets: class of each sample, pixel or word; with a loss of its own, what this compares outputs with.
+        loss: function of the output and the targets to a tensor of one element.
     """
 
     module: nn.Module
     inputs: tuple[Tensor, ...]
     targets: Tensor
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy
 
 
 def make_convolution(
@@ -175,6 +186,46 @@ class UNet(nn.Module):
         return out
 
 
+class CostModelNetwork(nn.Module):
+    """The network of the cost model `attention`; its scores are corrections of the roofline's."""
+
+    def __init__(self, features: int, hidden: int = 64) -> None:
+        super().__init__()
+        self.network = make_network(features, hidden)
+        nn.init.normal_(self.network.last.weight, std=0.1)  # at 0, layers before it have no gradient in the first step
+
+    def forward(self, x: Tensor, mask: Tensor, estimates: Tensor) -> Tensor:
+        out: Tensor = self.network(x, mask) - estimates
+        return out
+
+
+def compute_ranking_loss(scores: Tensor, targets: Tensor) -> Tensor:
+    """Computes the loss of the cost model `attention` from logarithms of throughput, and throughput."""
+    loss: Tensor = compute_loss(scores, targets[0], targets[1])
+    return loss
+
+
+def make_cost_model(programs: int = 256) -> Example:
+    """Makes the cost model `attention` and a batch: random candidates of a 3x3 convolution, for Zen 4.
+
+    The features are those of a search. Throughput is the roofline's, with random factors.
+    """
+    rng = np.random.default_rng(0)
+    space = generate(convolution(28, 128, 128), registry.get("cpu:znver4").hardware, ["direct", "winograd2"])
+    features: list[NDArray[np.float32]] = []
+    for sketch in space.sketches:
+        rows = [rng.integers(len(group.table), size=8 * programs) for group in sketch.groups]
+        choices = np.stack(rows, axis=1).astype(np.int32)
+        choices = choices[sketch.legal(choices)][: -(-programs // len(space.sketches))]
+        features += list(FeatureExtractor(sketch.program, sketch.columns, sketch.hardware)(sketch.expand(choices)))
+    speed = np.exp2(-np.array([program[0, SECONDS] for program in features]) + rng.normal(0, 0.5, len(features)))
+    every = Programs(features, speed / speed.max(), np.zeros(len(features), np.int64), many=False)
+    batches = Batches(every)
+    x, mask, estimates, target, throughput = batches.draw(rng, programs)
+    module = CostModelNetwork(len(batches.mean))
+    return Example(module, (x, mask, estimates), torch.stack([target, throughput]), compute_ranking_loss)
+
+
 def _images(module: nn.Module) -> Example:
     return Example(module, (torch.randn(8, 3, 224, 224),), torch.randint(1000, (8,)))
 
@@ -189,6 +240,7 @@ EXAMPLES: Mapping[str, Callable[[], Example]] = {
     "vit_tiny": lambda: _images(VisionTransformer()),
     "gpt2_6_layers": lambda: _words(Gpt2(), 8192),
     "lstm": lambda: _words(WordLstm(), 1000),
+    "cost_model": make_cost_model,
     "unet": lambda: Example(UNet(), (torch.randn(4, 3, 128, 128),), torch.randint(4, (4, 128, 128))),
 }
 """Networks by name; each is made with weights and a batch of the present seed."""

@@ -52,9 +52,12 @@ class Eager:
         if self.exact:
             self._module = self._module.double()
             self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
+            self._targets = self._targets.double() if self._targets.is_floating_point() else self._targets
         self._run = self._module if self.options is None else torch.compile(self._module, **self.options)
         self._optimiser = torch.optim.SGD(self._module.parameters(), lr=1e-3, momentum=0.9, fused=True)
-        self._loss, self._notes = torch.nn.functional.cross_entropy, Facts(Path(facts["notes"]))
+        self._loss, self._notes = example.loss, Facts(Path(facts["notes"]))
+        if self.options is not None and self._loss is not torch.nn.functional.cross_entropy:
+            self._loss = torch.compile(self._loss, **self.options)  # it takes a large part of a small network's step
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Takes the first step, and returns its loss and the gradients by parameter: `arrays` is empty."""
@@ -99,12 +102,16 @@ class Step(Eager):
     """A step of `autotune.compile_training`, on arrays of NumPy."""
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
         import autotune
         from autotune.training.optimisers import SGD
 
         start = time.perf_counter()
         batch = self._inputs if len(self._inputs) > 1 else self._inputs[0]
-        self._own = autotune.compile_training(self._module, batch, self._targets, optimiser=SGD(1e-3, momentum=0.9))
+        loss = "cross_entropy" if self._loss is torch.nn.functional.cross_entropy else self._loss
+        optimiser = SGD(1e-3, momentum=0.9)
+        self._own = autotune.compile_training(self._module, batch, self._targets, loss, optimiser)
         self._batch = [tensor.numpy() for tensor in (self._targets, *self._inputs)]
         loss = self._step()
         self._notes.add(first_seconds=time.perf_counter() - start)

@@ -17,6 +17,7 @@ NETWORKS: Mapping[str, str] = {
     "vit_tiny": "ViT-tiny, 8 images",
     "gpt2_6_layers": "GPT-2 of 6 layers, 8 x 64 words",
     "lstm": "LSTM of 2 layers, 8 x 64 words",
+    "cost_model": "cost model `attention`, 256 programs",
     "unet": "U-Net, 4 images",
 }
 """Titles of `networks.EXAMPLES`."""

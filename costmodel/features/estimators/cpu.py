@@ -283,7 +283,7 @@ def _shared(nest: Nest, access: Access, slid: Loop) -> Value:
         for loop in nest.statement.loops:
             if slid.var in names and loop.var in names and loop.kind == "unroll" and output.depends(loop.var):
                 row, positions = (nest.product([of].__contains__).most(1) for of in (loop, slid))
-                moves = [step(index, of.var, nest.columns) for of in (loop, slid)]
+                moves = [step(index, of.var, nest.columns).magnitude() for of in (loop, slid)]
                 distinct = (row - 1) * moves[0] + (positions - 1) * moves[1] + 1
                 share = share * (distinct / (row * positions)).least(1)
     return share

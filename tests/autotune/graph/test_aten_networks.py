@@ -90,6 +90,16 @@ def test_operators_that_are_not_supported_are_named() -> None:
         import_module(UnsupportedModule(), torch.randn(4))
 
 
+class Converting(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).float() * x.to(torch.float32)
+
+
+def test_checks_that_export_adds_to_conversions_are_removed() -> None:
+    graph = import_module(Converting(), torch.randn(4))
+    assert [node.op for node in graph.nodes] == ["less", "cast", "multiply"]
+
+
 def test_shapes_that_are_not_known_are_refused() -> None:
     program = torch.export.export(nn.ReLU(), (torch.randn(3, 4),), dynamic_shapes=[{0: torch.export.Dim.AUTO}])
     with pytest.raises(UnsupportedModelError, match="shapes must be known before a network runs"):

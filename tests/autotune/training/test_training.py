@@ -18,6 +18,7 @@ import autotune
 from autotune.graph.errors import GraphError, UnsupportedModelError
 from autotune.training.executable import TrainingExecutable
 from autotune.training.optimisers import SGD, Adam, AdamW, Optimiser
+from costmodel.models.attention import compute_loss, make_network
 from targets.manifest import ExecutableError
 
 Case = tuple[nn.Module, torch.Tensor, torch.Tensor]
@@ -97,6 +98,30 @@ def test_a_step_is_that_of_pytorch(ours: Optimiser, theirs: Callable[[Any], torc
 @pytest.mark.parametrize("make", [convolutions, tokens])
 def test_networks_train_as_in_pytorch(make: Callable[[], Case]) -> None:
     compare(make(), *OPTIMISERS[0])
+
+
+def test_a_network_with_a_loss_on_pairs_trains_as_in_pytorch() -> None:
+    """The cost model `attention`: masked attention over statements, and a loss that ranks programs."""
+    torch.manual_seed(0)
+    network = make_network(6, 8)
+    nn.init.normal_(network.last.weight)
+    x, used, throughput = torch.randn(10, 3, 6), torch.rand(10, 3) > 0.2, torch.rand(10)
+
+    def loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = compute_loss(scores, targets[0], targets[1])
+        return value
+
+    targets = torch.stack([throughput.log2(), throughput])
+    step = autotune.compile_training(network, (x, used), targets, loss, SGD(0.01), threads=1)
+    optimiser = torch.optim.SGD(network.parameters(), 0.01)
+    for _ in range(2):
+        optimiser.zero_grad()
+        value = loss(network(x, used), targets)
+        value.backward()
+        optimiser.step()
+        assert step.step(targets, x, used) == pytest.approx(value.item(), rel=1e-5)
+    for name, parameter in network.named_parameters():
+        np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_a_model_of_onnx_trains_as_in_pytorch(tmp_path: Path) -> None:

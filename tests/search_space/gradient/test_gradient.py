@@ -12,8 +12,12 @@ import torch
 
 from search_space import te, workloads
 from search_space.gradient.derivatives import FUNCTION_DERIVATIVES
-from search_space.ir.expr import MATH
+from search_space.gradient.replacing import list_placeholders
+from search_space.ir.expr import MATH, walk
 from search_space.operators import evaluation
+from search_space.schedule.state import operations
+from search_space.tags import Tag
+from search_space.tensor import Operation
 from search_space.workloads import Workload
 from tests.search_space.gradient import float64
 
@@ -28,6 +32,10 @@ OPERATORS = [
     workloads.conv2d(1, 9, 9, 2, 3, 3, 1, 2, dilation=2),
     workloads.conv2d(1, 9, 9, 2, 3, 3, 2, 2, dilation=2),
     workloads.conv2d(1, 11, 11, 2, 2, 3, 2, 3, dilation=3),
+    workloads.conv2d(1, 7, 9, 6, 8, 3, 2, 1, groups=2),
+    workloads.conv2d(1, 7, 7, 4, 6, 5, 3, 2, groups=2),
+    workloads.conv2d(1, 6, 6, 4, 6, 1, 2, groups=2),
+    workloads.conv2d(1, 8, 7, 2, 3, (1, 2), 3, 0),
     workloads.conv3d(1, 4, 5, 5, 2, 2, kernel=3, padding=1),
     workloads.conv2d_transpose(1, 4, 4, 2, 3, 3, 2, 1),
     workloads.depthwise_conv2d(1, 7, 7, 3, kernel=3, stride=2, padding=1),
@@ -75,6 +83,7 @@ def vector(function: Callable[..., Any], count: int) -> tuple[list[te.Tensor], t
 
 
 NAN, INF = float("nan"), float("inf")
+NCHW = (0, 3, 1, 2)
 KINKS: list[tuple[Callable[..., Any], Callable[..., torch.Tensor], Sequence[Sequence[float]]]] = [
     (lambda x: te.maximum(x, 0.0), torch.relu, [[-1, 0, 2, NAN, INF]]),
     (
@@ -180,3 +189,71 @@ def test_equal_shares_are_multiplied_not_summed() -> None:
     assert gradient.op.reducer is None and all(source.op.reducer is None for source in gradient.op.inputs)
     actual = evaluation.evaluate([x, seed, gradient], [np.ones((4, 6), np.float32), np.ones(4, np.float32)])
     np.testing.assert_array_equal(actual, [[-5, 1, 1, 1, 1, 1]] * 4)
+
+
+def differentiate_data(workload: Workload) -> list[Operation]:
+    """Stages of the gradient by the first input, the last one at the end."""
+    data, *_, output = workload.tensors()
+    (gradient,) = te.gradient(output, [data], te.placeholder(output.shape, name="seed"))
+    return [op for op in operations([gradient]) if op.body is not None]
+
+
+def test_a_padded_tensor_has_no_gradient_of_its_own() -> None:
+    """Zeros take no computation: neither around an image, nor between the elements that a filter spreads."""
+    padded = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 3, 1, 1))
+    assert [(op.name, op.shape) for op in padded] == [("seed_around", (1, 9, 9, 6)), ("d_data", (1, 7, 7, 4))]
+    (spread,) = differentiate_data(workloads.conv2d_transpose(1, 4, 4, 2, 3, 2, 2))
+    assert spread.shape == (1, 4, 4, 2) and [axis.extent for axis in spread.reduce_axis] == [3, 2, 2]
+    *_, phases, joined = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 3, 2, 1))
+    assert joined.shape == (1, 7, 7, 4) and phases.shape == (2, 2, 1, 4, 4, 4)
+    product, _ = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 1, 2))
+    assert product.shape == (1, 1, 1, 4, 4, 4), "three of four phases meet no window"
+
+
+def test_an_input_that_is_padded_by_the_caller_has_a_gradient() -> None:
+    x, w, k = te.placeholder((5,), name="x"), te.placeholder((3,), name="w"), te.reduce_axis((0, 3), "k")
+    around = te.compute((7,), lambda i: te.if_then_else(te.all(i >= 1, i < 6), x[i - 1], 0.0), name="around")
+    output = te.compute((5,), lambda i: te.sum(around[i + k] * w[k], axis=k), name="output")
+    seed = te.placeholder((5,), name="seed")
+    values = {t.op: torch.arange(1.0, 1.0 + t.shape[0], dtype=torch.float64) for t in (x, w, seed)}
+    of_copy, of_source = float64.evaluate(te.gradient(output, [around, x], seed), values)
+    assert of_copy.shape == (7,) and of_copy[0] == 1.0  # the first zero meets the first weight once
+    torch.testing.assert_close(of_source, of_copy[1:6])
+
+
+def test_vectors_of_groups_run_over_channels() -> None:
+    """Weights are copied in the order in which they are read, and channels are not split by group."""
+    *_, copied, gradient = differentiate_data(workloads.conv2d(1, 7, 7, 8, 12, 3, 1, 1, groups=2))
+    assert gradient.shape == (1, 7, 7, 8) and copied.shape == (3, 3, 6, 8) and copied.tag is Tag.PAD
+    reads = [node for node in walk(gradient.body) if node.op == "load" and node.args[0].op is copied]
+    assert [read.args[-1] for read in reads] == [gradient.axis[-1].expr]
+
+
+def test_zeros_around_an_image_meet_infinite_factors() -> None:
+    """Compares places of NaN with PyTorch: equal by weights; by data, PyTorch has none at the border."""
+    workload = workloads.conv2d(1, 6, 6, 2, 3, 3, 1, 1)
+    data, weight, output = workload.tensors()
+    seed = te.placeholder(output.shape, name="seed")
+    rng = np.random.default_rng(0)
+    x, w, s = (rng.standard_normal(t.shape).astype(np.float32) for t in (data, weight, seed))
+
+    def differentiate(w: np.ndarray, s: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        arrays = [torch.from_numpy(a.transpose(order).copy()) for a, order in ((s, NCHW), (x, NCHW), (w, (3, 2, 0, 1)))]
+        options = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+        by_data, by_weight, _ = torch.ops.aten.convolution_backward(*arrays, *options)
+        values, ours = {"data": x, "weight": w, "seed": s}, []
+        for gradient in te.gradient(output, [data, weight], seed):
+            read = [tensor for tensor in (data, weight, seed) if tensor.op in list_placeholders(gradient)]
+            ours.append(evaluation.evaluate([*read, gradient], [values[tensor.name] for tensor in read]))
+        return ours, [by_data.numpy().transpose(0, 2, 3, 1), by_weight.numpy().transpose(2, 3, 1, 0)]
+
+    infinite = s.copy()
+    infinite[0, 0, 0, 0] = np.inf
+    (_, ours), (_, right) = differentiate(w, infinite)
+    np.testing.assert_array_equal(np.isnan(ours), np.isnan(right))
+    assert np.isnan(right[0]).any() and np.isinf(right[1:, 1:]).any()
+    infinite = w.copy()
+    infinite[0, 0] = np.inf
+    (ours, _), (right, _) = differentiate(infinite, s)
+    assert np.isfinite(right[0, -1]).all() and np.isnan(ours[0, -1]).all()  # only a zero meets the infinite weight
+    np.testing.assert_array_equal(np.isnan(ours[:, :-1, :-1]), np.isnan(right[:, :-1, :-1]))

@@ -88,6 +88,20 @@ def test_substitution_agrees_with_lowering_the_concrete_trace(name: str, hardwar
             np.testing.assert_array_equal(*results)
 
 
+def test_regions_of_groups_have_the_same_size_either_way(hardware: Hardware) -> None:
+    """Five filters of a group are no divisor of a vector; a block of all filters runs once, and begins at a group."""
+    workload = workloads.conv2d(
+        height=9, width=9, in_channels=16, out_channels=20, kernel=3, stride=2, padding=2, dilation=2, groups=4
+    )
+    count = 0
+    for sketch in generate(workload, hardware).sketches:
+        for choice in draw(sketch, np.random.default_rng(0), 4):
+            lowered = make_program(workload, sketch.algorithm, sketch.trace(choice))
+            assert sizes(lowered) == sizes(concrete(sketch, sketch.values(choice)))
+            count += 1
+    assert count >= 4
+
+
 def sizes(program) -> dict[str, list[int]]:
     buffers = [*program.params, *(s.buffer for s in walk_stmt(program.body) if isinstance(s, Allocate))]
     return {b.name: [e.value for e in b.shape] for b in buffers}

@@ -54,8 +54,8 @@ def lower(program: ExportedProgram) -> ExportedProgram:
 def decompose(program: ExportedProgram, table: Table) -> ExportedProgram:
     """Decomposes the operators of a program that a table has, and graphs within nodes.
 
-    PyTorch's warnings about its own steps are suppressed, as no caller can act on them. Checks of types, which
-    conversions add, are removed: types of a program are static.
+    Checks of dtypes and devices are removed, which `torch.export` adds to conversions: both are those of the trace.
+    PyTorch's warnings about its own steps are suppressed, as no caller can act on them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
