@@ -146,10 +146,11 @@ def make_pipeline(
         UnrollLoops(options.plain and target.loops),
         optimiser(options.passes),
         CheckTypes(options),
-        *options.replacements,
+        *options.substitutions,
         *(step for mode in modes for step in mode.early(options, inputs)),
         *_for_kernels(options),
         *(step for mode in modes for step in mode.late(options, inputs)),
+        *options.sparse_products,
         CopyViews(target.alignment),
     )
     return PassPipeline(passes, listener)

@@ -14,7 +14,7 @@ from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import FeatureExtractor
 from search_space import workloads
 from search_space.ir.stmt import For, walk_stmt
-from search_space.lower.counted import assume_full, end_at_counts
+from search_space.lower.counted import assume_mean, end_at_counts
 from search_space.operators.sparse import pack_blocks, unpack_blocks
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
@@ -94,11 +94,11 @@ def test_loops_end_at_the_count(of: tuple[int, tuple[int, int]]) -> None:
         assert any("counts" in extent for extent in extents) and "<" not in str(shortened)
         (name,) = program.outputs
         np.testing.assert_array_equal(interpret(shortened, inputs)[name], interpret(program, inputs)[name])
-        full = assume_full(program)
+        full = assume_mean(program)
         assert "<" not in str(full) and all(s.extent.is_const for s in walk_stmt(full.body) if isinstance(s, For))
-        assert assume_full(full) is full
+        assert assume_mean(full) is full
         varying = replace(program, params=tuple(replace(b, constant=False) for b in program.params))
-        assert end_at_counts(varying) is varying and assume_full(varying) is varying
+        assert end_at_counts(varying) is varying and assume_mean(varying) is varying
 
 
 @pytest.mark.parametrize(("density", "algorithm"), [(0.2, "direct"), (0.9, "dense")])
