@@ -7,14 +7,16 @@ them it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
 from search_space import te
-from search_space.ir.expr import INT, Expr, cast
+from search_space.ir.expr import INT, Expr, byte_dot, cast
 from search_space.operators.arithmetic import OPERANDS, fast, product, zero
 from search_space.operators.base import Args, Array, Operator, Precision, format_arguments
 from search_space.operators.checks import choice, integer, sizes, spread
@@ -24,6 +26,10 @@ DENSE = "dense"
 """The algorithm that multiplies zeros, too: blocks are put into a dense weight once, before the first call."""
 
 
+WORDS = "words"
+"""The algorithm that multiplies words of four bytes by dot products."""
+BYTES = 4
+"""Bytes of a word."""
 DTYPES = ("float32", "bfloat16", "int8")
 """Types in which sparse products are defined, as values of `dtype`."""
 
@@ -125,18 +131,34 @@ class BlockConstants:
         """Returns the position along k, in blocks, of a block of a row."""
         return keep_inside(self.positions[row, t], self.args["k"] // self.args["block"][1] - 1)
 
-    def sum_blocks(self, column: Any, read: Callable[[Expr, te.IterVar, te.IterVar], Expr]) -> te.Reduction:
+    @property
+    def words(self) -> te.Tensor:
+        """The values with each four rows of a block in the bytes of a word: (n / c, fullest, d / 4, c)."""
+        rows, fullest, depth, columns = self.values.shape
+
+        def word(row: te.IterVar, t: te.IterVar, p: te.IterVar, j: te.IterVar) -> Expr:
+            return pack_word([self.values[row, t, p * BYTES + byte, j] for byte in range(BYTES)])
+
+        shape = (rows, fullest, depth // BYTES, columns)
+        return te.compute(shape, word, name="value_words", tag=Tag.CONSTANT)
+
+    def sum_blocks(
+        self, column: Any, read: Callable[[Expr, te.IterVar, te.IterVar], Expr], words: te.Tensor | None = None
+    ) -> te.Reduction:
         """Sums the products of a column's blocks with data.
 
         Args:
             column: column of the weight.
             read: row of blocks, number of a block in it, and row within the block → the data.
+            words: the constants' `words`, if `read` returns four rows of the data in a word.
         """
-        (columns, depth), fullest = self.args["block"], self.args["fullest"]
+        values = self.values if words is None else words
+        *_, fullest, depth, columns = values.shape
         t, p = te.reduce_axis((0, fullest), "t"), te.reduce_axis((0, depth), "p")
-        row = column // columns
-        term = product(read(row, t, p), self.values[row, t, p, column % columns], self.args["dtype"])
-        return te.sum(te.if_then_else(t < cast(self.counts[row], INT), term, zero(self.args["dtype"])), axis=[t, p])
+        row, dtype = column // columns, self.args["dtype"]
+        data, value = read(row, t, p), values[row, t, p, column % columns]
+        term = product(data, value, dtype) if words is None else byte_dot(data, value)
+        return te.sum(te.if_then_else(t < cast(self.counts[row], INT), term, zero(dtype)), axis=[t, p])
 
     def element(self, r: Any, j: Any) -> Expr:
         """Returns an element of the dense weight: a search for its block among those of its row."""
@@ -157,6 +179,16 @@ class BlockConstants:
         return te.if_then_else(there, value, te.const(0, value.dtype))
 
 
+def pack_word(numbers: Sequence[Expr]) -> Expr:
+    """Packs four bytes into a word of int32, the first into the lowest bits."""
+    return reduce(add, ((number.astype("int32") & 255) << 8 * byte for byte, number in enumerate(numbers)))
+
+
+def has_words(args: Args) -> bool:
+    """Tells whether blocks are of bytes, and as deep as words."""
+    return bool(args["dtype"] == "int8" and args["block"][1] % BYTES == 0)
+
+
 def _data(args: Args) -> te.Tensor:
     return te.placeholder((args["m"], args["k"]), OPERANDS[args["dtype"]][0], "data")
 
@@ -166,6 +198,24 @@ def _tensors(args: Args) -> list[te.Tensor]:
 
     def body(i: te.IterVar, j: te.IterVar) -> te.Reduction:
         return packed.sum_blocks(j, lambda row, t, p: data[i, packed.position(row, t) * depth + p])
+
+    out = te.compute((args["m"], args["n"]), body, name="sparse_matmul", tag=Tag.SPARSE)
+    return [data, *packed.tensors, out]
+
+
+def _by_words(args: Args) -> list[te.Tensor]:
+    """Defines the product of bytes as dot products of words, which hold four neighbours along k."""
+    data, packed, depth = _data(args), BlockConstants.of(args), args["block"][1] // BYTES
+    data_words = te.compute(
+        (args["m"], args["k"] // BYTES),
+        lambda i, w: pack_word([data[i, w * BYTES + byte] for byte in range(BYTES)]),
+        name="words",
+        tag=Tag.SLICES,
+    )
+    words = packed.words
+
+    def body(i: te.IterVar, j: te.IterVar) -> te.Reduction:
+        return packed.sum_blocks(j, lambda row, t, p: data_words[i, packed.position(row, t) * depth + p], words)
 
     out = te.compute((args["m"], args["n"]), body, name="sparse_matmul", tag=Tag.SPARSE)
     return [data, *packed.tensors, out]
@@ -247,10 +297,11 @@ def draw_integers(args: Args, shape: tuple[int, ...], rng: np.random.Generator) 
 SPARSE_MATMUL = Operator(
     "sparse_matmul",
     sparse_matmul,
-    {"direct": _tensors, DENSE: _dense},
+    {"direct": _tensors, WORDS: _by_words, DENSE: _dense},
     _reference,
     lambda args: 2 * int(args["m"] * args["blocks"] * args["block"][0] * args["block"][1]),
     Precision(lambda args: int(args["fullest"] * args["block"][1])),
+    available=lambda args, algorithm: algorithm != WORDS or has_words(args),
     describe=format_sparse,
     draw_integers=draw_integers,
 )

@@ -25,13 +25,17 @@ from search_space.operators.arithmetic import OPERANDS, zero
 from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Definition, Operator, Precision
 from search_space.operators.naming import over
 from search_space.operators.sparse import (
+    BYTES,
     DENSE,
+    WORDS,
     BlockConstants,
     check_blocks,
     check_dtype,
     draw_integers,
     format_sparse,
+    has_words,
     keep_inside,
+    pack_word,
     unpack_blocks,
 )
 from search_space.operators.windows import Padding, Pair, Window, pad
@@ -136,9 +140,15 @@ class _Rows:
         distance = down * dh // sh * self.extents[1] + right * dw // sw
         return distance, down * (dh // gh) % (sh // gh) * self.phases[1] + right * (dw // gw) % (sw // gw)
 
-    def lay_out(self, data: te.Tensor, value: Any) -> te.Tensor:
-        """Defines the rows (batch, pixels, phases * channels) of data (batch, height, width, channels)."""
-        (sh, sw), (_, across), channels = self.window.stride, self.extents, data.shape[-1]
+    def lay_out(self, data: te.Tensor, value: Any, each: int = 1) -> te.Tensor:
+        """Defines the rows (batch, pixels, phases * channels) of data (batch, height, width, channels).
+
+        Args:
+            data: the images.
+            value: value of the padding.
+            each: channels that are packed into each word; 1: channels stay as they are.
+        """
+        (sh, sw), (_, across), channels = self.window.stride, self.extents, data.shape[-1] // each
         (top, left), (height, width) = self.window.before, self.window.extent
 
         def body(n: te.IterVar, i: te.IterVar, c: te.IterVar) -> Expr:
@@ -146,7 +156,8 @@ class _Rows:
             h = i // across * sh + phase // self.phases[1] * self.common[0] - top
             w = i % across * sw + phase % self.phases[1] * self.common[1] - left
             inside = te.all(h >= 0, h < height, w >= 0, w < width)
-            return te.if_then_else(inside, data[n, h, w, c % channels], value)
+            numbers = [data[n, h, w, c % channels * each + number] for number in range(each)]
+            return te.if_then_else(inside, numbers[0] if each == 1 else pack_word(numbers), value)
 
         shape = (data.shape[0], math.prod(self.extents), math.prod(self.phases) * channels)
         return te.compute(shape, body, name="rows", tag=Tag.PAD)
@@ -168,10 +179,17 @@ def _data(args: Args) -> te.Tensor:
     return te.placeholder(shape, OPERANDS[args["dtype"]][0], "data")
 
 
-def _tensors(args: Args) -> list[te.Tensor]:
+def _tensors(args: Args, width: int = 1) -> list[te.Tensor]:
+    """Defines the sums over the rows of pixels.
+
+    Args:
+        args: arguments of the operator.
+        width: numbers that are multiplied at once, four bytes or one.
+    """
     window, data, packed = Window.of(args), _data(args), BlockConstants.of(_product_arguments(args))
-    rows, (depth, channels) = _Rows(window), (args["block"][1], args["in_channels"])
-    source, each = rows.lay_out(data, zero(args["dtype"])), channels // depth
+    rows, depth, channels = _Rows(window), args["block"][1] // width, args["in_channels"] // width
+    source, each = rows.lay_out(data, zero(args["dtype"]), width), channels // depth
+    words = packed.words if width > 1 else None
 
     # Divisions are slow: both parts of a position are computed once, before the first call.
     def locate(name: str, part: Callable[[Expr], Expr]) -> te.Tensor:
@@ -194,7 +212,7 @@ def _tensors(args: Args) -> list[te.Tensor]:
             pixel = i if distances is None else i + keep_inside(distances[row, t], farthest)
             return source[n, pixel, keep_inside(columns[row, t], last) * depth + p]
 
-        return packed.sum_blocks(j, read)
+        return packed.sum_blocks(j, read, words)
 
     shape = (args["batch"], rows.pixels, args["out_channels"])
     sums = te.compute(shape, body, name="sums", tag=Tag.SPARSE)
@@ -202,7 +220,7 @@ def _tensors(args: Args) -> list[te.Tensor]:
     out = te.compute(
         (args["batch"], *window.output, args["out_channels"]),
         over(("n", *window.spatial, "k"), lambda n, h, w, k: sums[n, h * across + w, k]),
-        name="sparse_conv2d",
+        name="conv",
     )
     return [data, *packed.tensors, out]
 
@@ -225,6 +243,8 @@ def _dense(args: Args, algorithm: str = DENSE) -> list[te.Tensor]:
 
 
 def _available(args: Args, algorithm: str) -> bool:
+    if algorithm == WORDS:
+        return has_words(args)
     return algorithm not in winograd.TILES or winograd.available(_dense_arguments(args), algorithm)
 
 
@@ -241,6 +261,7 @@ def _flops(args: Args) -> int:
 
 DEFINITIONS: Mapping[str, Definition] = {
     "direct": _tensors,
+    WORDS: partial(_tensors, width=BYTES),
     DENSE: _dense,
     **{name: partial(_dense, algorithm=name) for name in winograd.TILES},
 }

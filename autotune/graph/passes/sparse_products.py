@@ -32,7 +32,7 @@ COSTS: Mapping[str, Mapping[tuple[int, int], float]] = MappingProxyType(
             (1, 1): 3.7,
         },
         "bfloat16": {(32, 1): 2.6, (16, 1): 3.0, (8, 1): 3.1, (4, 4): 3.2, (4, 1): 3.5},
-        "int8": {(32, 1): 4.5, (16, 1): 4.8, (4, 4): 5.2, (4, 1): 5.5},
+        "int8": {(16, 4): 2.0, (8, 4): 2.2, (4, 4): 2.3, (32, 1): 4.7, (16, 1): 4.8, (4, 1): 5.5},
     }
 )
 """Type of a weight → columns and depth of blocks → seconds of a product in them over those of a dense kernel's.

@@ -9,6 +9,7 @@ import pytest
 
 from search_space import workloads
 from search_space.operators.convolution import reference
+from search_space.operators.evaluation import evaluate
 from search_space.operators.sparse import pack_blocks
 from search_space.space import generate, make_program
 from targets import registry
@@ -60,7 +61,12 @@ def test_blocks_of_zeros_are_not_multiplied() -> None:
 
 def test_winograd_is_one_of_the_algorithms() -> None:
     sizes = {"height": 6, "width": 6, "in_channels": 4, "out_channels": 16, "block": (4, 1), "blocks": 9}
-    assert workloads.sparse_conv2d(**sizes).algorithms == ("direct", "dense", "winograd2", "winograd4")
+    workload = workloads.sparse_conv2d(**sizes)
+    assert workload.algorithms == ("direct", "dense", "winograd2", "winograd4")
+    arrays = workload.make_inputs(0)
+    for algorithm in workload.algorithms:
+        out = evaluate(workload.tensors(algorithm), arrays)
+        np.testing.assert_allclose(out, workload.reference(*arrays), 1e-4, 1e-5)
     assert workloads.sparse_conv2d(**sizes, stride=2).algorithms == ("direct", "dense")
 
 
