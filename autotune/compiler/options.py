@@ -102,12 +102,8 @@ class CompileOptions:
     @property
     def replacements(self) -> Sequence[GraphPass]:
         """Later passes that replace parts of a graph: the substitutions, and sparse products."""
-        return (*self.substitutions, *self.sparse_products)
-
-    @property
-    def sparse_products(self) -> Sequence[GraphPass]:
-        """The pass that leaves blocks of zeros out, if it is asked for."""
-        return () if self.sparsity is None else (SparseProducts(self.sparsity, required=True),)
+        sparse = () if self.sparsity is None else (SparseProducts(self.sparsity, required=True),)
+        return (*self.substitutions, *sparse)
 
     @property
     def plain(self) -> bool:

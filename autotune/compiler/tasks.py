@@ -63,7 +63,7 @@ def task_name(graph: Graph, group: Group) -> str:
     blocked = find(first.op).offloaded
     if blocked and "conv" in first.op:
         window = weight[2:-2]
-    elif "conv" in first.op:
+    elif "conv" in first.op and "kernel" not in first.attrs:
         window = weight[: len(weight) - (1 if first.op.startswith("depthwise") else 2)]
     if math.prod(_tuple(window)) > 1 or "conv" in first.op:
         parts[0] += "x".join(map(str, _tuple(window)))

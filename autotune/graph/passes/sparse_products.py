@@ -7,8 +7,8 @@ on request, although its outputs are otherwise those of the products.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -49,6 +49,9 @@ WINOGRAD = 0.5
 SPARSE = ("sparse_matmul", "sparse_conv2d")
 """Operations that leave blocks of zeros out."""
 
+NEAR, MOST_SIZES = 1.3, 3
+"""Greatest ratio of expected times at which other blocks are measured, too, and greatest number of their sizes."""
+
 MOST_SWEEPS = 64
 """Greatest number of sweeps after the products are rewritten, each of which moves a reshape behind one operation."""
 
@@ -60,10 +63,12 @@ class SparseProducts(GraphPass):
     Attributes:
         least: least share of a weight that must lie in blocks of zeros.
         required: whether a graph without such a weight is an error.
+        ranks: name of a product → which of `list_blocks` it takes; by default the first.
     """
 
     least: float = 0.5
     required: bool = False
+    ranks: Mapping[str, int] = field(default_factory=dict, repr=False)
     name = "sparse_products"
 
     def __post_init__(self) -> None:
@@ -93,11 +98,10 @@ class SparseProducts(GraphPass):
 
     def _rewrite(self, site: Site, node: Node) -> str | None:
         weight = find_weight(site.graph, node)
-        if weight is None:
+        sizes = () if weight is None else list_blocks(node, weight, self.least)
+        if weight is None or not sizes:
             return None
-        zeros = find_zeros(weight)
-        if zeros.share < self.least or zeros.cost >= _dense_cost(node, weight):
-            return None
+        zeros = sizes[self.ranks.get(node.name, 0)]
         values, positions, counts = pack_blocks(weight.reshape(-1, weight.shape[-1]), zeros.block)
         packed = [
             site.constant(values, node.inputs[1]),
@@ -132,7 +136,33 @@ class Zeros:
 
 
 def find_zeros(weight: Array) -> Zeros:
-    """Chooses the blocks of `COSTS` that divide a weight (..., k, n) and leave the least time.
+    """Chooses the blocks that leave the least time, see `measure_blocks`."""
+    return measure_blocks(weight)[0]
+
+
+def list_blocks(node: Node, weight: Array, least: float) -> Sequence[Zeros]:
+    """Lists the blocks that a layer may take, the least expected time first; nothing if it stays dense.
+
+    The first decides whether it does. A measurement may prefer the others, whose expected times are near to its.
+    """
+    first, *others = measure_blocks(weight)
+    if first.share < least or first.cost >= _dense_cost(node, weight):
+        return ()
+    near = [zeros for zeros in others if zeros.cost <= first.cost * NEAR]
+    return (first, *near[: MOST_SIZES - 1])
+
+
+def count_sizes(graph: Graph, least: float) -> dict[str, int]:
+    """Counts the sizes of blocks that each layer may take, for those that do not stay dense."""
+    weights = {node.name: (node, find_weight(graph, node)) for node in graph.nodes}
+    counts = {
+        name: len(list_blocks(node, weight, least)) for name, (node, weight) in weights.items() if weight is not None
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def measure_blocks(weight: Array) -> list[Zeros]:
+    """Lists the blocks of `COSTS` that divide a weight (..., k, n), those of the least expected time first.
 
     A block lies within one position of a window, so that its depth divides the channels.
     """
@@ -145,7 +175,7 @@ def find_zeros(weight: Array) -> Zeros:
         return Zeros(block, 1 - used, used * costs[block])
 
     fitting = [block for block in costs if columns % block[0] == 0 and depth % block[1] == 0]
-    return min(map(measure, fitting), key=lambda zeros: zeros.cost, default=Zeros((1, 1), 0.0, 1.0))
+    return sorted(map(measure, fitting), key=lambda zeros: zeros.cost) or [Zeros((1, 1), 0.0, 1.0)]
 
 
 def find_weight(graph: Graph, node: Node) -> Array | None:
