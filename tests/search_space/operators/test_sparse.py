@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import FeatureExtractor
-from search_space import workloads
+from search_space import te_json, workloads
 from search_space.ir.stmt import For, walk_stmt
 from search_space.lower.counted import assume_mean, end_at_counts
 from search_space.operators.sparse import pack_blocks, unpack_blocks
@@ -136,3 +136,23 @@ def test_features_see_the_density(block: tuple[int, int]) -> None:
             counts.append(extractor.roofline(columns)[0])
     few, many = np.split(np.array(counts), 2)
     assert (few < many).all()
+
+
+def test_estimates_count_the_mean_of_the_blocks() -> None:
+    """The fullest row has most blocks here, and no other estimate than rows of equal numbers."""
+    estimates = []
+    for fullest in (4, 16):
+        workload = workloads.sparse_matmul(64, 128, 64, (16, 1), 8 * 4, fullest)
+        (sketch, *_) = generate(workload, registry.get("cpu").hardware, ["direct"]).sketches
+        extractor = FeatureExtractor(sketch.program, sketch.columns, sketch.hardware, False)
+        estimates.append(float(extractor.roofline(sketch.expand(first_legal(sketch)[None]))[0]))
+    even, uneven = estimates
+    assert even <= uneven < 1.1 * even
+
+
+def test_a_definition_keeps_the_mean_of_the_counts() -> None:
+    data = te_json.to_json(workloads.sparse_matmul(4, 32, 8, (4, 1), 16).tensors())
+    assert [tensor.op.mean for tensor in te_json.from_json(data)] == [None, None, None, 2.0, None]
+    data["inputs"][3]["mean"] = "2"
+    with pytest.raises(ValueError, match="^`mean` of counts must be a number, but got mean='2'$"):
+        te_json.from_json(data)
