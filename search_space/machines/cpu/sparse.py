@@ -57,7 +57,7 @@ class SparseProducts(SketchRule):
         assert sums is not None
         out = []
         if lanes_along(int(stage.axes[0].extent.value), hardware) >= FEWEST_LANES:
-            out += [self.along_rows(draft, stage, sums, width, hardware) for width in widths(draft, sums)]
+            out += [self.along_rows(draft, stage, sums, width, hardware) for width in widths(draft, sums, hardware)]
         if column_lanes(draft, sums, hardware) >= FEWEST_LANES:
             out.append(self.along_columns(draft, stage, sums, hardware))
         return out
@@ -147,11 +147,15 @@ def column_lanes(draft: Draft, sums: Stage, hardware: Hardware) -> int:
     return math.gcd(block_shape(draft, sums)[0], hardware.float_lanes)
 
 
-def widths(draft: Draft, sums: Stage) -> list[int]:
-    """Lists the columns of tiles whose vectors run along the rows: a block's, or half of many for more vectors."""
+def widths(draft: Draft, sums: Stage, hardware: Hardware) -> list[int]:
+    """Lists the columns of tiles whose vectors run along the rows: a block's, or half of many for more vectors.
+
+    A tile of one vector, a vector of data and a value fit the registers.
+    """
     columns, _ = block_shape(draft, sums)
     most = max(d for d in divisors(columns) if d <= MOST_COLUMNS)
-    return [most, most // 2] if most == MOST_COLUMNS else [most]
+    choices = [most, most // 2] if most == MOST_COLUMNS else [most]
+    return [width for width in choices if width + 2 <= hardware.vector_registers]
 
 
 def block_shape(draft: Draft, sums: Stage) -> tuple[int, int]:

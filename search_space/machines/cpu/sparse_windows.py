@@ -62,7 +62,7 @@ class SparseWindows(SketchRule):
         draft = write_rows(draft, sums, stage, hardware)
         out = []
         if lanes_along(int(sums.axes[1].extent.value), hardware) >= FEWEST_LANES:
-            out += [self.along_rows(draft, stage, sums, width, hardware) for width in widths(draft, sums)]
+            out += [self.along_rows(draft, stage, sums, width, hardware) for width in widths(draft, sums, hardware)]
         if column_lanes(draft, sums, hardware) >= FEWEST_LANES:
             out.append(self.along_columns(draft, stage, sums, hardware))
         return out
@@ -74,7 +74,7 @@ class SparseWindows(SketchRule):
         draft, registers = draft.cache_write(sums.name, "local")
         order = (0, 2, 1)
         draft = draft.relayout(sums.name, order).relayout(registers, order)
-        most = max(1, min((hardware.vector_registers - 1) // (width + 1), MOST_VECTORS))
+        most = min((hardware.vector_registers - 1) // (width + 1), MOST_VECTORS)
         draft, vectors = draft.choose(f"{sums.name}.vectors", range(1, most + 1))
         unroll = max(d for d in divisors(depth) if d <= MAX_REDUCE_UNROLL)
         draft = draft.require("unrolled operations", lift(vectors) * (width * unroll), MAX_UNROLL)
