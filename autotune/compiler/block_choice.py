@@ -7,10 +7,12 @@ the fastest kernel of each layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.compiler.lock import read_keys
 from autotune.compiler.selection import Limits
 from autotune.compiler.tasks import list_tasks
 from autotune.graph.copies import executable_graph
@@ -91,6 +93,16 @@ def _list_kernels(graph: Graph) -> Mapping[str, Workload]:
         for node in group.nodes
         if node.op in SPARSE and group.workload is not None
     }
+
+
+def read_locked_seconds(lock: Path) -> Seconds:
+    """Makes a function by which the kernels of a lock file are fastest.
+
+    Raises:
+        ConfigError: the file is no lock file.
+    """
+    keys = read_keys(lock)
+    return lambda workload: 0.0 if workload.key in keys else math.inf
 
 
 def read_seconds(records: Path, settings: Settings, limits: Limits) -> Seconds:

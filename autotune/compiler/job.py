@@ -174,11 +174,13 @@ class NetworkJob:
 
     def _read_seconds(self, again: bool) -> Seconds:
         """Makes the function of measured seconds that decides on blocks of sparse weights."""
-        from autotune.compiler.block_choice import never_measured, read_seconds
+        from autotune.compiler.block_choice import never_measured, read_locked_seconds, read_seconds
 
-        if again or self.config.network.sparsity is None:
+        if self.config.network.sparsity is None:
             return never_measured
-        return read_seconds(self.records, self.settings, self.limits)
+        if self.config.lock is not None:
+            return read_locked_seconds(Path(self.config.lock))
+        return never_measured if again else read_seconds(self.records, self.settings, self.limits)
 
     def read_module(self) -> ModelSource | None:
         """Exports the module of PyTorch that the configuration names by an import path; None if it names a file.

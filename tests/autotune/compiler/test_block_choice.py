@@ -9,12 +9,14 @@ from onnx import helper
 
 import autotune
 from autotune.compiler.block_choice import ChooseBlocks, never_measured, read_seconds
+from autotune.compiler.lock import lock_text
 from autotune.compiler.options import CompileOptions
 from autotune.compiler.prepare import load_network
 from autotune.compiler.selection import Limits
 from autotune.compiler.tasks import list_tasks
 from autotune.graph.ir import Graph
 from autotune.tuner.task import Task
+from autotune.tuner.untimed import select_by_roofline
 from measure.database import Database
 from search_space.schedule.trace import compute_key
 from search_space.workloads import Workload
@@ -69,6 +71,18 @@ def test_records_say_how_long_kernels_take(tmp_path: Path) -> None:
     seconds = read_seconds(records, settings, Limits())
     assert [seconds(workload) for workload in (first, *others)] == [3e-3, 1e-3, None]
     assert blocks(ChooseBlocks(0.5, 1, seconds).apply(graph).graph) == [block_size(others[0])]
+
+
+def test_blocks_are_those_of_a_lock_file(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    model = model_from(nodes, {"x": np.zeros((3, 16), np.float32)}, {"w": prune(16, 32, (16, 1), 0.3)})
+    network = load_network(model, "pruned", CompileOptions(sparsity=0.5))
+    task = network.alternatives[0]
+    lock = tmp_path / "schedules.lock"
+    lock.write_text(lock_text([select_by_roofline(task, settings_with(threads=1))]))
+    executable = autotune.compile(model, sparsity=0.5, cache="none", threads=1, lock=lock)
+    (step,) = executable.manifest["steps"]
+    assert step["workload"] == task.workload.key
 
 
 def test_a_search_measures_the_alternatives(tmp_path: Path) -> None:
