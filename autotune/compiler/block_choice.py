@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.compiler.lock import read_keys
@@ -69,7 +69,10 @@ class ChooseBlocks(GraphPass):
         chosen = SparseProducts(self.least, True, ranks)(graph)
         own = {task.workload.key for task in self._list_tasks(chosen)}
         others = {task.workload.key: task for each in graphs for task in self._list_tasks(each)}
-        return PassResult(chosen, tuple(task for key, task in others.items() if key not in own))
+        alternatives = [task for key, task in others.items() if key not in own]
+        # Layers of one shape may have equal names here: a number tells results apart.
+        named = (replace(task, name=f"{task.name}_alternative{place}") for place, task in enumerate(alternatives, 1))
+        return PassResult(chosen, tuple(named))
 
     def _find_fastest(self, kernels: Sequence[Workload]) -> int:
         """Returns the place of the fastest kernel; 0 if the first was not measured."""

@@ -51,6 +51,7 @@ def test_the_fastest_measured_blocks_are_taken() -> None:
     unmeasured = ChooseBlocks(0.5, 1).apply(graph)
     assert blocks(unmeasured.graph) == [(16, 1)]
     assert [block_size(task.workload) for task in unmeasured.fact] == [(8, 1), (4, 1)]
+    assert unmeasured.fact[0].name == "sparse_matmul_24x32_64_8x1_add_relu_alternative1"
     measured = ChooseBlocks(0.5, 1, lambda workload: seconds.get(block_size(workload))).apply(graph)
     assert blocks(measured.graph) == [(8, 1)]
     assert {block_size(task.workload) for task in measured.fact} == {(16, 1), (4, 1)}
