@@ -68,7 +68,7 @@ def compile(
             in floats, see docs/quantisation.md.
         quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`, see docs/networks.md.
-        sparsity: least share of a weight in blocks of zeros, from which its product leaves them out; None: none does,
+        sparsity: least share of a weight in blocks of zeros, from which its layer leaves them out; None: none does,
             see docs/sparsity.md.
         trials: number of candidates to measure, shared among the tasks; 0: none.
         seed: seed of every random draw, and of weights that the model does not carry.

@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import results
+from benchmarks.interleave import FEWEST_ROUNDS
 from benchmarks.provenance import MEASURED_PATHS, MEASURING, describe_state, is_whole, moment, read_commit
 from benchmarks.rows import pick
 from search_space.files import replace_file
@@ -158,6 +159,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", help="comma-separated names; default: all")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the result files")
+
+
+def add_timing_options(
+    parser: argparse.ArgumentParser,
+    trials: int | None = None,
+    counts: str = "measured candidates a row",
+    threads: int = 2,
+    repeat: int = FEWEST_ROUNDS,
+) -> None:
+    """Adds the options of tables whose kernels or networks take turns.
+
+    Args:
+        parser: parser of the table's command.
+        trials: default of `--trials`; None: the command has no such option.
+        counts: help of `--trials`.
+        threads, repeat: defaults of the options of these names.
+    """
+    if trials is not None:
+        parser.add_argument("--trials", type=int, default=trials, help=counts)
+    parser.add_argument("--repeat", type=int, default=repeat, help="rounds of turns")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=threads)
 
 
 def collect(

@@ -27,7 +27,7 @@ from autotune.config import check_config
 from autotune.graph.frontends.onnx.model import load_model
 from autotune.run.workloads import make_limits, make_settings
 from autotune.tuner.settings import Settings
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.markdown import table
 from measure.host import cores_for
 from measure.hostlock import alone
@@ -151,9 +151,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_network", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--models", default=",".join(MODELS), help="names of the zoo or files, with commas between")
-    parser.add_argument("--repeat", type=int, default=20, help="rounds of turns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_timing_options(parser)
     return parser.parse_args(arguments)
 
 

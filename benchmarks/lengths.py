@@ -23,9 +23,9 @@ import autotune
 from autotune.compiler.checking.comparison import relative_error
 from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
 from autotune.graph.zoo import bert_base
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, measure_turns
+from benchmarks.interleave import geometric_mean, measure_turns
 from benchmarks.markdown import table
 
 NAME = "lengths"
@@ -153,9 +153,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lengths", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--layers", type=int, default=12, help="of the encoder")
-    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_timing_options(parser)
     return parser.parse_args(arguments)
 
 

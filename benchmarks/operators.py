@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.figures import figures, milliseconds
 from benchmarks.gradients import GRADIENT_ROWS
-from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
+from benchmarks.interleave import measure_turns
 from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
@@ -83,10 +83,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operators", description=__doc__)
     add_options(parser)
-    parser.add_argument("--trials", type=int, default=128, help="measured candidates a row")
-    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_timing_options(parser, 128)
     return parser.parse_args(arguments)
 
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.figures import figures
-from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
+from benchmarks.interleave import measure_turns
 from benchmarks.order_rows import ROWS, OrderRow
 from benchmarks.orders_table import EINSUM, orders
 from benchmarks.peers.base import PeerProcess
@@ -50,10 +50,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.orders", description=__doc__.partition("\n")[0])
     add_options(parser)
-    parser.add_argument("--trials", type=int, default=64, help="measured candidates of each order")
-    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_timing_options(parser, 64, "measured candidates of each order")
     return parser.parse_args(arguments)
 
 

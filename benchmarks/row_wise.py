@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.figures import figures
-from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
+from benchmarks.interleave import measure_turns
 from benchmarks.operators import prepare_processes
 from benchmarks.peers.base import PeerProcess
 from benchmarks.row_kinds import KINDS
@@ -81,10 +81,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.row_wise", description=__doc__.partition("\n")[0])
     add_options(parser)
     parser.add_argument("--lengths", type=_lengths, default=LENGTHS, help="comma-separated lengths of rows")
-    parser.add_argument("--trials", type=int, default=64, help="measured candidates a row; 0: none is tuned")
-    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_timing_options(parser, 64, "measured candidates a row; 0: none is tuned")
     return parser.parse_args(arguments)
 
 

@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.figures import figures, milliseconds
-from benchmarks.interleave import FEWEST_ROUNDS, measure_turns
+from benchmarks.interleave import measure_turns
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.tuning import NOTHING, SHIPPED_KNOWLEDGE, tuned_after
@@ -142,9 +142,7 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of every table that searches with TVM."""
     add_options(parser)
-    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_timing_options(parser)
     parser.add_argument("--env", type=Path, default=ENVIRONMENT, help="folder of TVM's environment")
     parser.add_argument("--mcpu", default=None, help="LLVM's name of the processor; default: this host's")
 

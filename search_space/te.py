@@ -69,9 +69,15 @@ def var(name: str, low: int, high: int) -> Expr:
 
 
 def placeholder(
-    shape: Sequence[Extent], dtype: str = "float32", name: str = "placeholder", constant: bool = False
+    shape: Sequence[Extent],
+    dtype: str = "float32",
+    name: str = "placeholder",
+    constant: bool = False,
+    mean: float | None = None,
 ) -> Tensor:
     """Creates an input. `constant` marks weights, whose layout may be changed for free before the first call.
+
+    Estimates take `mean` as the mean of a constant's elements, if they are numbers of iterations.
 
     Raises:
         ValueError: an unknown dtype, a shape that is not positive, or a constant whose shape holds a size.
@@ -79,7 +85,7 @@ def placeholder(
     _check_dtype(dtype)
     if constant and (sizes := find_sizes(shape)):
         raise ValueError(f"`shape` of the constant {name} must be numbers, but got the size {', '.join(sizes)}")
-    return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant))
+    return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant, mean=mean))
 
 
 def reduce_axis(domain: tuple[int, Extent], name: str = "k") -> IterVar:

@@ -2,7 +2,7 @@
 
 A definition is `{"inputs": [...], "stages": [...]}`, producers first, the output last:
 
-    input  ::= {"name", "shape", "dtype", "constant"}
+    input  ::= {"name", "shape", "dtype", "constant"}, and "mean" if it has one
     stage  ::= {"name", "tag", "axes": [[name, extent], ...], "reduce": [[name, extent], ...],
                 "reducer": name or null, "shared": [expr, ...], "body": expr}
     expr   ::= integer | axis name | ["const", dtype, value] | ["load", tensor name, index...] | [binary, expr, expr]
@@ -74,7 +74,13 @@ def to_json(tensors: Sequence[te.Tensor], open_sizes: bool = False) -> dict[str,
         )
     return {
         "inputs": [
-            {"name": names[op], "shape": _extents(op.shape), "dtype": op.dtype, "constant": op.constant}
+            {
+                "name": names[op],
+                "shape": _extents(op.shape),
+                "dtype": op.dtype,
+                "constant": op.constant,
+                **({} if op.mean is None else {"mean": op.mean}),
+            }
             for op in inputs
         ],
         "stages": [_stage(op, names) for op in names if op.body is not None],
@@ -99,14 +105,17 @@ def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
     _fields(data, "definition", ("inputs", "stages"))
     defined: dict[str, te.Tensor] = {}
     for item in _list(data["inputs"], "inputs"):
-        _fields(item, "input", ("name", "shape", "dtype", "constant"))
+        _fields(item, "input", ("name", "shape", "dtype", "constant", *(["mean"] if "mean" in item else [])))
         name = _new(item["name"], defined)
         if not isinstance(item["constant"], bool):
             raise ValueError(f"`constant` of {name} must be true or false, but got constant={item['constant']!r}")
         if not isinstance(item["dtype"], str):
             raise ValueError(f"`dtype` of {name} must be a name, but got dtype={item['dtype']!r}")
         shape = [_Reader(name, {}).extent(e) for e in _list(item["shape"], "shape")]
-        defined[name] = te.placeholder(shape, item["dtype"], name, item["constant"])
+        mean = item.get("mean")
+        if mean is not None and not isinstance(mean, (int, float)):
+            raise ValueError(f"`mean` of {name} must be a number, but got mean={mean!r}")
+        defined[name] = te.placeholder(shape, item["dtype"], name, item["constant"], mean)
     inputs = list(defined.values())
     for item in _list(data["stages"], "stages"):
         _fields(item, "stage", ("name", "tag", "axes", "reduce", "reducer", "shared", "body"))

@@ -83,6 +83,7 @@ class Operation:
     constant: bool = False
     tag: Tag = Tag.NONE
     inputs: tuple[Tensor, ...] = field(default=())
+    mean: float | None = None
 
     def __post_init__(self) -> None:
         if self.body is not None:

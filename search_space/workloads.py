@@ -32,6 +32,7 @@ from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.sparse import SPARSE_MATMUL
+from search_space.operators.sparse_conv import SPARSE_CONV2D
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 from search_space.operators.weights_only import MATMUL_NBITS
@@ -313,6 +314,7 @@ dense = _constructor(DENSE)
 matmul_nbits = _constructor(MATMUL_NBITS)
 dynamic_matmul = _constructor(DYNAMIC_MATMUL)
 sparse_matmul = _constructor(SPARSE_MATMUL)
+sparse_conv2d = _constructor(SPARSE_CONV2D)
 dense_blocked = _constructor(DENSE_BLOCKED)
 max_pool2d = _constructor(MAX_POOL2D)
 avg_pool2d = _constructor(AVG_POOL2D)

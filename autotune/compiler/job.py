@@ -20,6 +20,7 @@ from targets import registry
 from targets.base import Target
 
 if TYPE_CHECKING:
+    from autotune.compiler.block_choice import Seconds
     from autotune.compiler.cache.kernels import KernelCache
     from autotune.compiler.options import CompileOptions
     from autotune.compiler.prepare import Network
@@ -141,7 +142,8 @@ class NetworkJob:
 
         Args:
             at: key that names the model, for messages.
-            again: whether to choose mixed precision anew, even if the run folder has a choice.
+            again: whether to choose mixed precision anew, even if the run folder has a choice, and blocks of sparse
+                weights without records.
             source: model in place of the one that the configuration names.
             weights: whether the network's model has all of its weights, which only comparisons with it need.
             listener: called after each graph pass.
@@ -159,10 +161,26 @@ class NetworkJob:
             shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
             source = self.read_module() if source is None else source
             source = self._read_file(shapes, weights) if source is None else source.at(shapes)
-            network = load_network(source, config.name, self.options, self._chooser(again), weights, listener)
+            network = load_network(
+                source, config.name, self.options, self._chooser(again), weights, listener, self._read_seconds(again)
+            )
         if not network.tasks:
             raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
         return network
+
+    def reload(self, network: Network, source: ModelSource | None = None) -> Network:
+        """Loads a network again after its trials if these decide on parts of it, see `load`."""
+        return self.load(source=source) if network.alternatives else network
+
+    def _read_seconds(self, again: bool) -> Seconds:
+        """Makes the function of measured seconds that decides on blocks of sparse weights."""
+        from autotune.compiler.block_choice import never_measured, read_locked_seconds, read_seconds
+
+        if self.config.network.sparsity is None:
+            return never_measured
+        if self.config.lock is not None:
+            return read_locked_seconds(Path(self.config.lock))
+        return never_measured if again else read_seconds(self.records, self.settings, self.limits)
 
     def read_module(self) -> ModelSource | None:
         """Exports the module of PyTorch that the configuration names by an import path; None if it names a file.

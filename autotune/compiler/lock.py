@@ -68,6 +68,15 @@ def read_lock(path: Path, tasks: Sequence[Task], settings: Settings) -> MemorySt
     return MemoryStore(_read(path, key, document[key], task, settings) for key, task in task_by_key.items())
 
 
+def read_keys(path: Path) -> frozenset[str]:
+    """Reads the keys of the workloads that a lock file has schedules of.
+
+    Raises:
+        ConfigError: the file is no lock file.
+    """
+    return frozenset(_document(path))
+
+
 def _document(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_bytes())

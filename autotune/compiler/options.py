@@ -19,6 +19,8 @@ from targets.base import Target
 
 SHIFTS = "shift8"
 """Mode of the layers that an accelerator computes."""
+SPARSE_PRECISIONS, SPARSE_MODES = (FULL, "bfloat16"), (None, "int8")
+"""Precisions and quantisations in which products with sparse weights have kernels."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class CompileOptions:
         if self.quantise is not None:
             self.quantise.check(self)
         mode = None if self.quantise is None else self.quantise.name
-        if self.sparsity is not None and (mode, self.precision.name) != (None, FULL):
+        if self.sparsity is not None and (mode not in SPARSE_MODES or self.precision.name not in SPARSE_PRECISIONS):
             raise ValueError(
-                f"`sparsity` must be None but for layers in {FULL}, "
+                f"`sparsity` must be None but for layers in {', '.join(SPARSE_PRECISIONS)} or int8, "
                 f"but got precision={self.precision.name!r}, quantise={mode!r}"
             )
         if self.sparsity is not None and self.target.hardware.kind != "cpu":

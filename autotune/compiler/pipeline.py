@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from autotune.compiler.block_choice import ChooseBlocks, Seconds, never_measured
 from autotune.compiler.modes.base import Choose, Inputs
 from autotune.compiler.options import CompileOptions
 from autotune.graph.attention import with_attention
@@ -123,6 +124,7 @@ def make_pipeline(
     report: bool = True,
     weight_cache: QuantisedWeightCache | None = None,
     listener: Listener | None = None,
+    block_seconds: Seconds = never_measured,
 ) -> PassPipeline:
     """Lists the passes for the options.
 
@@ -132,6 +134,7 @@ def make_pipeline(
         report: whether to measure the error due to weights of few bits.
         weight_cache: weights in few bits that other graphs of the model have quantised already.
         listener: function that is called after each pass.
+        block_seconds: measured seconds of kernels with sparse weights.
 
     Raises:
         ValueError: `choose` comes without mixed precision or the reverse, a pass is unknown, or the device has no
@@ -142,14 +145,17 @@ def make_pipeline(
         raise ValueError(f"`choose` must be given for mixed precision alone, but got precision={precision.name!r}")
     inputs = Inputs(choose, report, weight_cache)
     modes = (precision,) if quantise is None else (quantise, precision)
+    sparsity = options.sparsity
+    sparse = () if sparsity is None else (ChooseBlocks(sparsity, target.alignment, block_seconds),)
     passes = (
         UnrollLoops(options.plain and target.loops),
         optimiser(options.passes),
         CheckTypes(options),
-        *options.replacements,
+        *options.substitutions,
         *(step for mode in modes for step in mode.early(options, inputs)),
         *_for_kernels(options),
         *(step for mode in modes for step in mode.late(options, inputs)),
+        *sparse,
         CopyViews(target.alignment),
     )
     return PassPipeline(passes, listener)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import onnx
 
+from autotune.compiler.block_choice import Seconds, never_measured
 from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.compiler.options import CompileOptions
 from autotune.compiler.pipeline import make_pipeline
@@ -45,6 +46,7 @@ class Network:
         mixture: type of each part, for mixed precision.
         imported_layers: layers on bytes of a model that another quantiser made; None for other models.
         substitutions: passes that have replaced parts of the graph.
+        alternatives: tasks of the same layers with sparse weights in blocks of other sizes, which a search measures.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Network:
     mixture: Mixture | None = None
     imported_layers: ByteGraph | None = None
     substitutions: Sequence[GraphPass] = ()
+    alternatives: Sequence[Task] = ()
 
     shapes: ClassVar[ShapeSet] = FIXED
 
@@ -74,6 +77,7 @@ def load_network(
     choose: Callable[[Graph, ModelSource], Mixture] | None = None,
     report: bool = True,
     listener: Listener | None = None,
+    block_seconds: Seconds = never_measured,
 ) -> Network:
     """Imports a model, applies the passes and finds the tasks.
 
@@ -84,6 +88,7 @@ def load_network(
         choose: function that maps a graph in float32, after the passes, and the model to types; for mixed precision.
         report: whether to measure the error due to weights of a few bits.
         listener: called after each pass.
+        block_seconds: measured seconds of kernels with sparse weights.
 
     Raises:
         UnsupportedModelError: an operator is not supported, or shapes are not known.
@@ -93,7 +98,7 @@ def load_network(
     options = options or CompileOptions()
     source = model if isinstance(model, ModelSource) else OnnxSource.of(model, options.seed)
     choice = None if choose is None else lambda graph: choose(graph, source)
-    pipeline = make_pipeline(options, choice, report, listener=listener)
+    pipeline = make_pipeline(options, choice, report, listener=listener, block_seconds=block_seconds)
     lowered = pipeline.run(source.graph(loops=True))
     facts, device = lowered.facts, None if options.device is None else options.device.name
     narrow, precision = facts["check_types"], options.precision.name
@@ -111,4 +116,5 @@ def load_network(
         facts.get("choose_types"),
         facts.get("keep_bytes"),
         options.replacements,
+        facts.get("sparse_products", ()),
     )

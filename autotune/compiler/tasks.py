@@ -63,7 +63,7 @@ def task_name(graph: Graph, group: Group) -> str:
     blocked = find(first.op).offloaded
     if blocked and "conv" in first.op:
         window = weight[2:-2]
-    elif "conv" in first.op:
+    elif "conv" in first.op and "kernel" not in first.attrs:
         window = weight[: len(weight) - (1 if first.op.startswith("depthwise") else 2)]
     if math.prod(_tuple(window)) > 1 or "conv" in first.op:
         parts[0] += "x".join(map(str, _tuple(window)))
@@ -73,6 +73,8 @@ def task_name(graph: Graph, group: Group) -> str:
         parts.append(str(first.type.shape[1] * first.type.shape[-1]))
     elif "conv" in first.op or "matmul" in first.op:
         parts.append(str(first.type.shape[-1]))
+    if first.op.startswith("sparse"):  # outputs and inputs of a block
+        parts.append("x".join(map(str, weight[:-3:-1])))
     stride = _tuple(first.attrs.get("stride", 1))
     if "conv" in first.op and max(stride) > 1:
         parts.append("s" + "x".join(map(str, stride if len(set(stride)) > 1 else stride[:1])))

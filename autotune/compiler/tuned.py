@@ -56,8 +56,9 @@ def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
         if network.mixture is not None:
             write_json(network.mixture.to_json(), job.folder / PRECISION)
         try:
+            tasks = [*network.tasks, *network.alternatives]
             results = tune_kernels(
-                network.tasks, settings, job.limits.list_algorithms, database=database, resume=False, source=transferred
+                tasks, settings, job.limits.list_algorithms, database=database, resume=False, source=transferred
             )
         except NoLegalSchedule as error:
             raise ConfigError(f"{error.task}: {error}", "") from None
@@ -65,6 +66,7 @@ def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
             raise KeyboardInterrupt
         if problems := list_problems(results, replaced=any(result.best is not None for result in results)):
             raise RuntimeError("; ".join(problems))
+        network = job.reload(network, source)
         schedules, _ = link_network(network, results, job, job.folder)
         wrong = ""
         if not settings.target.unavailable():

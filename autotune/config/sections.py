@@ -231,7 +231,7 @@ class Network(Section):
     """means: means of windows come before 1x1 convolutions; search: rules are searched after the passes, see
     docs/substitutions.md; null: passes alone."""
     sparsity: float | None = Field(default=None, gt=0, le=1)
-    """Least share of a weight in blocks of zeros, from which its products and 1x1 convolutions leave them out, see
+    """Least share of a weight in blocks of zeros, from which its products and convolutions leave them out, see
     docs/sparsity.md; null: none does."""
     algorithms: list[Literal["strassen", "winograd4_dot"]] = Field(default_factory=list)
     """Algorithms that kernels may use besides the default ones: strassen, whose rounding errors mix rows of a batch,

@@ -130,7 +130,7 @@ def _run(
     else:
         job = make_job(config)
         network, limits = job.load(again=not resume), job.limits
-        tasks = list(network.tasks)
+        tasks = [*network.tasks, *(network.alternatives if settings.trials else ())]
     with errors_at("cost_model.transfer"):
         source = open_source(settings) if settings.trials else None
     folder = run_files.make_folder(config.folder)
@@ -184,6 +184,7 @@ def _run(
     if network is not None and job is not None and not interrupted:
         from autotune.compiler.finalize import finish_network
 
+        network = job.reload(network) if results else network
         built, more, wrong = finish_network(network, results, job, folder, measured, say)
         document["network"] = built
         notes += more

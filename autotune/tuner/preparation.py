@@ -203,12 +203,12 @@ def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
     return wanted
 
 
-def reusable_records(database: Database | None, workload: Workload, settings: Settings) -> list[Record]:
-    """Lists the records of a workload that a run with these settings need not measure again."""
+def reusable_records(database: Database | None, workload: Workload | None, settings: Settings) -> list[Record]:
+    """Lists the records of a workload, or of all of them, that a run with these settings need not measure again."""
     if database is None:
         return []
     return [
         record
-        for record in database.records(workload.key, settings.target.name)
+        for record in database.records(None if workload is None else workload.key, settings.target.name)
         if record.trial.threads == settings.threads and record.trial.cache == settings.measure.cache
     ]

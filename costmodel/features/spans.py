@@ -48,8 +48,17 @@ class Spans:
             return [width if position >= start else self._zero[0] for start in self._starts]
         parts = [self(a) for a in (e.operands[1:] if e.op == "select" else e.operands)]
         if any(p is None for p in parts):
-            return None
+            return self._measure_limits(e)
         return self._combine(e, [p for p in parts if p is not None])
+
+    def _measure_limits(self, e: Expr) -> Widths | None:
+        """Returns the width between two numbers that limit an index that is data; None for other expressions."""
+        inner, high = e.args if e.op == "min" else (e, e)
+        if e.op != "min" or not high.is_const or inner.op != "max" or not inner.args[1].is_const:
+            return None
+        width = self._tape.const(int(high.value) - int(inner.args[1].value))
+        last = max(position for name, (position, _) in self._loops.items() if name in variables(e))
+        return [width if last >= start else self._zero[0] for start in self._starts]
 
     def _combine(self, e: Expr, parts: list[Widths]) -> Widths | None:
         if e.op == "cast":

@@ -12,7 +12,7 @@ from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from search_space.lower.blocks import BULK
 from search_space.lower.borders import borders, present
-from search_space.lower.counted import assume_full
+from search_space.lower.counted import assume_mean
 
 _BUFFER = tuple(field.name for field in fields(Buffer))
 HOLDING_THREADS = {"local": 1, "warp": 32, "warpgroup": 128}
@@ -111,7 +111,7 @@ class Statement:
 
 def statements(program: LoopProgram) -> tuple[Statement, ...]:
     """Lists every store that computes; leaves out stores of a constant, unless there are no others."""
-    program = assume_full(program)
+    program = assume_mean(program)
     found = tuple(_walk(program.body, (), {}, program))
     working = tuple(s for s in found if s.inputs or s.reducing)
     return working or found

@@ -37,6 +37,7 @@ class Buffer:
 
     An array is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension.
     With `swizzled`, which targets set, parts of 16 bytes are permuted within every 1024 bytes, as tensor cores expect.
+    Estimates take `mean` as the mean of elements that are numbers of iterations.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Buffer:
     constant: bool = False
     pitches: tuple[int | Expr, ...] | None = None
     swizzled: bool = False
+    mean: float | None = None
 
     @property
     def size(self) -> Expr:

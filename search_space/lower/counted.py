@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from search_space.ir.expr import Expr, maximum, minimum, var, variables, walk
-from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
+from search_space.ir.expr import INT, Expr, const, maximum, minimum, var, variables, walk
+from search_space.ir.stmt import Buffer, For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
 
 INTEGERS = ("int32", "int64")
 """Types of constants that counts are read from."""
@@ -22,32 +23,43 @@ def end_at_counts(program: LoopProgram) -> LoopProgram:
     return _rewrite_loops(program, shorten=True)
 
 
-def assume_full(program: LoopProgram) -> LoopProgram:
-    """Removes the conditions that `end_at_counts` removes, but leaves the loops at full length: for estimates."""
+def assume_mean(program: LoopProgram) -> LoopProgram:
+    """Removes the conditions that `end_at_counts` removes, and ends the loops at the mean of their counts.
+
+    This is for estimates. Without a mean, loops stay at full length.
+    """
     return _rewrite_loops(program, shorten=False)
 
 
 def _rewrite_loops(program: LoopProgram, shorten: bool) -> LoopProgram:
     """Rewrites the loops that have a count; returns the program itself if none has."""
-    constants = frozenset(buffer.name for buffer in program.params if buffer.constant and buffer.dtype in INTEGERS)
-    loops = (stmt for stmt in walk_stmt(program.body) if isinstance(stmt, For)) if constants else ()
-    if not any(_find_count(loop, constants) is not None for loop in loops):
+    counts = {buffer.name: buffer for buffer in program.params if buffer.constant and buffer.dtype in INTEGERS}
+    loops = (stmt for stmt in walk_stmt(program.body) if isinstance(stmt, For)) if counts else ()
+    if not any(_find_count(loop, counts) is not None for loop in loops):
         return program
-    return replace(program, body=_rewrite(program.body, constants, shorten))
+    return replace(program, body=_rewrite(program.body, counts, shorten))
 
 
-def _rewrite(stmt: Stmt, constants: frozenset[str], shorten: bool) -> Stmt:
+def _rewrite(stmt: Stmt, constants: Mapping[str, Buffer], shorten: bool) -> Stmt:
     stmt = map_children(stmt, lambda child: _rewrite(child, constants, shorten))
     if not isinstance(stmt, For) or stmt.kind != "serial":
         return stmt
     count = _find_count(stmt, constants)
     if count is None:
         return stmt
-    extent = maximum(minimum(stmt.extent, count), 0) if shorten else stmt.extent
+    end = count if shorten else _find_mean(count, constants)
+    extent = stmt.extent if end is None else maximum(minimum(stmt.extent, end), 0)
     return replace(stmt, extent=extent, body=_assume(stmt.body, var(stmt.var) < count))
 
 
-def _find_count(loop: For, constants: frozenset[str]) -> Expr | None:
+def _find_mean(count: Expr, constants: Mapping[str, Buffer]) -> Expr | None:
+    """Returns the mean of a count that is an element of a constant, rounded; None if its mean is unknown."""
+    read = count.args[0] if count.op == "cast" else count
+    mean = constants[read.args[0]].mean if read.op == "load" else None
+    return None if mean is None else const(round(mean), INT)
+
+
+def _find_count(loop: For, constants: Mapping[str, Buffer]) -> Expr | None:
     """Returns the number of iterations after which all terms of a loop's sums are zero; None if they do not say."""
     counts: set[Expr | None] = set()
     inner = set()
@@ -62,7 +74,7 @@ def _find_count(loop: For, constants: frozenset[str]) -> Expr | None:
     return None if count is None or variables(count) & (inner | {loop.var}) else count
 
 
-def _count(store: Store, loop: str, constants: frozenset[str]) -> Expr | None:
+def _count(store: Store, loop: str, constants: Mapping[str, Buffer]) -> Expr | None:
     """Returns the number of terms of a sum along a loop; None if it has no count read from a constant."""
     value = store.value
     if store.reducer != "sum":

@@ -41,7 +41,8 @@ def packed_layout(source: Input) -> Layout:
 
 def source_buffer(source: Input) -> Buffer:
     """Returns the buffer of an input as the caller passes it."""
-    return Buffer(source.name, tuple(lift(s) for s in source.shape), source.dtype, "global", source.constant)
+    shape = tuple(lift(s) for s in source.shape)
+    return Buffer(source.name, shape, source.dtype, "global", source.constant, mean=source.mean)
 
 
 def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:

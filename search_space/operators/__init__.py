@@ -18,6 +18,7 @@ from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.sparse import SPARSE_MATMUL
+from search_space.operators.sparse_conv import SPARSE_CONV2D
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 from search_space.operators.weights_only import MATMUL_NBITS
@@ -27,7 +28,7 @@ __all__ = ["LIBRARY", "OPERATORS", "REQUIRED_ARGUMENT", "Operator", "Precision",
 
 _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
-    *(MATMUL, BATCH_MATMUL, DENSE, MATMUL_NBITS, DYNAMIC_MATMUL, SPARSE_MATMUL),
+    *(MATMUL, BATCH_MATMUL, DENSE, MATMUL_NBITS, DYNAMIC_MATMUL, SPARSE_MATMUL, SPARSE_CONV2D),
     *(CONV2D_BLOCKED, DENSE_BLOCKED),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),

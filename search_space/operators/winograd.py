@@ -185,7 +185,7 @@ def rounding(args: Args, algorithm: str) -> float:
 
 def constant_bytes(args: Args, algorithm: str) -> int:
     """Returns the bytes of the transformed weights less those of the weights they replace; 0 for other algorithms."""
-    if algorithm not in TILES or not args["constant_weight"]:
+    if algorithm not in TILES or not args.get("constant_weight", True):
         return 0
     kept = BITS[args["dtype"]] // 8
     of_tiles = (kept if algorithm in DOT else 4) * prod(positions(args, algorithm))
@@ -194,7 +194,13 @@ def constant_bytes(args: Args, algorithm: str) -> int:
 
 
 def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
-    """Defines the convolution by one of `TILES`; returns the inputs and the output.
+    """Defines the convolution by one of `TILES`; returns the inputs and the output."""
+    data, weight = placeholders(args)
+    return with_epilogue(args, [data, weight], layer(args, algorithm, data, weight))
+
+
+def layer(args: Args, algorithm: str, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """Defines the convolution of data and a weight by one of `TILES`.
 
     Axes of intermediate stages: i, j in a tile; n, y, x tiles; c, k channels. Data and weights of 16 bits are widened
     when they are read: all arithmetic is in float32, except the products of tiles that an algorithm of `DOT` rounded.
@@ -203,7 +209,6 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     (m, across), (taps, taps_across) = tile(args, algorithm), args["kernel"]
     size, size_across = positions(args, algorithm)
     down, along = transforms(m, taps), transforms(across, taps_across)
-    data, weight = placeholders(args)
     window = Window.of(args)
     batch, depth, outputs = args["batch"], args["in_channels"], args["out_channels"]
     rows, columns = -(-window.output[0] // m), -(-window.output[1] // across)
@@ -264,7 +269,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
         name="output_rows",
         tag=Tag.TRANSFORM,
     )
-    layer = te.compute(
+    return te.compute(
         (batch, *window.output, outputs),
         lambda n, h, w, k: select_value(
             w % across,
@@ -272,7 +277,6 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
         ),
         name="conv",
     )
-    return with_epilogue(args, [data, weight], layer)
 
 
 DEFINITIONS: Mapping[str, Definition] = {name: partial(winograd, algorithm=name) for name in TILES}

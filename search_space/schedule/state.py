@@ -90,6 +90,7 @@ class Input:
     constant: bool = False
     layout: Layout | None = None
     derivation: Derivation | None = None
+    mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,9 @@ def initial_state(
     _check_sizes(order)
     names = {} if names is None else names
     names.update(order)
-    by_name = {names[op]: Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None}
+    by_name = {
+        names[op]: Input(names[op], op.shape, op.dtype, op.constant, mean=op.mean) for op in order if op.body is None
+    }
     placeholders = tuple(by_name.values())
     stages: list[Stage] = []
     for op in order:

@@ -32,11 +32,15 @@ def test_peers_compute_the_product(runtime: str) -> None:
 
 
 def test_rows_have_the_zeros_that_they_say() -> None:
-    for rows, block, zeros in sparsity.ROWS.values():
-        workload = sparsity.make_workload(rows, block, zeros)
+    for row in sparsity.ROWS.values():
+        workload, dense = row.make_sparse(), row.make_dense()
+        assert abs(100 * (1 - workload.flops / dense.flops) - row.zeros) < 2
+        assert workload.output.shape == dense.output.shape and workload.dtypes == dense.dtypes | {"int32"}
+    for name in ("64_16x1_80", "64_4x4_80_int8"):
+        workload = sparsity.ROWS[name].make_sparse()
         _, *packed = workload.make_inputs(0)
-        share = (unpack_blocks(workload.args, *packed) == 0).mean()
-        assert abs(100 * share - zeros) < 2 and packed[2].max() == workload.args["fullest"]
+        assert packed[2].max() == workload.args["fullest"]
+        assert abs((unpack_blocks(workload.args, *packed) == 0).mean() - 0.8) < 0.02
 
 
 class _Process:
@@ -70,4 +74,18 @@ def test_a_row_is_measured_and_shown(
     (row,) = waiting("sparsity", tmp_path).values()
     assert row["algorithms"] == {"untimed": "direct"} and row["peers"]["scipy_bsr"]["error"] == "SciPy is not installed"
     cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|")]
-    assert cells == ["64", "16x1", "90%", "1", "2", "", "4", "8", "16", "", "0.50x", "", "2.00x"]
+    assert cells == [
+        *("64 rows", "float32", "16x1", "90%", "1", "2", "", "4", "", "", "8", "16", "", "0.50x", "", "2.00x"),
+    ]
+
+
+def test_costs_are_times_by_the_share_of_blocks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sparsity, "PeerProcess", _Process)
+    monkeypatch.setattr(sparsity, "measure_turns", made_up)
+    monkeypatch.setattr(sparsity, "choose", lambda workload, trials, options: {})
+    monkeypatch.setattr(sparsity, "COSTS", {"int8": {(16, 4): 2.0, (4, 4): 2.3}})
+    assert sparsity.main(["--costs", "int8"]) == 0
+    lines = [line.replace(" ", "") for line in capsys.readouterr().out.splitlines()]
+    assert lines[2:] == ["|16x4|10.04|", "|4x4|20.08|"]

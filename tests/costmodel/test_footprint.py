@@ -13,7 +13,7 @@ from costmodel.features.nest import Nest
 from costmodel.features.statement import statements
 from search_space.hardware import LINE
 from search_space.ir.columns import Columns
-from search_space.ir.expr import Expr, const, load, minimum, select, substitute, var
+from search_space.ir.expr import Expr, const, load, maximum, minimum, select, substitute, var
 from search_space.ir.stmt import Buffer
 from search_space.ir.tape import Tape
 from tests.costmodel import programs
@@ -106,6 +106,19 @@ def test_an_index_read_from_memory_touches_as_many_rows_as_it_takes_values() -> 
     nest = Nest(statement, Columns(Tape(), (), loops=True))
     access = next(a for a in statement.inputs if a.buffer is source)
     assert nest.footprint(access)[0].number == 8 * LINE
+
+
+def test_an_index_read_from_memory_stays_within_its_limits() -> None:
+    """Places 0 to 15 plus 0 to 15 are 31 elements, in two lines, although the row has 63 lines."""
+    table, source = programs.buffer("table", 64), programs.buffer("x", 1000)
+    limited = minimum(maximum(load("table", (i,), "int64"), 0), 15)
+    program = programs.copy((limited + j,), source, *serial(i=64, j=16))
+    program.buffers["table"] = table  # type: ignore[index]
+    (statement,) = statements(program)
+    nest = Nest(statement, Columns(Tape(), (), loops=True))
+    access = next(a for a in statement.inputs if a.buffer is source)
+    assert [value.number for value in nest.elements(access)] == [31, 16, 1]
+    assert [value.number for value in nest.footprint(access)] == [2 * LINE, LINE, LINE]
 
 
 def test_a_fused_loop_goes_through_what_its_remainder_says_again_and_again() -> None:

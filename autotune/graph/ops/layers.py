@@ -91,10 +91,23 @@ def _sparse_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -
     Inputs are values (rows of blocks, most of a row, depth, columns), positions and counts.
     """
     m, k = _data(types, 4, 2)
+    columns, packed = _block_arguments(types)
+    return workloads.sparse_matmul(m, columns, k, **packed, **attrs)
+
+
+def _sparse_conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Returns the workload of a convolution of data (n, h, w, c) without the weight's blocks of zeros."""
+    batch, height, width, channels = _data(types, 4, 4)
+    columns, packed = _block_arguments(types)
+    return workloads.sparse_conv2d(batch, height, width, channels, columns, **packed, **attrs)
+
+
+def _block_arguments(types: Types) -> tuple[int, dict[str, Any]]:
+    """Returns the columns of a packed weight, and the arguments of its operator that follow from the types."""
     if len(types[1].shape) != 4:
         raise ValueError(f"the second input must have 4 dimensions, but got {types[1]}")
     rows, fullest, depth, columns = types[1].shape
-    return workloads.sparse_matmul(m, rows * columns, k, (columns, depth), attrs["blocks"], fullest)
+    return rows * columns, {"block": (columns, depth), "fullest": fullest, "dtype": _dtype(types)}
 
 
 def _nbits(attrs: Attributes, types: Types) -> dict[str, Any]:
@@ -195,6 +208,7 @@ register(
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),
     GraphOp("matmul_nbits", Kind.compute, exactly(bits=4), workload=_matmul_nbits),
     GraphOp("sparse_matmul", Kind.compute, exactly(blocks=1), workload=_sparse_matmul),
+    GraphOp("sparse_conv2d", Kind.compute, exactly(blocks=1, kernel=1, **_WINDOW), workload=_sparse_conv2d),
     GraphOp("dynamic_matmul", Kind.compute, exactly(bits=4), workload=_dynamic_matmul),
     GraphOp("softmax", Kind.compute, exactly(), workload=_softmax),
     GraphOp("log_softmax", Kind.compute, exactly(), _log_softmax, compute=_log_softmax_computed),

@@ -13,6 +13,7 @@ from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.slices import SlicesInFront
 from search_space.machines.cpu.sparse import SparseProducts
+from search_space.machines.cpu.sparse_windows import SparseWindows
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
 from search_space.machines.cpu.transformed import TransformedProducts
@@ -31,6 +32,7 @@ CPU = Machine(
         LibraryCall(),
         PairedSums(),
         SparseProducts(),
+        SparseWindows(),
         ReductionInParts(),
         TransposedOperands(),
         RowWise(),

@@ -12,6 +12,7 @@ from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import Expr, lift, walk
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
@@ -55,22 +56,22 @@ class SparseProducts(SketchRule):
         sums = self.sums(draft, stage)
         assert sums is not None
         out = []
-        if row_lanes(stage, hardware) >= FEWEST_LANES:
-            out.append(self.along_rows(draft, stage, sums, hardware))
+        if lanes_along(int(stage.axes[0].extent.value), hardware) >= FEWEST_LANES:
+            out += [self.along_rows(draft, stage, sums, width, hardware) for width in widths(draft, sums, hardware)]
         if column_lanes(draft, sums, hardware) >= FEWEST_LANES:
             out.append(self.along_columns(draft, stage, sums, hardware))
         return out
 
-    def along_rows(self, draft: Draft, stage: Stage, sums: Stage, hardware: Hardware) -> Draft:
+    def along_rows(self, draft: Draft, stage: Stage, sums: Stage, width: int, hardware: Hardware) -> Draft:
         """Makes vectors along the rows of the data: sums of some rows of blocks, transposed as they are written."""
-        name, lanes, (columns, depth) = stage.name, row_lanes(stage, hardware), block_shape(draft, sums)
+        name, lanes = stage.name, lanes_along(int(stage.axes[0].extent.value), hardware)
+        columns, depth = block_shape(draft, sums)
         draft = copy_by_columns(draft, sums, lanes, hardware)
         draft, tile = draft.cache_write(name, "global") if sums.name == name else (draft, sums.name)
         draft, registers = draft.cache_write(tile, "local")
         (i, j), (row, column) = stage.spatial, sums.spatial
         draft = draft.relayout(tile, (1, 0)).relayout(registers, (1, 0))
         rows, count = int(stage.axes[0].extent.value), int(stage.axes[1].extent.value) // columns
-        width = max(d for d in divisors(columns) if d <= MOST_COLUMNS)
         draft, (vectors,) = draft.choose_row(f"{name}.{i}", ("vectors",), row_vectors(rows, lanes))
         draft = draft.require("registers", lift(vectors) * (width + 1) + 1, hardware.vector_registers)
         unroll = max(d for d in divisors(depth) if d <= MAX_REDUCE_UNROLL)
@@ -88,15 +89,11 @@ class SparseProducts(SketchRule):
         draft, block = draft.fuse(name, i0, j0)
         draft = draft.parallel(name, block).in_registers(name, (i2, j2)).compute_at(tile, name, block)
 
-        draft, (c0, c1) = draft.split(tile, column, (width,))
+        draft, (c0, c1, c2) = draft.split(tile, column, (columns // width, width))
         draft, (r0, r1) = draft.split(tile, row, (lanes,))
-        draft = draft.reorder(tile, c0, c1, r0, r1).in_registers(tile, (c1, r0, r1)).compute_at(registers, tile, c0)
-        terms, steps = draft.stage(registers).reduction
-        draft, (p0, p1) = draft.split(registers, steps, (unroll,))
-        draft, (r0, r1) = draft.split(registers, row, (lanes,))
-        draft = draft.reorder(registers, terms, p0, p1, column, r0, r1)
-        draft = draft.in_registers(registers, (p1, column, r0, r1))
-        return draft.variant("rows").finish(name, tile, registers)
+        draft = draft.reorder(tile, c0, c1, c2, r0, r1).in_registers(tile, (c2, r0, r1)).compute_at(registers, tile, c1)
+        draft = accumulate_along_rows(draft, registers, (row, column), lanes, unroll)
+        return draft.variant(f"rows{width}").finish(name, tile, registers)
 
     def along_columns(self, draft: Draft, stage: Stage, sums: Stage, hardware: Hardware) -> Draft:
         """Makes vectors along the columns of a block, by a tile of rows."""
@@ -116,17 +113,32 @@ class SparseProducts(SketchRule):
         draft = draft.reorder(name, i0, j0, j1, i1, j2, j3)
         draft, block = draft.fuse(name, i0, j0)
         draft = draft.parallel(name, block).in_registers(name, (i1, j2, j3)).compute_at(registers, name, j1)
-        terms, steps = draft.stage(registers).reduction
-        draft, (p0, p1) = draft.split(registers, steps, (unroll,))
-        draft, (c0, c1) = draft.split(registers, column, (lanes,))
-        draft = draft.reorder(registers, terms, p0, p1, row, c0, c1)
-        draft = draft.in_registers(registers, (p1, row, c0, c1))
+        draft = accumulate_along_columns(draft, registers, (row, column), lanes, unroll)
         return draft.variant("columns").finish(name, registers)
 
 
-def row_lanes(stage: Stage, hardware: Hardware) -> int:
-    """Returns the lanes of a vector along the rows of the data, at most as many as there are rows."""
-    rows = int(stage.axes[0].extent.value)
+def accumulate_along_rows(draft: Draft, registers: str, axes: tuple[Loop, Loop], lanes: int, unroll: int) -> Draft:
+    """Makes the loops of sums in registers, whose vectors run along the rows."""
+    row, column = axes
+    terms, steps = draft.stage(registers).reduction
+    draft, (p0, p1) = draft.split(registers, steps, (unroll,))
+    draft, (r0, r1) = draft.split(registers, row, (lanes,))
+    draft = draft.reorder(registers, terms, p0, p1, column, r0, r1)
+    return draft.in_registers(registers, (p1, column, r0, r1))
+
+
+def accumulate_along_columns(draft: Draft, registers: str, axes: tuple[Loop, Loop], lanes: int, unroll: int) -> Draft:
+    """Makes the loops of sums in registers, whose vectors run along the columns."""
+    row, column = axes
+    terms, steps = draft.stage(registers).reduction
+    draft, (p0, p1) = draft.split(registers, steps, (unroll,))
+    draft, (c0, c1) = draft.split(registers, column, (lanes,))
+    draft = draft.reorder(registers, terms, p0, p1, row, c0, c1)
+    return draft.in_registers(registers, (p1, row, c0, c1))
+
+
+def lanes_along(rows: int, hardware: Hardware) -> int:
+    """Returns the lanes of a vector along rows of the data, at most as many as there are rows."""
     return min(hardware.float_lanes, 1 << (rows.bit_length() - 1))
 
 
@@ -135,9 +147,22 @@ def column_lanes(draft: Draft, sums: Stage, hardware: Hardware) -> int:
     return math.gcd(block_shape(draft, sums)[0], hardware.float_lanes)
 
 
+def widths(draft: Draft, sums: Stage, hardware: Hardware) -> list[int]:
+    """Lists the columns of tiles whose vectors run along the rows: a block's, or half of many for more vectors.
+
+    A tile of one vector, a vector of data and a value fit the registers.
+    """
+    columns, _ = block_shape(draft, sums)
+    most = max(d for d in divisors(columns) if d <= MOST_COLUMNS)
+    choices = [most, most // 2] if most == MOST_COLUMNS else [most]
+    return [width for width in choices if width + 2 <= hardware.vector_registers]
+
+
 def block_shape(draft: Draft, sums: Stage) -> tuple[int, int]:
     """Returns columns and depth of a block: the last dimensions of its values, the constant that is multiplied."""
-    name = next(n.args[0] for n in walk(sums.body) if n.op == "load" and len(n.args) == 5)
+    name = next(
+        n.args[0] for n in walk(sums.body) if n.op == "load" and len(n.args) == 5 and draft.state.input(n.args[0])
+    )
     source = draft.state.input(name)
     assert source is not None
     depth, columns = source.shape[-2:]
@@ -152,15 +177,21 @@ def row_vectors(rows: int, lanes: int) -> list[tuple[int]]:
 
 def copy_by_columns(draft: Draft, sums: Stage, lanes: int, hardware: Hardware) -> Draft:
     """Copies the data before the sums with columns as rows; a few of them at once, in vectors along the others."""
-    name = next(n.args[0] for n in walk(sums.body) if n.op == "load" and _indirect(n))
-    draft, copy = draft.cache_read(name, "global", sums.name)
-    row, column = draft.stage(copy).spatial
-    tail = "clamp" if int(draft.stage(copy).axes[1].extent.value) >= COLUMNS else "guard"
-    draft = draft.relayout(copy, (1, 0))
+    draft, copy = draft.cache_read(data_name(sums), "global", sums.name)
+    *images, row, column = draft.stage(copy).spatial
+    tail = "clamp" if int(draft.stage(copy).axes[-1].extent.value) >= COLUMNS else "guard"
+    draft = draft.relayout(copy, (*range(len(images)), len(images) + 1, len(images)))
     draft, (k0, k1) = draft.split(copy, column, (COLUMNS,), tail)
     draft, (r0, r1) = draft.split(copy, row, (lanes,), "clamp")
-    draft = draft.reorder(copy, k0, r0, k1, r1).parallel(copy, k0).in_registers(copy, (k1, r1))
-    return spread(draft, copy, hardware).finish(copy)
+    draft = draft.reorder(copy, *images, k0, r0, k1, r1).in_registers(copy, (k1, r1))
+    draft, block = draft.fuse(copy, *images, k0)
+    return spread(draft.parallel(copy, block), copy, hardware).finish(copy)
+
+
+def data_name(sums: Stage) -> str:
+    """Returns the name of the data that sparse sums read, at positions that are data, too."""
+    name: str = next(n.args[0] for n in walk(sums.body) if n.op == "load" and _indirect(n))
+    return name
 
 
 def _indirect(node: Expr) -> bool:

@@ -37,14 +37,15 @@ OPEN = ShapeSet.of({"n": (1, 8)})
         ),
         ({"shapes": OPEN, "sparsity": 0.5}, "`network.sparsity` must be left out where `sizes` are open"),
         (
-            {"precision": "bfloat16", "sparsity": 0.5},
-            "`sparsity` must be None but for layers in float32, but got precision='bfloat16', quantise=None",
+            {"precision": "float16", "sparsity": 0.5},
+            "`sparsity` must be None but for layers in float32, bfloat16 or int8, "
+            "but got precision='float16', quantise=None",
         ),
         (
             {"target": "cuda", "sparsity": 0.5},
             "`sparsity` must be None but for targets on a CPU, but got target='cuda'",
         ),
-        ({"quantise": "int8", "sparsity": 0.5}, "but got precision='float32', quantise='int8'"),
+        ({"quantise": "weights8", "sparsity": 0.5}, "but got precision='float32', quantise='weights8'"),
     ],
 )
 def test_what_excludes_each_other_is_refused(arguments: dict[str, Any], rule: str) -> None:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import FeatureExtractor
-from search_space import workloads
+from search_space import te_json, workloads
 from search_space.ir.stmt import For, walk_stmt
-from search_space.lower.counted import assume_full, end_at_counts
+from search_space.lower.counted import assume_mean, end_at_counts
 from search_space.operators.sparse import pack_blocks, unpack_blocks
 from search_space.space import Sketch, generate, make_program
 from search_space.workloads import Workload
@@ -94,11 +94,11 @@ def test_loops_end_at_the_count(of: tuple[int, tuple[int, int]]) -> None:
         assert any("counts" in extent for extent in extents) and "<" not in str(shortened)
         (name,) = program.outputs
         np.testing.assert_array_equal(interpret(shortened, inputs)[name], interpret(program, inputs)[name])
-        full = assume_full(program)
+        full = assume_mean(program)
         assert "<" not in str(full) and all(s.extent.is_const for s in walk_stmt(full.body) if isinstance(s, For))
-        assert assume_full(full) is full
+        assert assume_mean(full) is full
         varying = replace(program, params=tuple(replace(b, constant=False) for b in program.params))
-        assert end_at_counts(varying) is varying and assume_full(varying) is varying
+        assert end_at_counts(varying) is varying and assume_mean(varying) is varying
 
 
 @pytest.mark.parametrize(("density", "algorithm"), [(0.2, "direct"), (0.9, "dense")])
@@ -136,3 +136,23 @@ def test_features_see_the_density(block: tuple[int, int]) -> None:
             counts.append(extractor.roofline(columns)[0])
     few, many = np.split(np.array(counts), 2)
     assert (few < many).all()
+
+
+def test_estimates_count_the_mean_of_the_blocks() -> None:
+    """The fullest row has most blocks here, and no other estimate than rows of equal numbers."""
+    estimates = []
+    for fullest in (4, 16):
+        workload = workloads.sparse_matmul(64, 128, 64, (16, 1), 8 * 4, fullest)
+        (sketch, *_) = generate(workload, registry.get("cpu").hardware, ["direct"]).sketches
+        extractor = FeatureExtractor(sketch.program, sketch.columns, sketch.hardware, False)
+        estimates.append(float(extractor.roofline(sketch.expand(first_legal(sketch)[None]))[0]))
+    even, uneven = estimates
+    assert even <= uneven < 1.1 * even
+
+
+def test_a_definition_keeps_the_mean_of_the_counts() -> None:
+    data = te_json.to_json(workloads.sparse_matmul(4, 32, 8, (4, 1), 16).tensors())
+    assert [tensor.op.mean for tensor in te_json.from_json(data)] == [None, None, None, 2.0, None]
+    data["inputs"][3]["mean"] = "2"
+    with pytest.raises(ValueError, match="^`mean` of counts must be a number, but got mean='2'$"):
+        te_json.from_json(data)

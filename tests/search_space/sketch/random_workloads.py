@@ -11,6 +11,7 @@ from search_space import te, te_json, workloads
 from search_space.operators import OPERATORS
 from search_space.operators.functions import BINARY, UNARY
 from search_space.operators.reduction import REDUCERS
+from search_space.operators.sparse import DTYPES as SPARSE_DTYPES
 from search_space.workloads import TensorSpec, Workload
 from tests.search_space.sketch.random_definitions import Random
 
@@ -107,7 +108,19 @@ def _draw_sparse(pick: Draw) -> Workload:
     columns, depth, rows, places = pick(1, 4, 16, 32), pick(1, 2, 5), pick(1, 2, 3), pick(1, 3, 7)
     blocks = pick(*range(1, rows * places + 1))
     fullest = pick(None, min(places, blocks))
-    return workloads.sparse_matmul(_size(pick), rows * columns, places * depth, (columns, depth), blocks, fullest)
+    dtype = pick(*SPARSE_DTYPES)
+    return workloads.sparse_matmul(
+        _size(pick), rows * columns, places * depth, (columns, depth), blocks, fullest, dtype
+    )
+
+
+def _draw_sparse_convolution(pick: Draw) -> Workload:
+    """A convolution with blocks of a random number."""
+    columns, depth, rows, places = pick(1, 4, 16), pick(1, 2, 4), pick(1, 2), pick(1, 3)
+    window = _draw_window(pick, 2)
+    blocks = pick(*range(1, rows * places + 1))
+    sizes = {"in_channels": places * depth, "out_channels": rows * columns, "dtype": pick(*SPARSE_DTYPES)}
+    return workloads.sparse_conv2d(**window, **sizes, block=(columns, depth), blocks=blocks)
 
 
 DRAWS: dict[str, Callable[[Draw], Workload]] = {
@@ -128,6 +141,7 @@ DRAWS: dict[str, Callable[[Draw], Workload]] = {
         *(_size(pick) for _ in "mnk"), pick(4, 8), pick(8, 16, 32), pick(True, False)
     ),
     "sparse_matmul": _draw_sparse,
+    "sparse_conv2d": _draw_sparse_convolution,
     "batch_matmul": lambda pick: workloads.batch_matmul(pick(1, 3), _size(pick), _size(pick), _size(pick)),
     "dense": lambda pick: workloads.dense(_size(pick), _size(pick), _size(pick), **_layer(pick)),
     "conv2d_blocked": _blocked_convolution,
