@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -119,10 +120,10 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
         raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported in training: {names})")
     inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers)), *masks]
     imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name)
-    values = dict(zip(["", *ends], imported.outputs, strict=True))
     first = "model."
     named = {node: target.removeprefix(first) for node, (target, _) in {**parameters, **buffers}.items()}
     renamed = _rename(imported, named)
+    values = dict(zip(["", *ends], renamed.outputs, strict=True))
     return ForwardGraph(
         renamed,
         values[""],
@@ -150,7 +151,18 @@ def _take_out_masks(graph: torch.fx.Graph) -> dict[torch.fx.Node, float]:
 
 
 def _rename(graph: Graph, names: dict[str, str]) -> Graph:
-    """Renames inputs of a graph."""
-    inputs = {names.get(name, name): kind for name, kind in graph.inputs.items()}
-    nodes = tuple(replace(node, inputs=tuple(names.get(name, name) for name in node.inputs)) for node in graph.nodes)
-    return Graph(graph.name, inputs, graph.constants, nodes, graph.outputs)
+    """Renames inputs of a graph, and nodes that have one of these names already."""
+    used = {*names.values(), *graph.inputs, *graph.constants, *(node.name for node in graph.nodes)}
+    every = dict(names)
+    for node in graph.nodes:
+        if node.name in set(names.values()):
+            other = next(name for number in itertools.count(2) if (name := f"{node.name}_{number}") not in used)
+            every[node.name] = other
+            used.add(other)
+
+    def new(name: str) -> str:
+        return every.get(name, name)
+
+    inputs = {new(name): kind for name, kind in graph.inputs.items()}
+    nodes = tuple(replace(node, name=new(node.name), inputs=tuple(map(new, node.inputs))) for node in graph.nodes)
+    return Graph(graph.name, inputs, graph.constants, nodes, tuple(map(new, graph.outputs)))
