@@ -26,6 +26,8 @@ MOST_CALLS = 24
 """Greatest number of calls that run again for one value."""
 FREE_SHARE = 0.01
 """Share of an executable's estimated seconds that calls may take again where no limit asks for them."""
+FREE_STEPS = 64
+"""Greatest number of steps of the search where no limit asks for them: more would make compilation slow."""
 LEAST_SECONDS = 1e-7
 """Seconds that a call takes at least, where estimates are compared."""
 SMALL = 16
@@ -262,6 +264,8 @@ def recompute(
             repeated = _repeat(scope, sequence)
             if repeated.plan(spacing).nbytes <= max_bytes:
                 return repeated
+        if max_bytes is None and version > FREE_STEPS:
+            break
         possible = [step for step in sequence.steps(peak, lives) if step.seconds <= left]
         possible.sort(key=lambda step: (-step.nbytes / (step.seconds + LEAST_SECONDS), step.roots[-1]))
         width = int((profile == most).sum())
