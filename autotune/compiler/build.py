@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autotune.compiler.executable.arrangement import ArenaOptions
 from autotune.compiler.executable.compile import Compiler
 from autotune.compiler.executable.graph_family import GraphAt
 from autotune.compiler.executable.loading import load
@@ -37,6 +38,7 @@ def compile_graph(
     shapes: ShapeSet = FIXED,
     weights: Weights | None = None,
     weights_file: bool = True,
+    arena: ArenaOptions | None = None,
 ) -> Sequence[Array] | Array:
     """Writes the executable of a graph to a folder; missing schedules are chosen and kernels built in parallel.
 
@@ -48,6 +50,7 @@ def compile_graph(
         shapes: shapes that the executable takes.
         weights: weights of executables compiled before, see `Compiler`.
         weights_file: whether to write the weights, too.
+        arena: conditions on the memory of the graph's values.
 
     Returns:
         The weights, see `Compiler.write`.
@@ -69,6 +72,8 @@ def compile_graph(
             weights,
             shapes,
             settings.measure.cache == "network",
+            arena,
+            lambda workload: schedules.find_schedule(workload).seconds,
         )
         schedules.prepare(compiler.workloads, compiler.pack)
         schedules.keep_within(compiler.workloads)
@@ -87,17 +92,18 @@ def compile_in_memory(
     settings: Settings,
     shapes: ShapeSet = FIXED,
     keep: Keep | None = None,
+    arena: ArenaOptions | None = None,
 ) -> Executable:
     """Compiles a graph; its weights do not go through a file where the target holds them in memory.
 
     Args:
-        graph, schedules, settings, shapes: arguments of `compile_graph`, which also lists the errors raised.
+        graph, schedules, settings, shapes, arena: arguments of `compile_graph`, which also lists the errors raised.
         folder: folder of its other files, and of the weights if it is saved or pickled.
         keep: function that is called while loading, with weights that do not go through a file.
     """
     kind = registry.find_executable_class(settings.target.name)
     in_memory = kind is not None and kind.holds_weights
-    weights = compile_graph(graph, schedules, folder, settings, shapes, weights_file=not in_memory)
+    weights = compile_graph(graph, schedules, folder, settings, shapes, weights_file=not in_memory, arena=arena)
     if kind is None or not in_memory:
         return load(folder, settings.threads)
     with ThreadPoolExecutor(1, "autotune-keep") as thread:

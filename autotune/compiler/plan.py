@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.compiler.build import compile_in_memory
 from autotune.compiler.cache.locations import open_cache
+from autotune.compiler.executable.arrangement import ArenaOptions
 from autotune.compiler.executable.compile import Compiler
 from autotune.compiler.executable.graph_family import GraphAt
 from autotune.compiler.options import CompileOptions
@@ -91,17 +92,25 @@ class CompilePlan:
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 
-    def build_on_target(self, graph: Graph | GraphAt, schedules: Schedules, lasting: bool = False) -> Executable:
+    def build_on_target(
+        self,
+        graph: Graph | GraphAt,
+        schedules: Schedules,
+        lasting: bool = False,
+        arena: ArenaOptions | None = None,
+    ) -> Executable:
         """Compiles a graph as the passes give it, or a function of open sizes to such graphs.
 
         Args:
             graph: graph or function.
             schedules: schedules of its kernels.
             lasting: whether its files, which only saving and pickling need, last as long as it does.
+            arena: conditions on the memory of a graph's values.
         """
         scratch = ScratchFolder("network")
         try:
-            executable = compile_in_memory(graph, schedules, Path(scratch.name), self.settings, self.options.shapes)
+            folder, shapes = Path(scratch.name), self.options.shapes
+            executable = compile_in_memory(graph, schedules, folder, self.settings, shapes, arena=arena)
         except BaseException:
             scratch.cleanup()
             raise

@@ -78,11 +78,11 @@ def _locate(
         elif node.name not in inside and _is_stretch(graph, node, inside):
             at = locations[node.inputs[0]]
             locations[node.name] = Location(at.root, at.offset, at.strides)
-        elif _read_in_place(graph, node):
-            at = locations[node.inputs[0]]
+        elif _read_in_place(graph, node, locations[node.inputs[0]]):
+            at, contiguous = locations[node.inputs[0]], _is_contiguous(graph, node, locations[node.inputs[0]])
             strides = at.strides or dense(graph.type(node.inputs[0]).shape)
             first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
-            locations[node.name] = Location(at.root, at.offset + first, strides)
+            locations[node.name] = Location(at.root, at.offset + first, None if contiguous else strides)
     return locations
 
 
@@ -193,13 +193,27 @@ def _can_move(graph: Graph, name: str, readers: Sequence[Node], computed_inputs:
     return not any(_reads_dense(reader) for reader in readers)
 
 
-def _read_in_place(graph: Graph, node: Node) -> bool:
-    """Tells whether a slice is read in place: it takes every element between its ends, and no reader needs it dense."""
+def _read_in_place(graph: Graph, node: Node, at: Location) -> bool:
+    """Tells whether a slice is read in place: it takes every element between its ends, and is as dense as readers need.
+
+    Args:
+        at: location of its input.
+    """
     if node.op != "slice" or any(step != 1 for step in node.attrs["step"]):
         return False
     if node.name in graph.outputs or node.inputs[0] in graph.constants:
         return False
-    return not any(_reads_dense(reader) for reader in graph.consumers()[node.name])
+    readers = graph.consumers()[node.name]
+    return _is_contiguous(graph, node, at) or not any(_reads_dense(reader) for reader in readers)
+
+
+def _is_contiguous(graph: Graph, node: Node, at: Location) -> bool:
+    """Tells whether the elements of a slice of a dense value follow one another: it has whole rows of one outer row."""
+    if at.strides is not None:
+        return False
+    size, shape = node.type.shape, graph.type(node.inputs[0]).shape
+    outer = next((axis for axis, extent in enumerate(size) if extent != 1), len(size))
+    return size[outer + 1 :] == shape[outer + 1 :]
 
 
 def _reads_dense(reader: Node) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 
 from autotune.training.losses import NO_CLASS
 from autotune.training.optimisers import LEARNING_RATE, STEP
-from autotune.training.step import LOSS, NEW
 from search_space.dtypes import numpy_dtype
 from targets.arrays import C_TYPE
 from targets.cstyle.spelling import HEADER_NAMES, Identifiers, identifier
@@ -19,7 +18,7 @@ from targets.module import Parameter
 if TYPE_CHECKING:
     from autotune.training.executable import TrainingExecutable
 
-_OWN_NAMES = ("training", "learning_rate", "loss", "number", "i", "before")
+_OWN_NAMES = ("training", "learning_rate", "loss", "i")
 """Names in the function of a step, besides those of its arguments."""
 
 
@@ -27,19 +26,16 @@ def write_header(step: TrainingExecutable, network: str, file: str) -> str:
     """Writes the header of a step.
 
     Args:
-        step: step with its states, which the outputs of its network replace. A state without an output of its own is
-            replaced in place.
+        step: step, whose network replaces its states where they lie.
         network: folder of the network, relative to the header.
         file: file of the states, relative to the header.
     """
-    name, batch, outputs = step.executable.name, step.inputs, step.executable.outputs
-    states = step.executable.inputs[len(batch) + len((LEARNING_RATE, STEP)) :]
+    name, batch = step.executable.name, step.inputs
+    states = step.executable.inputs[len(batch) + len((LEARNING_RATE,)) :]
     upper, symbols = name.upper(), _name_distinctly(batch)
     members = dict(zip((state.name for state in states), _name_distinctly(states), strict=True))
-    double = [state for state in states if NEW + state.name in {output.name for output in outputs}]
-    single = [state for state in states if state not in double]
 
-    def each(text: str, of: Sequence[Parameter] = states) -> str:
+    def each(text: str) -> str:
         return "\n".join(
             text.format(
                 member=members[state.name],
@@ -48,13 +44,13 @@ def write_header(step: TrainingExecutable, network: str, file: str) -> str:
                 room=_round_up(_nbytes(state)),
                 comment=_comment(state.name, state.shape),
             )
-            for state in of
+            for state in states
         )
 
     arguments = [f"const {C_TYPE[parameter.dtype]} *{symbol}" for parameter, symbol in zip(batch, symbols, strict=True)]
-    results = {LOSS: "loss", **{NEW + state.name: f"training->next.{members[state.name]}" for state in double}}
-    passed = [*symbols, "&learning_rate", "&number", *(f"training->now.{members[state.name]}" for state in states)]
-    passed += [results[output.name] for output in outputs]
+    places = [f"training->states.{members[state.name]}" for state in states]
+    passed = [*symbols, "&learning_rate", *places, "loss", *places]
+    counter = members[STEP]
     shapes = [_comment(symbol, parameter.shape) for parameter, symbol in zip(batch, symbols, strict=True)]
     total, separator = sum(map(_nbytes, states)), ",\n        "
     check = f"""  for (size_t i = 0; i < {math.prod(batch[0].shape)}; i++)
@@ -64,7 +60,7 @@ def write_header(step: TrainingExecutable, network: str, file: str) -> str:
 #define AUTOTUNE_{upper}_TRAINING_H
 /* Training steps of {name}. Link with {network}/{name}.so and -pthread. One call on a {name}_training runs at a time.
    A batch is {", ".join(shapes)}; dense, row-major.
-   Parameters in `now.parameters`, each after the index of its first element:
+   Parameters in `states.parameters`, each after the index of its first element:
 {chr(10).join(f"     {slot.offset}: {_comment(own, slot.shape)}" for own, slot in step.slots.items())} */
 #include <stddef.h>
 #include <stdint.h>
@@ -75,7 +71,6 @@ def write_header(step: TrainingExecutable, network: str, file: str) -> str:
 #include "{network}/{name}.h"
 
 #define {upper}_STATES "{file}" /* file of the states, in the folder of this header */
-#define {upper}_STEPS {step.steps} /* steps behind them */
 #define {upper}_LEARNING_RATE {np.float32(step.optimiser.learning_rate):.9e}f
 
 typedef struct {{
@@ -84,37 +79,35 @@ typedef struct {{
 
 typedef struct {{
   {name}_network network;
-  int64_t steps; /* steps so far */
-  {name}_states now; /* the states, at other addresses after each step */
-  {name}_states next; /* memory of the next ones */
+  {name}_states states; /* which each step replaces */
 }} {name}_training;
+
+/* The number of steps so far. */
+static inline int64_t {name}_training_steps(const {name}_training *training) {{ return *training->states.{counter}; }}
 
 /* Frees what {name}_training_open took. */
 static inline void {name}_training_close({name}_training *training) {{
-{each("  free(training->now.{member});")}
-{each("  free(training->next.{member});", double)}
-  memset(&training->now, 0, sizeof training->now);
-  memset(&training->next, 0, sizeof training->next);
+{each("  free(training->states.{member});")}
+  memset(&training->states, 0, sizeof training->states);
   {name}_close(&training->network);
 }}
 
-/* Reads the states that {name}_training_write or Python wrote after a number of steps; 0, or -1. */
-static inline int {name}_training_read({name}_training *training, const char *file, int64_t steps) {{
+/* Reads the states that {name}_training_write or Python wrote; 0, or -1. */
+static inline int {name}_training_read({name}_training *training, const char *file) {{
   FILE *stream = fopen(file, "rb");
   size_t got = 0;
   if (!stream) return -1;
-{each("  got += fread(training->now.{member}, 1, {size}, stream);")}
+{each("  got += fread(training->states.{member}, 1, {size}, stream);")}
   fclose(stream);
-  training->steps = steps;
   return got == {total} ? 0 : -1;
 }}
 
-/* Writes the states to a file, without the number of steps; 0, or -1. */
+/* Writes the states to a file; 0, or -1. */
 static inline int {name}_training_write(const {name}_training *training, const char *file) {{
   FILE *stream = fopen(file, "wb");
   size_t got = 0;
   if (!stream) return -1;
-{each("  got += fwrite(training->now.{member}, 1, {size}, stream);")}
+{each("  got += fwrite(training->states.{member}, 1, {size}, stream);")}
   return fclose(stream) == 0 && got == {total} ? 0 : -1;
 }}
 
@@ -130,11 +123,9 @@ static inline int {name}_training_open({name}_training *training, const char *fo
     free(path);
     return -1;
   }}
-{each("  failed |= !(training->now.{member} = ({kind} *)aligned_alloc(64, {room}));")}
-{each("  failed |= !(training->next.{member} = ({kind} *)aligned_alloc(64, {room}));", double)}
-{each("  training->next.{member} = training->now.{member};", single)}
+{each("  failed |= !(training->states.{member} = ({kind} *)aligned_alloc(64, {room}));")}
   snprintf(path, size, "%s/%s", folder, {upper}_STATES);
-  failed = failed || {name}_training_read(training, path, {upper}_STEPS);
+  failed = failed || {name}_training_read(training, path);
   free(path);
   if (failed) {name}_training_close(training);
   return failed ? -1 : 0;
@@ -144,15 +135,8 @@ static inline int {name}_training_open({name}_training *training, const char *fo
    target is no class. */
 static inline int {name}_training_step({name}_training *training, {", ".join(arguments)},
                          float learning_rate, float *loss) {{
-  float number = (float)(training->steps + 1);
-  {name}_states before = training->now;
-{"" if step.classes is None else check}  if ({name}_infer(&training->network,
-        {separator.join(passed)}))
-    return -1;
-  training->now = training->next;
-  training->next = before;
-  training->steps++;
-  return 0;
+{"" if step.classes is None else check}  return {name}_infer(&training->network,
+        {separator.join(passed)}) ? -1 : 0;
 }}
 #endif
 """

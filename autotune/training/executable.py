@@ -17,13 +17,14 @@ from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
 from autotune.training.step import GRADIENTS, PARAMETERS, Slot
 from search_space.files import replace_file
 from targets.arrays import allocate_aligned
+from targets.base import Parameter
 from targets.bundle import writable
 from targets.calling import check_inputs, in_order
 from targets.executable import Executable
 from targets.manifest import SEAL, ExecutableError, contents, digest
 from targets.native_executable import NativeExecutable
 
-FORMAT = "autotune.training/1"
+FORMAT = "autotune.training/2"
 """Version of the folders that `save` writes."""
 FILE, NETWORK, HEADER = "training.json", "network", "{}_training.h"
 """File of the states' description, folder of the executable, and header for C beside it."""
@@ -32,19 +33,22 @@ FILE, NETWORK, HEADER = "training.json", "network", "{}_training.h"
 class TrainingExecutable:
     """A training step: takes a batch, gives the loss, and replaces its own parameters.
 
-    One call runs at a time. After an interruption the states are those before the step or after it.
+    One call runs at a time. Batches are checked before a step. It then runs in native code, which replaces the states
+    where they lie and counts the step. Python handles a signal only after that. So after an exception, including
+    `KeyboardInterrupt`, the states are those before the step or after it, and `steps` says which.
 
     Args:
         executable: executable of a `TrainingGraph`.
         optimiser: optimiser of the graph.
         slots: parameter → its slot among all.
-        states: first values of the states by name, those of `PARAMETERS` included; they are copied.
-        steps: number of steps that these values have behind them.
+        states: first values of the states by name, those of `STEP` and `PARAMETERS` included; they are copied.
         classes: number of classes, of which each target is one; None: targets are no classes.
 
     Attributes:
-        steps: number of steps so far, each one batch.
         inputs: parameters of the batch, in order.
+
+    Raises:
+        ExecutableError: the states are not those of the executable, or it does not replace them where they lie.
     """
 
     def __init__(
@@ -53,22 +57,28 @@ class TrainingExecutable:
         optimiser: Optimiser,
         slots: Mapping[str, Slot],
         states: Mapping[str, Array],
-        steps: int = 0,
         classes: int | None = None,
     ) -> None:
-        self.executable, self.optimiser, self.slots = executable, optimiser, slots
-        self.steps, self.classes = steps, classes
-        names = [parameter.name for parameter in executable.inputs]
-        self.inputs = executable.inputs[: names.index(LEARNING_RATE)]
-        self._states = executable.inputs[names.index(STEP) + 1 :]
+        self.executable, self.optimiser, self.slots, self.classes = executable, optimiser, slots, classes
+        self.inputs, self._states = _split_inputs(executable)
+        outputs = [parameter.name for parameter in executable.outputs[1:]]
+        updates = [[state.name, name] for state, name in zip(self._states, outputs, strict=True)]
+        if isinstance(executable, NativeExecutable) and executable.manifest.get("updates") != updates:
+            raise ExecutableError(
+                f"`updates` must be {updates!r:.80}, but got {executable.manifest.get('updates')!r:.80}"
+            )
         if {state.name for state in self._states} != states.keys():
             expected = ", ".join(state.name for state in self._states)
             raise ExecutableError(f"`states` must be {expected}, but got {', '.join(states)}")
-        self._now = [allocate_aligned(state.shape, state.dtype) for state in self._states]
-        self._next = [allocate_aligned(state.shape, state.dtype) for state in self._states]
-        for array, state in zip(self._now, self._states, strict=True):
-            array[...] = states[state.name]
-        self._rate, self._step, self._loss = (allocate_aligned((1,), "float32") for _ in range(3))
+        self._arrays = {state.name: allocate_aligned(state.shape, state.dtype) for state in self._states}
+        for name, array in self._arrays.items():
+            array[...] = states[name]
+        self._rate, self._loss = (allocate_aligned((1,), "float32") for _ in range(2))
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far, each one batch."""
+        return int(self._arrays[STEP][0])
 
     def step(self, *batch: Any, learning_rate: float | None = None) -> float:
         """Runs one step.
@@ -87,11 +97,8 @@ class TrainingExecutable:
         arrays = [np.ascontiguousarray(a) for a in check_inputs(name, self.inputs, in_order(name, self.inputs, batch))]
         self._check_labels(arrays[0])
         self._rate[0] = self.optimiser.learning_rate if learning_rate is None else learning_rate
-        self._step[0] = self.steps + 1
-        inputs = [*arrays, self._rate, self._step, *self._now]
-        outputs = [self._loss, *self._next]
-        self._run(inputs, outputs)
-        self._now, self._next, self.steps = self._next, self._now, self.steps + 1
+        states = [*self._arrays.values()]
+        self._run([*arrays, self._rate, *states], [self._loss, *states])
         return float(self._loss[0])
 
     def _run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -120,24 +127,24 @@ class TrainingExecutable:
     @property
     def states(self) -> dict[str, Array]:
         """Copies of the states by name."""
-        return {state.name: array.copy() for state, array in zip(self._states, self._now, strict=True)}
+        return {name: array.copy() for name, array in self._arrays.items()}
 
     @property
     def parameters(self) -> dict[str, Array]:
         """Copies of the parameters by name, in the model's own shapes."""
-        flat = self._now[[state.name for state in self._states].index(PARAMETERS)]
-        return {name: slot.of(flat).copy() for name, slot in self.slots.items()}
+        flat = self._arrays[PARAMETERS]
+        return {name: np.array(slot.of(flat), order="C") for name, slot in self.slots.items()}
 
     @property
     def buffers(self) -> dict[str, Array]:
         """Copies of the model's other states that a step replaces, such as running means."""
-        known = {PARAMETERS, GRADIENTS, *self.optimiser.moments}
+        known = {STEP, PARAMETERS, GRADIENTS, *self.optimiser.moments}
         return {name: array for name, array in self.states.items() if name not in known}
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all states, of which there are two sets: a step reads one and writes the other."""
-        return 2 * sum(array.nbytes for array in self._now)
+        """Memory that parameters, moments and buffers take together."""
+        return sum(array.nbytes for array in self._arrays.values())
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes executable and states to a folder, from which `autotune.load_training` continues bit for bit.
@@ -150,7 +157,7 @@ class TrainingExecutable:
         root = writable(folder)
         if not (root / NETWORK).exists() or self.executable.folder.resolve() != (root / NETWORK).resolve():
             self.executable.save(root / NETWORK)
-        data = b"".join(array.tobytes() for array in self._now)
+        data = b"".join(array.tobytes() for array in self._arrays.values())
         file = f"states-{self.steps}"
         replace_file(root / file, data)
         header = HEADER.format(self.executable.name) if isinstance(self.executable, NativeExecutable) else ""
@@ -163,7 +170,7 @@ class TrainingExecutable:
             "steps": self.steps,
             "classes": self.classes,
             "states": {"file": file, "sha256": digest(data)},
-            "slots": {name: [slot.offset, list(slot.shape)] for name, slot in self.slots.items()},
+            "slots": {name: [s.offset, list(s.shape), list(s.axes)] for name, s in self.slots.items()},
         }
         replace_file(root / FILE, (json.dumps(document, indent=1) + "\n").encode())
         for old in (*root.glob("states-*"), *root.glob(HEADER.format("*"))):
@@ -196,18 +203,24 @@ def load_training(folder: str | os.PathLike[str], threads: int | None = None) ->
         raise ExecutableError(f"{root}: {FILE} must be of the network beside it, but is of another one")
     try:
         optimiser = OPTIMISERS[document["optimiser"].pop("name")](**document["optimiser"])
-        slots = {name: Slot(offset, tuple(shape)) for name, (offset, shape) in document["slots"].items()}
+        slots = {name: Slot(at, tuple(shape), tuple(axes)) for name, (at, shape, axes) in document["slots"].items()}
         data = contents(root / Path(document["states"]["file"]).name, document["states"]["sha256"])
-        steps, classes = int(document["steps"]), document["classes"]
+        classes = document["classes"]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ExecutableError(f"{root / FILE}: a training step must be described in full, but: {error}") from None
-    return TrainingExecutable(executable, optimiser, slots, _split(executable, data, root), steps, classes)
+    return TrainingExecutable(executable, optimiser, slots, _split(executable, data, root), classes)
+
+
+def _split_inputs(executable: Executable) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
+    """Splits the inputs of a training graph into the batch and the states, with the learning rate between them."""
+    names = [parameter.name for parameter in executable.inputs]
+    at = names.index(LEARNING_RATE)
+    return executable.inputs[:at], executable.inputs[at + 1 :]
 
 
 def _split(executable: Executable, data: bytes, root: Path) -> dict[str, Array]:
     """Splits the bytes of the states by the executable's inputs."""
-    names = [parameter.name for parameter in executable.inputs]
-    states: Sequence[Any] = executable.inputs[names.index(STEP) + 1 :]
+    _, states = _split_inputs(executable)
     arrays: dict[str, Array] = {}
     sizes = [int(np.prod(state.shape)) * np.dtype(state.dtype).itemsize for state in states]
     if len(data) != sum(sizes):

@@ -1,6 +1,6 @@
 """Optimisers: how a step changes parameters, as nodes of a graph.
 
-An optimiser works on all parameters at once, laid out in one array. Formulas are those of `torch.optim`.
+An optimiser works on parameters that lie one after the other in one array. Formulas are those of `torch.optim`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from autotune.graph.ir import GraphBuilder
 
 LEARNING_RATE, STEP = "learning_rate", "step"
-"""Inputs of a training graph: the learning rate (1,), and the number of this batch (1,), from 1, both float32."""
+"""Inputs of a training graph: the learning rate (1,) in float32, and the number of finished steps (1,) in int64."""
 
 
 @dataclass(frozen=True)

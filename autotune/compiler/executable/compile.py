@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autotune.compiler.cache.kernels import KernelCache, symbol_name
+from autotune.compiler.executable.arrangement import (
+    ArenaOptions,
+    arrange,
+    check_stores,
+    check_updates,
+    separate_updates,
+)
 from autotune.compiler.executable.graph_family import GraphAt, GraphFamily
 from autotune.compiler.executable.linking import Linking, ModuleBuilder
 from autotune.compiler.executable.packing import Call, Constants, room
@@ -95,6 +102,8 @@ class Compiler:
         weights: weights of executables compiled before, which this one's follow; None: it has its own alone.
         shapes: shapes that the executable takes; by default the graph's own.
         cold: whether to choose kernels of open sizes for constants that come from memory.
+        arena: conditions on the memory of the graph's values; only for known sizes.
+        estimate: function that estimates the seconds of a workload, for recomputation within a memory budget.
 
     Attributes:
         graph: compiled graph, at the largest sizes.
@@ -115,7 +124,10 @@ class Compiler:
         weights: Weights | None = None,
         shapes: ShapeSet = FIXED,
         cold: bool = True,
+        arena: ArenaOptions | None = None,
+        estimate: Callable[[Workload], float] = lambda workload: 0.0,
     ) -> None:
+        self._arena, self._estimate = arena, estimate
         self._target: Target = registry.get(target)
         if shapes.sizes and not self._target.open_sizes:
             raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target}")
@@ -123,6 +135,8 @@ class Compiler:
         alignment = self._target.alignment
         if isinstance(graph, Graph):
             fixed = executable_graph(graph, alignment)
+            if arena is not None:
+                fixed = separate_updates(fixed, arena.updates, alignment)
             if (loops := list_loops(fixed)) and not self._target.loops:
                 raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
             self._family = GraphFamily(lambda point: fixed, shapes, alignment)
@@ -133,6 +147,7 @@ class Compiler:
         if self._states and not self._target.states:
             raise BuildError(f"`graph` must have no state for target {target}, but got {self._states[0][0]!r}")
         self._choose_schedule, self._threads, self._cache, self._cold = choose_schedule, threads, cache, cold
+        self._replacing: set[Group] = set()
         self._name = identifier(self.graph.name)
         self._modules: list[Module] = []
         self._constants = Constants(self._target)
@@ -178,9 +193,13 @@ class Compiler:
             NotOpen: sizes have no schedule that was found at these or lesser ones and holds for them.
         """
         shapes, spacing = self._family.shapes, self._target.spacing
+        exact = self._exact
+        if self._arena is not None:
+            exact = [arrange(scope, self._arena, spacing, self._estimate) for scope in exact]
+            self._replacing = {group for scope in exact for group in check_updates(scope, self._arena.updates)}
         cases = [
             _Case(Range(point, point), scope, scope.plan(spacing))
-            for point, scope in zip(shapes.exact, self._exact, strict=True)
+            for point, scope in zip(shapes.exact, exact, strict=True)
         ]
         if shapes.cells:
             from autotune.compiler.executable.open_kernels import (
@@ -203,7 +222,8 @@ class Compiler:
             (`Weights.joined_parts`).
 
         Raises:
-            BuildError: a kernel cannot be built.
+            BuildError: a kernel cannot be built, or an output cannot share the memory of an input.
+            BudgetError: the arena is larger than its limit.
             NotOpen: sizes have no schedule of a kernel.
             RuntimeError: the linker failed.
         """
@@ -252,11 +272,12 @@ class Compiler:
             "outputs": [describe_parameter(p) for p in network.outputs],
             **({"sizes": {name: list(span) for name, span in sizes.items()}} if sizes else {}),
             **({"states": [list(pair) for pair in self._states]} if self._states else {}),
+            **({"updates": [list(pair) for pair in self._arena.updates.items()]} if self._arena else {}),
             **linked,
             "weights": self._weights.write(folder / f"{self._name}.weights", original, weights_file),
             "memory": {
                 "arena_bytes": arena,
-                "arena_lower_bound": lower_bound(self._family.largest.intervals(self._target.spacing)),
+                "arena_lower_bound": lower_bound(self._cases[-1].scope.intervals(self._target.spacing)),
                 **linked["memory"],
             },
             "steps": [
@@ -402,6 +423,8 @@ class Compiler:
         """Describes the kernel of a call of known sizes, without a name."""
         assert group.workload is not None
         schedule = self._choose_schedule(group.workload)
+        if group in self._replacing:
+            check_stores(group, schedule.trace)
         return KernelSpec(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
 
     def _name_kernel(self, kernel: KernelSpec | OpenKernel, number: int) -> KernelSpec | OpenKernel:

@@ -211,3 +211,19 @@ def test_what_has_no_gradient_is_named() -> None:
     assert add_gradients(builder, builder.finish([loss]), loss, ["x"]) == {}
     with pytest.raises(GraphError, match=r"^`loss` must be a floating-point value of one .*, but got x: float32\[4\]$"):
         add_gradients(builder, builder.finish(["x"]), "x", ["x"])
+
+
+@pytest.mark.parametrize(("op", "attrs"), [("relu", {}), ("relu6", {}), ("clip", {"low": -1.0, "high": 2.0})])
+def test_the_gradient_of_a_limit_reads_the_limited_value(op: str, attrs: Attrs) -> None:
+    x = np.array([[np.nan, -1.0, 0.0, 0.5, 2.0, 6.0, 7.0, np.inf, -np.inf]], np.float32)
+    builder = GraphBuilder("net", {"x": TensorType(x.shape)})
+    limited = builder.add(op, ["x"], **attrs)
+    total = builder.add("reduce", [limited], axes=(1,), reducer="sum")
+    gradients = add_gradients(builder, builder.finish([total]), total, ["x"])
+    graph = builder.finish([gradients["x"]])
+    (derivative,) = (node for node in graph.nodes if node.op == "derivative")
+    assert limited in derivative.inputs and "x" not in derivative.inputs
+    tensor = torch.from_numpy(x).requires_grad_()
+    functions = {"relu": torch.relu, "relu6": lambda t: torch.nn.functional.hardtanh(t, 0.0, 6.0)}
+    functions.get(op, lambda t: torch.nn.functional.hardtanh(t, -1.0, 2.0))(tensor).sum().backward()
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})[gradients["x"]], tensor.grad)

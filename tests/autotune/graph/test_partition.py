@@ -8,6 +8,7 @@ import pytest
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.partition import partition
+from autotune.graph.views import Location, locate
 from tests.autotune.graph.nets import conv, feeds, residual, weight
 
 
@@ -122,3 +123,27 @@ def test_a_front_of_two_such_values_or_of_a_product_that_ends_in_it_is_none() ->
 
 def test_what_is_measured_elsewhere_keeps_what_stands_in_front() -> None:
     assert [group.title for group in partition(make_gated_layers(), in_place=False)] == ["multiply+relu", "conv2d"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "size", "read_in_place"),
+    [
+        ((16,), (32,), True),
+        ((8,), (32,), False),
+        ((1, 0), (1, 32), True),
+        ((1, 0), (2, 32), True),
+        ((0, 0), (2, 16), False),
+    ],
+)
+def test_a_slice_of_neighbours_is_reshaped_where_it_lies(
+    begin: tuple[int, ...], size: tuple[int, ...], read_in_place: bool
+) -> None:
+    builder = GraphBuilder("net", {"x": TensorType((64,) if len(size) == 1 else (4, 32))})
+    part = builder.add("slice", ["x"], begin=begin, size=size)
+    flat = builder.add("reshape", [part], shape=(int(np.prod(size)),))
+    graph = builder.finish([builder.add("negative", [flat])])
+    titles = [group.title for group in partition(graph, alignment=64) if group.workload]
+    assert titles == (["negative"] if read_in_place else ["slice", "negative"])
+    location = locate(graph, alignment=64)[flat]
+    first = begin[0] if len(begin) == 1 else 32 * begin[0] + begin[1]
+    assert location == (Location("x", first) if read_in_place else Location(part))

@@ -71,7 +71,7 @@ def errors(case: Case, results: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def redraw(case: Case, seed: int) -> Case:
-    """The same module on other data."""
+    """Returns the module with other data."""
     torch.manual_seed(seed)
     module, x, y = case
     other = torch.randn_like(x) if x.is_floating_point() else x.flatten()[torch.randperm(x.numel())].reshape(x.shape)
@@ -103,7 +103,7 @@ def lower(
     flat = np.zeros(step.length, np.float32)
     for name, slot in step.slots.items():
         slot.of(flat)[...] = forward.parameters[name]
-    numbers = {LEARNING_RATE: np.float32([RATE]), STEP: np.float32([1])}
+    numbers = {LEARNING_RATE: np.float32([RATE]), STEP: np.int64([0])}
     _, *given = case
     batch = {name: a.numpy() for name, a in zip(forward.graph.inputs, given[::-1], strict=False) if a is not None}
     return step, graph, {**batch, **numbers, PARAMETERS: flat, **forward.buffers}
@@ -113,7 +113,7 @@ def step_in_numpy(case: Case, precision: str = "bfloat16") -> tuple[float, dict[
     """The loss and the gradients of a step, as its graph says."""
     step, graph, inputs = lower(case, precision)
     values = evaluate(graph, inputs)
-    loss, new = (values[name] for name in graph.outputs[:2])
+    loss, new = (values[graph.outputs[at]] for at in (0, 2))  # the number of steps is between them
     change = (inputs[PARAMETERS] - new) / np.float32(RATE)
     return float(loss[0]), {name: slot.of(change) for name, slot in step.slots.items()}
 
@@ -154,7 +154,7 @@ def test_products_read_bfloat16_and_the_rest_is_in_float32() -> None:
     full = ("softmax", "log_softmax", "layer_norm", "reduce", "concat", "scatter_sum")
     assert all(node.type.dtype == "float32" for node in graph.nodes if node.op in full and node.type.dtype != "int32")
     assert all(graph.type(node.inputs[0]).dtype == "float32" for node in graph.nodes if node.op in full[:3])
-    assert {graph.type(name).dtype for name in graph.outputs} == {"float32"}
+    assert {graph.type(name).dtype for name in graph.outputs} == {"float32", "int64"}  # and the number of steps
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_a_step_learns_as_with_autocast(small: TrainingExecutable, tmp_path: Pat
     assert sum(losses) / 2 == pytest.approx(gradients((module, x, y), torch.float64)[0], rel=2e-3)
     mine, autocast_errors = errors((module, x, y), found)
     assert (mine < 1.5 * autocast_errors).all() and mine.max() > 1e-4
-    assert {array.dtype for array in small.states.values()} == {np.dtype(np.float32)}
+    assert {array.dtype for name, array in small.states.items() if name != STEP} == {np.dtype(np.float32)}
     optimiser = torch.optim.SGD(module.parameters(), RATE, momentum=0.9)
     wanted = []
     for _ in range(20):
@@ -208,7 +208,7 @@ def test_kernels_compute_what_the_graph_says() -> None:
     _, graph, inputs = lower(case)
     step = autotune.compile_training(module, x, y, "cross_entropy", SGD(RATE), precision="bfloat16", threads=1)
     values = evaluate(graph, inputs)
-    loss, new = (values[name] for name in graph.outputs[:2])
+    loss, new = (values[graph.outputs[at]] for at in (0, 2))  # the number of steps is between them
     assert step.step(y, x) == pytest.approx(float(loss[0]), rel=1e-3)
     change, wanted = step.states[PARAMETERS] - inputs[PARAMETERS], new - inputs[PARAMETERS]
     assert np.linalg.norm(change - wanted) < 4e-3 * np.linalg.norm(wanted)
@@ -237,7 +237,7 @@ def test_a_model_of_onnx_trains_in_bfloat16() -> None:
         wanted = nn.functional.mse_loss((torch.tanh(x @ a) @ b).float(), y)
     wanted.backward()
     values = evaluate(graph, {**inputs, "x": x.numpy(), "targets": y.numpy()})
-    loss, new = (values[name] for name in graph.outputs)
+    loss, _, new = (values[name] for name in graph.outputs)
     assert loss[0] == pytest.approx(wanted.item(), rel=5e-3)
     for name, parameter in (("a", a), ("b", b)):
         assert parameter.grad is not None

@@ -37,7 +37,7 @@ int main(int count, char **argument) {
     return 3;
   fclose(file);
   if (!Net_training_open(&step, "nowhere", 1)) return 4;
-  if (Net_training_open(&step, argument[1], 1) || step.steps != NET_STEPS) return 5;
+  if (Net_training_open(&step, argument[1], 1) || Net_training_steps(&step) != 1) return 5;
   for (int i = 0; i < 3; i++) {
     if (Net_training_step(&step, targets[i], &rows[i][0][0], NET_LEARNING_RATE, &loss)) return 6;
     fwrite(&loss, sizeof loss, 1, stdout);
@@ -47,14 +47,14 @@ int main(int count, char **argument) {
   if (Net_training_step(&step, targets[4], &rows[4][0][0], NET_LEARNING_RATE, &loss) != -2) return 8;
   targets[4][3] = -100;
   /* A second one goes on where the first one is. */
-  if (Net_training_open(&again, argument[1], 1) || Net_training_read(&again, argument[2], step.steps)) return 9;
+  if (Net_training_open(&again, argument[1], 1) || Net_training_read(&again, argument[2])) return 9;
   Net_training_close(&step);
   for (int i = 3; i < 5; i++) {
     if (Net_training_step(&again, targets[i], &rows[i][0][0], 0.5f, &loss)) return 10;
     fwrite(&loss, sizeof loss, 1, stdout);
   }
   if (Net_training_write(&again, argument[2])) return 11;
-  if (!Net_training_read(&again, "batches", 0)) return 12;
+  if (Net_training_steps(&again) != 6 || !Net_training_read(&again, "batches")) return 12;
   Net_training_close(&again);
   Net_training_close(&again);
   return 0;

@@ -19,6 +19,7 @@ from autotune.graph.errors import GraphError, UnsupportedModelError
 from autotune.training.executable import TrainingExecutable
 from autotune.training.optimisers import SGD, Adam, AdamW, Optimiser
 from costmodel.models.attention import compute_loss, make_network
+from targets.base import BuildError
 from targets.manifest import ExecutableError
 
 Case = tuple[nn.Module, torch.Tensor, torch.Tensor]
@@ -236,7 +237,7 @@ def test_a_folder_of_another_kind_is_refused(small: TrainingExecutable, tmp_path
     file = tmp_path / "training.json"
     document = json.loads(file.read_text())
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"format": "autotune.training/0"}, r"`format` must be autotune\.training/1, but got autotune\.training/0"),
+        ({"format": "autotune.training/1"}, r"`format` must be autotune\.training/2, but got autotune\.training/1"),
         ({"network": "0" * 64}, "must be of the network beside it, but is of another one"),
         ({"states": {**document["states"], "sha256": "0" * 64}}, "states"),
         ({"optimiser": {"name": "lion"}}, "must be described in full, but: 'lion'"),
@@ -268,3 +269,89 @@ def test_what_cannot_be_trained_is_refused() -> None:
         autotune.compile_training(module, x)
     with pytest.raises(TypeError, match="must come with a module of PyTorch"):
         autotune.compile_training("net.onnx", x, y)
+
+
+class RunningSum(nn.Module):
+    """A layer with a sum of means that the kernel of a reduction would replace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(20, 5)
+        self.register_buffer("mean", torch.zeros(20))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.copy_(self.mean + x.mean(0))
+        return self.layer(x - self.mean)
+
+
+def test_a_buffer_that_a_reduction_replaces_trains_as_in_pytorch() -> None:
+    torch.manual_seed(0)
+    case = (RunningSum(), torch.randn(8, 20), torch.randint(0, 5, (8,)))
+    step = autotune.compile_training(*case, threads=1)
+    titles = [each["title"] for each in step.executable.manifest["steps"]]
+    assert "copy" in titles and "reduce+add" in titles
+    compare(case, *OPTIMISERS[0])
+
+
+def test_an_interrupted_step_counts_if_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x, y = perceptron()
+    step, same = (autotune.compile_training(module, x, y, optimiser=Adam(), threads=1) for _ in range(2))
+    run = step.executable.infer_at
+
+    def run_and_interrupt(addresses: Any) -> None:
+        run(addresses)
+        raise KeyboardInterrupt  # as Python does where a signal came while native code ran
+
+    monkeypatch.setattr(step.executable, "infer_at", run_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        step.step(y, x)
+    monkeypatch.undo()
+    same.step(y, x)
+    assert step.steps == same.steps == 1
+    assert step.step(y, x) == same.step(y, x)
+    for name, array in same.states.items():
+        np.testing.assert_array_equal(step.states[name], array)
+    with pytest.raises(ExecutableError):
+        step.step(y[:3], x)
+    assert step.steps == 2 and step.step(y, x) == same.step(y, x)
+
+
+def test_parameters_are_read_where_they_lie_and_states_are_there_once() -> None:
+    module, x, y = convolutions()
+    step = autotune.compile_training(module, x, y, optimiser=SGD(0.1, momentum=0.9), threads=1)
+    titles = [each["title"] for each in step.executable.manifest["steps"]]
+    assert not any(title.startswith("slice") for title in titles)
+    sizes = [parameter.numel() + -parameter.numel() % 16 for parameter in module.parameters()]
+    buffers = sum(array.nbytes for array in step.buffers.values())
+    assert step.state_bytes == 2 * 4 * sum(sizes) + buffers + 8
+    first = dict(module.named_parameters())
+    for name, array in step.parameters.items():
+        np.testing.assert_array_equal(array, first[name].detach(), err_msg=name)
+
+
+def test_values_that_are_computed_again_change_no_bit(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    blocks = [[nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(), nn.Dropout(0.2)] for _ in range(3)]
+    layers = [nn.Conv2d(3, 8, 1), *(layer for block in blocks for layer in block)]
+    module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
+    plain = autotune.compile_training(module, x, y, optimiser=Adam(1e-2), threads=1)
+    arena = plain.executable.manifest["memory"]["arena_bytes"]
+    again = autotune.compile_training(module, x, y, optimiser=Adam(1e-2), threads=1, max_arena_mb=0.85 * arena / 1e6)
+    assert again.executable.manifest["memory"]["arena_bytes"] <= 0.85 * arena
+    assert len(again.executable.manifest["steps"]) > len(plain.executable.manifest["steps"])
+    assert [again.step(y, x) for _ in range(2)] == [plain.step(y, x) for _ in range(2)]
+    again.save(tmp_path)
+    loaded = autotune.load_training(tmp_path)
+    assert [loaded.step(y, x) for _ in range(2)] == [plain.step(y, x) for _ in range(2)]
+    for name, array in plain.states.items():
+        np.testing.assert_array_equal(loaded.states[name], array, err_msg=name)
+    with pytest.raises(BuildError, match=r"^`max_arena_mb` must be at least \S+ for Sequential, but got") as error:
+        autotune.compile_training(module, x, y, optimiser=Adam(1e-2), threads=1, max_arena_mb=1e-3)
+    least = float(str(error.value).split()[5])
+    smallest = autotune.compile_training(module, x, y, optimiser=Adam(1e-2), threads=1, max_arena_mb=least)
+    assert smallest.executable.manifest["memory"]["arena_bytes"] <= least * 1e6
+    with pytest.raises(
+        ValueError, match=r"^`max_arena_mb` must be positive, and for the CPU, but got max_arena_mb=-1$"
+    ):
+        autotune.compile_training(module, x, y, max_arena_mb=-1)
