@@ -27,6 +27,7 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 HEADER = struct.Struct("<4sIQQ")
 """Magic, version, number of tensors, number of keys."""
+LENGTH = struct.Struct("<Q")
 MOST_DIMENSIONS = 4
 LEAST_ENTRY = 13
 """Least bytes of a key and its value: a length of 8, a type of 4, and a byte."""
@@ -109,8 +110,10 @@ class GGUFFile:
         self.tensors = self._read_tensors(tensors)
 
     def error(self, rule: str, value: object) -> LanguageModelError:
-        """Makes the error that a rule of the format is broken."""
-        return LanguageModelError(f"{self.path}: a GGUF file {rule}, but got {value}")
+        """Makes the error that a rule of the format is broken; names of a file may have any characters."""
+        text = f"a GGUF file {rule}, but got {value}"
+        shown = "".join(character if character.isprintable() else "?" for character in text)
+        return LanguageModelError(f"{self.path}: {shown}")
 
     # ------------------------------------------------------------------ metadata
     def _take(self, count: int, what: str) -> bytes:
@@ -130,7 +133,8 @@ class GGUFFile:
         return np.frombuffer(self._take(kind.itemsize, what), kind)[0].item()
 
     def _string(self, what: str) -> str:
-        return self._take(self._number("<u8", what), what).decode("utf-8", "surrogateescape")
+        (length,) = LENGTH.unpack(self._take(LENGTH.size, what))
+        return self._take(length, what).decode("utf-8", "surrogateescape")
 
     def _value(self, kind: int, key: str) -> Any:
         if kind == STRING:

@@ -406,6 +406,9 @@ def test_files_that_lie_about_their_sizes_are_refused_without_memory(tmp_path: P
         path.write_bytes(data)
         with pytest.raises(LanguageModelError, match=rule):
             GGUFFile(path)
+    path.write_bytes(header.pack(b"GGUF", 3, 1, 0) + files.string("a\x1b[31m") + struct.pack("<IQIQ", 1, 1, 10, 0))
+    with pytest.raises(LanguageModelError, match=r"but got Q2_K of a\?\[31m"):
+        GGUFFile(path)
     same = {"a": ((8,), 0, bytes(32)), "b": ((8,), 0, bytes(32))}
     data = files.write(path, {}, same).read_bytes()
     place = data.index(b"b" + struct.pack("<I", 1)) + 1 + 4 + 8 + 4
