@@ -4,7 +4,8 @@
 model of Llama's architecture (random weights) with the peers. All take turns in processes of their own. It prints the
 table, and writes `benchmarks/results/language_THREADS.json` once all rows are there.
 
-With `--gguf Q8_0,Q4_K_M` llama.cpp writes a file of each of these types, and runs it beside ours. That prints a table.
+With `--gguf Q8_0,Q4_K_M` llama.cpp writes a file of each of these types, and runs it beside ours; a table of each is
+printed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -251,25 +252,25 @@ FILE_PEERS = ("ours", "bytes", "llama_cpp")
 """Runtimes of a GGUF file: ours with data in floats and in bytes, and llama.cpp."""
 
 
-def compare_files(options: argparse.Namespace) -> str:
-    """Times GGUF files of some types in ours and in llama.cpp, in turns; returns a table with a line for each case."""
+def compare_files(options: argparse.Namespace) -> Iterator[str]:
+    """Times GGUF files in ours and in llama.cpp, in turns; yields a table for each type, with a line for each case."""
     sizes = model_sizes("llama", options)
-    lines: list[list[object]] = []
     with tempfile.TemporaryDirectory(prefix="autotune-gguf-") as folder:
         floats, path = Path(folder) / "floats.gguf", Path(folder) / "model.gguf"
         write(make_llama(Llama(tied=True, **sizes), rng=np.random.default_rng(0)), LONGEST, 32, floats)
         for kind in options.gguf.split(","):
             quantise_file(floats, kind, path)
+            head = [f"{kind}, {path.stat().st_size / 1e6:.0f} MB", "ours ms", "ours, data in bytes ms", "llama.cpp ms"]
             settings = {"file": str(path), "longest": LONGEST}
+            lines: list[list[object]] = []
             with ExitStack() as stack:
                 running = {n: stack.enter_context(PeerProcess(n, options.threads, settings)) for n in FILE_PEERS}
-                for case in CASES:
-                    row = compare_runtimes(case, running, {}, options.repeat)
+                for what, count in CASES:
+                    row = compare_runtimes((what, count), running, {}, options.repeat)
                     ours = min(FILE_PEERS[:2], key=row["seconds"].__getitem__)
                     cells = [f"{row['seconds'][n] * 1e3:.2f} ({row['errors'][n]:.1%})" for n in FILE_PEERS]
-                    size = f"{path.stat().st_size / 1e6:.0f} MB"
-                    lines.append([f"{kind}, {size}: {case[0]} {case[1]}", *cells, beside(row, ours, "llama_cpp")])
-    return table(["GGUF file", "ours ms", "ours, data in bytes ms", "llama.cpp ms", "ratio"], lines)
+                    lines.append([f"{what} {count}", *cells, beside(row, ours, "llama_cpp")])
+            yield table([*head, "ratio"], lines)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -288,7 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     if options.gguf:
-        print(compare_files(options))
+        for shown in compare_files(options):
+            print(shown, flush=True)
         return 0
     cases = {f"{model} {what} {count}": (model, (what, count)) for model in SIZES for what, count in CASES}
     settings = {"threads": options.threads, "repeat": options.repeat, "llama.cpp": find_version() or "not installed"}

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from autotune.graph.types import Array
-from autotune.language.gguf.blocks import read_floats, read_product, read_rows
+from autotune.language.gguf.blocks import decode_blocks, make_product, make_rows, read_floats
 from autotune.language.gguf.container import GGUFFile, StoredTensor
 from autotune.language.grouped import GroupedRows, GroupedWeight
 from autotune.language.model import GPT2, Llama, Model, Weight, gpt2, llama
@@ -183,7 +184,12 @@ def _gpt2(data: _Metadata) -> Model:
     shapes |= _ends(sizes.vocabulary, hidden, "wte.weight", LOGITS not in file.tensors)
     layers = _layers(sizes.layers, "h", GPT2_LAYER, vectors, products, (*vectors, *products))
     weights = _Reading(file, shapes, layers, {}, {}, 0, transposed=True).weights()
-    return gpt2(sizes, weights)
+    model, head = gpt2(sizes, weights), weights.get("lm_head.weight")
+    if head is None:
+        return model
+    # `gpt2` ties logits to embeddings in floats; a file may have both.
+    logits = head if isinstance(head, GroupedWeight) else np.asarray(head, np.float32).T
+    return replace(model, logits=logits)
 
 
 ARCHITECTURES: dict[str, Callable[[_Metadata], Model]] = {
@@ -285,20 +291,24 @@ class _Reading:
         weights: dict[str, Weight] = {}
         for name, (target, shape) in self._shapes.items():
             tensor = self._file.tensors[name]
-            if name == EMBEDDINGS and tensor.kind.decode is not None:
-                weights[target] = read_rows(tensor.data, tensor.kind)
-                if LOGITS not in self._shapes:
-                    weights["lm_head.weight"] = read_product(tensor.data, tensor.kind)
-            elif len(shape) == 2 and tensor.kind.decode is not None and name != "position_embd.weight":
-                weights[target] = read_product(self._in_order(tensor), tensor.kind)
+            parts = None
+            if len(shape) == 2 and tensor.kind.decode is not None and name != "position_embd.weight":
+                parts = decode_blocks(self._in_order(tensor), tensor.kind)
+            if parts is None:
+                read: list[Weight] = [self._read_floats(name, tensor)]
+            elif name != EMBEDDINGS:
+                read = [make_product(parts, tensor.kind)]
+            elif LOGITS in self._shapes:
+                read = [make_rows(parts)]
             else:
-                weights[target] = self._read_floats(name, tensor)
-            self._note(tensor, weights[target])
+                read = [make_rows(parts), make_product(parts, tensor.kind)]
+            weights |= dict(zip((target, "lm_head.weight"), read, strict=False))
+            self._note(tensor, read)
         if self._wider:
-            parts = (
+            sizes = (
                 f"{what} {now / 1e6:.1f} MB for {before / 1e6:.1f} MB" for what, (now, before) in self._wider.items()
             )
-            _LOG.warning("%s: some types take more memory than in the file: %s", self._file.path, ", ".join(parts))
+            _LOG.warning("%s: some types take more memory than in the file: %s", self._file.path, ", ".join(sizes))
         return weights
 
     def _read_floats(self, name: str, tensor: StoredTensor) -> Array:
@@ -317,14 +327,17 @@ class _Reading:
             return tensor.data[order]
         return tensor.data.reshape(len(order), -1)[order].reshape(1, -1)
 
-    def _note(self, tensor: StoredTensor, weight: Weight) -> None:
-        """Notes the bytes of a weight that takes more of them than in the file."""
-        if isinstance(weight, GroupedWeight | GroupedRows):
-            now = sum(array.nbytes for array in weight.arrays)
-            what = f"{tensor.kind.name} in {8 if isinstance(weight, GroupedRows) else weight.bits} bits"
-        else:
-            now, what = 4 * weight.size, f"{tensor.kind.name} in float32"
+    def _note(self, tensor: StoredTensor, read: Sequence[Weight]) -> None:
+        """Notes the bytes of the weights of a tensor, if they are more than in the file."""
+        now, forms = 0, []
+        for weight in read:
+            if isinstance(weight, GroupedWeight | GroupedRows):
+                now += sum(array.nbytes for array in weight.arrays)
+                forms.append(f"{weight.bits} bits" if isinstance(weight, GroupedWeight) else "8 bits for embeddings")
+            else:
+                now += 4 * weight.size
+                forms.append("float32")
         if now > tensor.data.nbytes:
-            total = self._wider[what]
+            total = self._wider[f"{tensor.kind.name} in {' and '.join(forms)}"]
             total[0] += now
             total[1] += tensor.data.nbytes

@@ -159,6 +159,7 @@ def name_type(number: int) -> str:
 
 
 # ------------------------------------------------------------------ tensors
+@np.errstate(over="ignore", invalid="ignore")
 def decode_blocks(data: Array, kind: BlockType) -> Parts:
     """Decodes a tensor of blocks.
 
@@ -170,25 +171,25 @@ def decode_blocks(data: Array, kind: BlockType) -> Parts:
         Numbers (rows, k), scales (rows, groups), and shifts (rows, groups) or None.
     """
     assert kind.decode is not None, "floats have no blocks"
-    rows, depth = len(data), data.shape[1] // kind.nbytes * kind.size
-    step = max(1, AT_ONCE // depth)
-    pieces: list[Parts] = []
+    rows, blocks = len(data), data.shape[1] // kind.nbytes
+    groups = kind.size // kind.group
+    step = max(1, AT_ONCE // (blocks * kind.size))
+    out: Parts | None = None
     for first in range(0, rows, step):
         part = data[first : first + step]
-        numbers, scales, shifts = kind.decode(part.reshape(-1, kind.nbytes))
-        pieces.append(
-            (
-                numbers.reshape(len(part), -1),
-                scales.reshape(len(part), -1),
-                None if shifts is None else shifts.reshape(len(part), -1),
-            )
-        )
-    numbers, scales = (np.concatenate([piece[at] for piece in pieces]) for at in (0, 1))
-    if pieces[0][2] is None:
-        return numbers, scales, None
-    return numbers, scales, np.concatenate([piece[2] for piece in pieces if piece[2] is not None])
+        pieces = kind.decode(part.reshape(-1, kind.nbytes))
+        if out is None:
+            numbers = np.empty((rows, blocks * kind.size), pieces[0].dtype)
+            scales = np.empty((rows, blocks * groups), np.float32)
+            out = numbers, scales, None if pieces[2] is None else np.empty_like(scales)
+        for array, piece in zip(out, pieces, strict=True):
+            if array is not None and piece is not None:
+                array[first : first + step] = piece.reshape(len(part), -1)
+    assert out is not None, "tensors have rows"
+    return out
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def read_floats(data: Array, kind: BlockType) -> Array:
     """Reads a tensor (rows, k) as floats: a view of the map for floats, float32 for blocks."""
     if kind.decode is None:
@@ -202,13 +203,14 @@ def read_floats(data: Array, kind: BlockType) -> Array:
     return values.reshape(numbers.shape)
 
 
-def read_product(data: Array, kind: BlockType) -> GroupedWeight:
-    """Reads a tensor (outputs, inputs) of blocks as the weights of a product.
+@np.errstate(over="ignore", invalid="ignore")
+def make_product(parts: Parts, kind: BlockType) -> GroupedWeight:
+    """Makes the weights of a product from a decoded tensor (outputs, inputs).
 
     Numbers and scales are exact. A shift is stored as the zero `shift / scale` in float32: a weight differs from that
     of the file by the rounding errors of its two terms.
     """
-    numbers, scales, shifts = decode_blocks(data, kind)
+    numbers, scales, shifts = parts
     outputs, depth = numbers.shape
     zeros = None
     if shifts is None:
@@ -216,6 +218,7 @@ def read_product(data: Array, kind: BlockType) -> GroupedWeight:
     else:
         constant = (scales == 0) & (shifts != 0)  # all weights of such a group are (0 - 1) * shift
         if constant.any():
+            numbers = numbers.copy()
             numbers.reshape(outputs, -1, kind.group)[constant] = 0
         scales = np.where(constant, shifts, scales)
         divisors = np.where(scales == 0, np.float32(1), scales)
@@ -227,7 +230,7 @@ def read_product(data: Array, kind: BlockType) -> GroupedWeight:
     return GroupedWeight(kind.bits, stored, narrow_scales(np.ascontiguousarray(scales.T)), zeros)
 
 
-def read_rows(data: Array, kind: BlockType) -> GroupedRows:
-    """Reads a tensor (rows, k) of blocks as a table of embeddings."""
-    numbers, scales, shifts = decode_blocks(data, kind)
+def make_rows(parts: Parts) -> GroupedRows:
+    """Makes a table of embeddings from a decoded tensor (rows, features)."""
+    numbers, scales, shifts = parts
     return GroupedRows(numbers, narrow_scales(scales), shifts)

@@ -66,6 +66,7 @@ def random_blocks(rng: np.random.Generator, shape: tuple[int, int], kind: str) -
         "Q6_K": {208: 3e-5},
         "Q4_K": {0: 3e-4, 2: 1.5e-3},
         "Q4_0": {0: 0.014},
+        "Q4_1": {0: 0.014, 2: -0.1},
         "Q8_0": {0: 9e-4},
         "IQ4_NL": {0: 1e-3},
     }

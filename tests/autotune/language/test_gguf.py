@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autotune import language
 from autotune.graph.evaluate import evaluate
 from autotune.language import GPT2, LanguageModelError, Llama, Model
-from autotune.language.gguf.blocks import TYPES, read_floats, read_product, read_rows
+from autotune.language.gguf.blocks import TYPES, decode_blocks, make_product, make_rows, read_floats
 from autotune.language.gguf.container import GGUFFile
 from autotune.language.graphs import Decoder
 from autotune.language.grouped import GroupedRows, GroupedWeight
@@ -62,8 +62,8 @@ def test_blocks_of_every_type_are_decoded_as_the_package_does() -> None:
         np.testing.assert_array_equal(read_floats(tensor.data, kind).astype(np.float32), wanted)
         if kind.decode is None:
             continue
-        np.testing.assert_array_equal(compute_rows(read_rows(tensor.data, kind)), wanted)
-        weight = read_product(tensor.data, kind)
+        np.testing.assert_array_equal(compute_rows(make_rows(decode_blocks(tensor.data, kind))), wanted)
+        weight = make_product(decode_blocks(tensor.data, kind), kind)
         assert weight.shape == wanted.T.shape and weight.bits == kind.bits
         scales = weight.scales.astype(np.float32)
         actual = dequantise({"bits": weight.bits, "k": wanted.shape[1]}, weight.numbers, scales, weight.zeros).T
@@ -78,7 +78,7 @@ def test_a_group_of_equal_weights_has_the_scale_0_and_a_shift() -> None:
     block[:, :4] = np.array([1.0, 0.5], np.float16).view(np.uint8)
     block[:, 8:12] = 3  # shifts of the first groups
     block[:, 16:] = 0xFF
-    weight = read_product(block, TYPES[12])
+    weight = make_product(decode_blocks(block, TYPES[12]), TYPES[12])
     found = dequantise({"bits": 4, "k": 256}, weight.numbers, weight.scales.astype(np.float32), weight.zeros)
     np.testing.assert_array_equal(found[:, 0], read_floats(block, TYPES[12])[0])
     assert found[0, 0] == -1.5 and found[255, 0] == 0
@@ -122,6 +122,14 @@ def test_gpt2_in_floats_is_that_of_the_same_weights_by_name(tmp_path: Path) -> N
     expected = language.gpt2(sizes, weights)
     for one, other in zip(list_weights(language.read_gguf(path).model), list_weights(expected), strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_logits_of_gpt2_may_have_their_own_weights(tmp_path: Path) -> None:
+    sizes = GPT2(vocabulary=61, hidden=32, layers=1, heads=4, positions=24)
+    head = np.random.default_rng(0).standard_normal((61, 32)).astype(np.float16)
+    tensors = files.gpt2_tensors(gpt2_weights(sizes)) | {"output.weight": files.tensor(head)}
+    model = language.read_gguf(files.write(tmp_path / "model.gguf", files.gpt2_metadata(sizes), tensors)).model
+    np.testing.assert_array_equal(model.logits, head.astype(np.float32).T)
 
 
 def test_products_of_gpt2_in_blocks_are_split(tmp_path: Path) -> None:
@@ -184,7 +192,7 @@ def test_blocks_are_not_widened_to_floats(mixed: File, caplog: pytest.LogCapture
         assert part is not None and isinstance(part.weight, GroupedWeight)
     assert isinstance(model.tokens, GroupedRows) and isinstance(model.logits, GroupedWeight)
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "some types take more memory than in the file: Q6_K in 8 bits " in line
+    assert "some types take more memory than in the file: Q6_K in 8 bits for embeddings and 8 bits " in line
     assert "IQ4_NL in 8 bits 0.1 MB for 0.0 MB" in line and "Q8_0" not in line and "float32" not in line
 
 
@@ -313,10 +321,9 @@ def test_a_tokenizer_that_is_none_is_refused(change: dict[str, Any], rule: str, 
 def test_the_example_continues_a_text_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kinds = {name: "Q6_K" if "ffn" in name else "Q4_K" for name in KINDS}
-    sizes = replace(MIXED, vocabulary=600)
+    sizes = Llama(vocabulary=600, hidden=32, layers=1, heads=2, kv_heads=2, inner=32, tied=True)
     tokenizer = {f"tokenizer.ggml.{name}": value for name, value in byte_pairs("qwen2").items()}
-    path, weights = write_mixed(tmp_path / "model.gguf", kinds, sizes, tokenizer)
+    path, weights = write_mixed(tmp_path / "model.gguf", dict.fromkeys(KINDS, "Q4_1"), sizes, tokenizer)
     networks: list[language.LanguageModel] = []
     compile = language.compile
     monkeypatch.setattr(
