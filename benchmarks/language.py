@@ -3,6 +3,9 @@
 `python -m benchmarks.language [--rows "llama step 65",...] [--layers 12] [--repeat 20]` compares GPT-2 small and a
 model of Llama's architecture (random weights) with the peers. All take turns in processes of their own. It prints the
 table, and writes `benchmarks/results/language_THREADS.json` once all rows are there.
+
+With `--gguf Q8_0,Q4_K_M` llama.cpp writes a file of each of these types, and runs it beside ours; a table of each is
+printed.
 """
 
 from __future__ import annotations
@@ -11,17 +14,21 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autotune.language import Llama
+from autotune.language import llama as make_llama
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import beside, figures, halves_difference, milliseconds, with_processors
 from benchmarks.interleave import FEWEST_ROUNDS, SelfTimer, measure_turns
-from benchmarks.llama_cpp_peer import find_version
+from benchmarks.llama_cpp_peer import find_version, quantise_file, write
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess as Other
 
@@ -241,6 +248,31 @@ def _part(rows: Sequence[Mapping[str, Any]], several: bool, kind: str) -> str:
     return table(*with_processors(head, lines, rows))
 
 
+FILE_PEERS = ("ours", "bytes", "llama_cpp")
+"""Runtimes of a GGUF file: ours with data in floats and in bytes, and llama.cpp."""
+
+
+def compare_files(options: argparse.Namespace) -> Iterator[str]:
+    """Times GGUF files in ours and in llama.cpp, in turns; yields a table for each type, with a line for each case."""
+    sizes = model_sizes("llama", options)
+    with tempfile.TemporaryDirectory(prefix="autotune-gguf-") as folder:
+        floats, path = Path(folder) / "floats.gguf", Path(folder) / "model.gguf"
+        write(make_llama(Llama(tied=True, **sizes), rng=np.random.default_rng(0)), LONGEST, 32, floats)
+        for kind in options.gguf.split(","):
+            quantise_file(floats, kind, path)
+            head = [f"{kind}, {path.stat().st_size / 1e6:.0f} MB", "ours ms", "ours, data in bytes ms", "llama.cpp ms"]
+            settings = {"file": str(path), "longest": LONGEST}
+            lines: list[list[object]] = []
+            with ExitStack() as stack:
+                running = {n: stack.enter_context(PeerProcess(n, options.threads, settings)) for n in FILE_PEERS}
+                for what, count in CASES:
+                    row = compare_runtimes((what, count), running, {}, options.repeat)
+                    ours = min(FILE_PEERS[:2], key=row["seconds"].__getitem__)
+                    cells = [f"{row['seconds'][n] * 1e3:.2f} ({row['errors'][n]:.1%})" for n in FILE_PEERS]
+                    lines.append([f"{what} {count}", *cells, beside(row, ours, "llama_cpp")])
+            yield table([*head, "ratio"], lines)
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.language", description=__doc__.partition("\n")[0])
@@ -249,12 +281,17 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, help="of the model, where it has that")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--gguf", help="types of GGUF files with commas between them, such as Q8_0,Q4_K_M; see below")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
+    if options.gguf:
+        for shown in compare_files(options):
+            print(shown, flush=True)
+        return 0
     cases = {f"{model} {what} {count}": (model, (what, count)) for model in SIZES for what, count in CASES}
     settings = {"threads": options.threads, "repeat": options.repeat, "llama.cpp": find_version() or "not installed"}
     if changed := {model: of for model in SIZES if (of := model_sizes(model, options)) != SIZES[model]}:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune import language
 from autotune.graph.quantise.weights import quantise_weights
 from autotune.language.model import Layer, Linear, Model, Norm
-from benchmarks.llama_cpp_peer import LlamaCpp
+from benchmarks.llama_cpp_peer import LlamaCpp, make_llama_cpp
 from benchmarks.peers.nbits_peer import IN_BYTES
 
 Array = NDArray[Any]
@@ -311,23 +312,44 @@ PEERS: dict[str, Callable[[Model, int, int], Peer]] = {
     "onnxruntime": OnnxRuntime,
     **{f"onnxruntime{bits}": partial(OnnxRuntime, bits=bits) for bits in (8, 4)},
     "torch": Torch,
-    **{f"llama_cpp{bits}": partial(LlamaCpp, bits=bits) for bits in (8, 4)},
+    **{f"llama_cpp{bits}": partial(make_llama_cpp, bits=bits) for bits in (8, 4)},
 }
+
+
+def choose_peer(name: str, threads: int, sizes: dict[str, Any]) -> tuple[Callable[[], Peer], int]:
+    """Reads or draws a model, and chooses what runs it.
+
+    Args:
+        name: one of `PEERS`, or of `ours`, `bytes` and `llama_cpp` for a file.
+        threads: threads that it runs on.
+        sizes: `longest`, and `file`, the path of a GGUF file, or `model` and its sizes.
+
+    Returns:
+        Function that makes the peer, and the number of its tokens.
+    """
+    longest = sizes.pop("longest")
+    if "file" not in sizes:
+        model = MODELS[sizes.pop("model")](np.random.default_rng(0), **sizes)
+        return partial(PEERS[name], model, longest, threads), model.sizes.vocabulary
+    path = Path(sizes["file"])
+    model = language.read_gguf(path).model
+    if name == "llama_cpp":
+        return partial(LlamaCpp, path, longest, threads, model.sizes.vocabulary), model.sizes.vocabulary
+    activations: Literal["floats", "bytes"] = "bytes" if name == "bytes" else "floats"
+    return partial(Ours, model, longest, threads, activations=activations), model.sizes.vocabulary
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answers requests until the parent hangs up."""
-    name, threads, sizes = arguments[0], int(arguments[1]), json.loads(arguments[2])
-    longest = sizes.pop("longest")
-    model = MODELS[sizes.pop("model")](np.random.default_rng(0), **sizes)
+    make_peer, vocabulary = choose_peer(arguments[0], int(arguments[1]), json.loads(arguments[2]))
     start = time.perf_counter()
-    peer = PEERS[name](model, longest, threads)
+    peer = make_peer()
     _say({"seconds": time.perf_counter() - start})
     calls: dict[tuple[str, int], Callable[[], Array]] = {}
     for line in sys.stdin:
         request = json.loads(line)
         what, count = request["case"]
-        tokens = np.random.default_rng(count).integers(0, model.sizes.vocabulary, count)
+        tokens = np.random.default_rng(count).integers(0, vocabulary, count)
         if (what, count) not in calls:
             calls = {(what, count): peer.case(what, tokens)}  # one sequence at a time
         call = calls[what, count]

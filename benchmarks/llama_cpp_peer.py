@@ -9,6 +9,7 @@ import ctypes
 import importlib.metadata
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,22 +86,50 @@ def write(model: Model, longest: int, bits: int, path: Path) -> None:
     writer.close()
 
 
+@cache
+def load_library() -> tuple[Any, Any]:
+    """Loads llama.cpp without its log; returns it, and the callback of the log, which it goes on to call."""
+    import llama_cpp
+
+    log = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(log, ctypes.c_void_p())
+    llama_cpp.llama_backend_init()
+    return llama_cpp, log
+
+
+def quantise_file(source: Path, kind: str, path: Path) -> None:
+    """Writes a file's model as one of llama.cpp's mixtures of types, such as `Q4_K_M`."""
+    llama_cpp, _ = load_library()
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(path).encode(), parameters):
+        raise RuntimeError(f"llama.cpp must write a file of the type {kind}, but did not")
+
+
+def make_llama_cpp(model: Model, longest: int, threads: int, bits: int) -> LlamaCpp:
+    """Loads a model of ours in llama.cpp, by a file that is deleted."""
+    with tempfile.TemporaryDirectory(prefix="autotune-gguf-") as folder:
+        path = Path(folder) / "model.gguf"
+        write(model, longest, bits, path)
+        return LlamaCpp(path, longest, threads, model.sizes.vocabulary)
+
+
 class LlamaCpp:
-    """The library, called as its own programs do."""
+    """The library, called as its own programs do.
 
-    def __init__(self, model: Model, longest: int, threads: int, bits: int) -> None:
-        import llama_cpp
+    Args:
+        path: GGUF file.
+        longest: tokens of a sequence at most.
+        threads: threads that it runs on.
+        vocabulary: number of tokens.
+    """
 
-        self._library, self._vocabulary = llama_cpp, model.sizes.vocabulary
-        self._log = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self._log, ctypes.c_void_p())
-        llama_cpp.llama_backend_init()
+    def __init__(self, path: Path, longest: int, threads: int, vocabulary: int) -> None:
+        llama_cpp, _ = load_library()
+        self._library, self._vocabulary = llama_cpp, vocabulary
         parameters = llama_cpp.llama_model_default_params()
         parameters.use_mmap = False  # so that it may lay weights out anew
-        with tempfile.TemporaryDirectory(prefix="autotune-gguf-") as place:
-            path = Path(place) / "model.gguf"
-            write(model, longest, bits, path)
-            self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         options = llama_cpp.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = longest, AT_ONCE, AT_ONCE
         options.n_threads = options.n_threads_batch = threads

@@ -1,26 +1,29 @@
-"""Generator of tokens by a decoder of GPT-2's or Llama's architecture; it prints the tokens a second.
+"""Generator of text or tokens by a decoder of GPT-2's or Llama's architecture; it prints the tokens a second.
 
+    python examples/generate.py model.gguf "Once upon a time" --count 64 --activations bytes
     python examples/generate.py                       # GPT-2 small of random weights
     python examples/generate.py --weights model.safetensors --prompt 464,3290,318
     python examples/generate.py --kind llama --hidden 256 --layers 4 --heads 8 --top-k 40
 
-Weights have the names that Hugging Face gives them. With the package `transformers` and `--tokenizer NAME` the prompt
-may be text.
+A GGUF file has sizes and a tokenizer. Other weights have the names that Hugging Face gives them; with the package
+`transformers` and `--tokenizer NAME` the prompt may be text.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from autotune import language
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", nargs="?", help="a GGUF file, in place of --kind, --weights and sizes")
+    parser.add_argument("text", nargs="?", help="text that the model of the file continues")
     parser.add_argument("--kind", choices=["gpt2", "llama"], default="gpt2")
     parser.add_argument("--weights", help="a safetensors file; random ones where it is left out")
     for name, size in (("vocabulary", 50257), ("hidden", 768), ("layers", 12), ("heads", 12)):
@@ -38,17 +41,14 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if (options.file is None) != (options.text is None):
+        parser.error("a file must be followed by a text")
     if not options.tokenizer and not all(part.strip().isdecimal() for part in options.prompt.split(",")):
         parser.error(f"--prompt must be tokens, or --tokenizer given, but got {options.prompt!r}")
 
-    sizes = {name: getattr(options, name) for name in ("vocabulary", "hidden", "layers", "heads")}
-    weights = None if options.weights is None else language.read_safetensors(options.weights)
-    if options.kind == "gpt2":
-        model = language.gpt2(language.GPT2(**sizes, positions=max(1024, options.longest)), weights)
-    else:
-        inner = 8 * options.hidden // 3
-        model = language.llama(language.Llama(**sizes, kv_heads=options.heads, inner=inner), weights)
+    gguf = None if options.file is None else language.read_gguf(options.file)
+    model = make_model(options) if gguf is None else gguf.model
     start = time.perf_counter()
     network = language.compile(
         model,
@@ -61,7 +61,10 @@ def main() -> None:
     print(f"compiled in {time.perf_counter() - start:.1f} s, {network.weights_bytes / 1e6:.0f} MB of weights")
 
     shown: Callable[[list[int]], str] = str
-    if options.tokenizer:
+    stops: frozenset[int] = frozenset()
+    if gguf is not None:
+        tokens, shown, stops = gguf.tokenizer.encode(options.text), gguf.tokenizer.decode, gguf.tokenizer.stops
+    elif options.tokenizer:
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
@@ -75,10 +78,20 @@ def main() -> None:
     network.prefill(tokens)
     prompt = time.perf_counter() - start
     start = time.perf_counter()
-    found = network.generate(tokens, options.count, sampler)
+    answer = network.generate(tokens, options.count, sampler, stops.__contains__)
     took = time.perf_counter() - start - prompt
-    print(shown(found))
-    print(f"prompt of {len(tokens)}: {prompt * 1e3:.1f} ms; {(options.count - 1) / took:.1f} tokens/s")
+    print(shown(answer))
+    print(f"prompt of {len(tokens)}: {prompt * 1e3:.1f} ms; {(len(answer) - 1) / took:.1f} tokens/s")
+
+
+def make_model(options: argparse.Namespace) -> language.Model:
+    """Makes the model of the options, of random weights or those of a safetensors file."""
+    sizes = {name: getattr(options, name) for name in ("vocabulary", "hidden", "layers", "heads")}
+    weights = None if options.weights is None else language.read_safetensors(options.weights)
+    if options.kind == "gpt2":
+        return language.gpt2(language.GPT2(**sizes, positions=max(1024, options.longest)), weights)
+    inner = 8 * options.hidden // 3
+    return language.llama(language.Llama(**sizes, kv_heads=options.heads, inner=inner), weights)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.language.api import LanguageModel, compile, load
+from autotune.language.gguf import GGUFModel, read_gguf
 from autotune.language.model import GPT2, LanguageModelError, Llama, Model, Sizes, gpt2, llama
 from autotune.language.reading import read_safetensors
 from autotune.language.sampling import Sampler, TopK, greedy
+from autotune.language.tokenizers import Tokenizer
 from search_space.former_names import former_attributes
 
 __all__ = [
+    "GGUFModel",
     "GPT2",
     "LanguageModel",
     "Llama",
@@ -23,12 +26,14 @@ __all__ = [
     "LanguageModelError",
     "Sampler",
     "Sizes",
+    "Tokenizer",
     "TopK",
     "compile",
     "gpt2",
     "greedy",
     "llama",
     "load",
+    "read_gguf",
     "read_safetensors",
 ]
 

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 
 from autotune.graph.types import Array
-from autotune.language.model import LanguageModelError, Model
+from autotune.language.grouped import GroupedWeight
+from autotune.language.model import LanguageModelError, Model, list_weights
 from autotune.language.parts import PREFILL, STEP
 from autotune.language.sampling import Sampler, greedy
 from search_space.scratch import ScratchFolder
@@ -44,30 +45,37 @@ def compile(
         tokens = network.generate([464, 3290], 20)
 
     Args:
-        model: decoder by `gpt2` or `llama`; its weights are not needed any more after compiling.
+        model: decoder by `gpt2`, `llama` or `read_gguf`; its weights are not needed any more after compiling.
         longest: most tokens of a prompt and its continuation; None: the model's number of positions, or 2048 if it has
             no limit.
         threads: threads to choose kernels for, and to run them on; None: one for each core.
         precision: `float32`, `bfloat16` or `float16` of weights and factors, see docs/precision.md. Keys and values are
             kept in float32.
-        quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: floats.
+        quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: as the
+            model has them.
         group: weights along the sum that share a scale, where they are quantised.
         symmetric: whether they have no zero of their own.
         activations: `bytes` rounds the other factors of such weights, in blocks of 32 numbers; or `floats`.
         cache: folder of results of earlier compilations, or `none`; see `autotune.compile`.
 
     Raises:
-        LanguageModelError: a length that the model does not take.
+        LanguageModelError: a length that the model does not take, or `quantise` for weights of a few bits.
         ValueError: an unknown `quantise`, an invalid group, or unknown `activations`.
         ConfigError, BuildError, RuntimeError: see `autotune.compile`.
     """
     if not isinstance(model, Model):
-        raise LanguageModelError(f"`model` must be one that `gpt2` or `llama` gives, but got model={model!r:.80}")
+        raise LanguageModelError(
+            f"`model` must be one that `gpt2`, `llama` or `read_gguf` gives, but got model={model!r:.80}"
+        )
     known = model.sizes.positions
     longest = longest or known or 2048
     if not SHORTEST <= longest <= (known or longest):
         most = "" if known is None else f" and at most {known}, the positions that the model knows"
         raise LanguageModelError(f"`longest` must be at least {SHORTEST}{most}, but got longest={longest}")
+    if quantise is not None and any(isinstance(weight, GroupedWeight) for weight in list_weights(model)):
+        raise LanguageModelError(
+            f"`quantise` must be None for a model with weights of a few bits, but got quantise={quantise!r}"
+        )
     from autotune.config import Quantisation
     from autotune.language.building import build_executables, make_options
 

@@ -59,7 +59,9 @@ def build_executables(
     """
     target, pipeline = options.target, make_pipeline(options, report=False, weight_cache={})
     settings = Settings(target, trials=0, measure=Measure(cache="network", threads=threads))
-    decoder = Decoder(model, longest)
+    # Scales in float16 make a graph one of float16, which has no kernels in bfloat16.
+    halves = options.precision.name != "bfloat16"
+    decoder = Decoder(model, longest, options.quantisation.activations, halves)
     weights = Weights(target.spacing, COPIES * decoder.nbytes)
     least = min(LEAST, longest - 1)
     parts: list[tuple[str, Callable[[int], Graph], Span]] = [

@@ -6,9 +6,12 @@ keys and values of all positions up to its own as states (n, heads, d), whose la
 
 from __future__ import annotations
 
+import numpy as np
+
 from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
-from autotune.language.model import Layer, Linear, Model, Norm, parameters
+from autotune.language.grouped import GroupedRows, GroupedWeight
+from autotune.language.model import Layer, Linear, Model, Norm, list_weights
 
 KEYS, VALUES = "keys", "values"
 
@@ -29,17 +32,34 @@ class Decoder:
     Args:
         model: model; its weights are constants of the graphs, the same arrays in all of them.
         longest: most positions.
+        activations: `bytes` rounds the data that weights in groups are multiplied with; or `floats`.
+        halves: whether scales of weights in groups may be in float16.
     """
 
-    def __init__(self, model: Model, longest: int) -> None:
+    def __init__(self, model: Model, longest: int, activations: str = "floats", halves: bool = True) -> None:
         self.model, self.longest = model, longest
+        self.grouped_product = "dynamic_matmul" if activations == "bytes" else "matmul_nbits"
+        self._halves, self._scales = halves, dict[int, Array]()
         self.turns = model.turns(longest) if model.positions is None else None
         self.positions = None if model.positions is None else model.positions[:longest]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the model's weights in float32, each counted once."""
-        return 4 * parameters(self.model)
+        """Bytes of the model's weights, floats in float32, each counted once."""
+        return sum(
+            sum(array.nbytes for array in weight.arrays)
+            if isinstance(weight, GroupedWeight | GroupedRows)
+            else 4 * weight.size
+            for weight in list_weights(self.model)
+        )
+
+    def scales(self, array: Array) -> Array:
+        """Returns scales as the graphs have them, the same array at each call."""
+        if self._halves or array.dtype != np.float16:
+            return array
+        if id(array) not in self._scales:
+            self._scales[id(array)] = array.astype(np.float32)
+        return self._scales[id(array)]
 
     def prefill(self, count: int) -> Graph:
         """Builds the graph of a prompt of `count` tokens.
@@ -81,7 +101,7 @@ class _Pass:
 
     def graph(self, tokens: str, last: str | None) -> Graph:
         net, model = self.net, self.model
-        x = net.add("gather", [net.constant(model.tokens, "embeddings"), tokens])
+        x = self.embed(tokens)
         if self.decoder.positions is not None:
             x = net.add("add", [x, self.at_positions(self.decoder.positions, "positions")])
         if self.decoder.turns is not None:
@@ -92,8 +112,26 @@ class _Pass:
         if last is not None:
             x = net.add("gather", [x, last])
         x = self.normal(x, model.last)
-        logits = net.add("matmul", [x, net.constant(model.logits, "logits_weight")], "logits")
+        logits = self.product(x, model.logits, "logits_weight", "logits")
         return net.finish([logits, *self.outputs])
+
+    def embed(self, tokens: str) -> str:
+        """Looks tokens up in the table of embeddings, (m, hidden)."""
+        net, table = self.net, self.model.tokens
+        if not isinstance(table, GroupedRows):
+            return net.add("gather", [net.constant(table, "embeddings"), tokens])
+        rows, features, groups = self.rows, table.shape[1], table.scales.shape[1]
+
+        def look_up(array: Array, name: str, shape: tuple[int, ...]) -> str:
+            row = net.add("gather", [net.constant(array, name), tokens])
+            row = row if array.dtype == np.float32 else net.add("cast", [row], dtype="float32")
+            return net.add("reshape", [row], shape=shape)
+
+        x = look_up(table.numbers, "embeddings", (rows, groups, features // groups))
+        x = net.add("multiply", [x, look_up(self.decoder.scales(table.scales), "embedding_scales", (rows, groups, 1))])
+        if table.shifts is not None:
+            x = net.add("subtract", [x, look_up(table.shifts, "embedding_shifts", (rows, groups, 1))])
+        return net.add("reshape", [x], shape=(rows, features))
 
     def at_positions(self, table: Array, name: str) -> str:
         """Selects a table's rows for the tokens of this pass."""
@@ -106,8 +144,8 @@ class _Pass:
         net, sizes = self.net, self.model.sizes
         read = self.normal(x, layer.first)
         names = row_names(number)
-        query = self.in_heads(self.linear(read, layer.query), sizes.heads, "query")
-        key = self.in_heads(self.linear(read, layer.key), sizes.kv_heads, names[0])
+        query = self.in_heads(self.linear(read, layer.query), sizes.heads, "query", layer.query_norm)
+        key = self.in_heads(self.linear(read, layer.key), sizes.kv_heads, names[0], layer.key_norm)
         value = self.linear(read, layer.value)
         value = net.add("reshape", [value], names[1], shape=(self.rows, sizes.kv_heads, sizes.head_width))
         self.outputs += [key, value]
@@ -117,9 +155,11 @@ class _Pass:
         read = self.normal(x, layer.second)
         return net.add("add", [self.linear(self.inner(read, layer), layer.down), x])
 
-    def in_heads(self, x: str, heads: int, name: str) -> str:
-        """Splits features into heads, (m, heads, d), and rotates them if positions are rotary."""
+    def in_heads(self, x: str, heads: int, name: str, norm: Norm | None) -> str:
+        """Splits features into heads, (m, heads, d); normalises and rotates them if the model does."""
         shape = self.rows, heads, self.model.sizes.head_width
+        if norm is not None:
+            x = self.normal(self.net.add("reshape", [x], shape=(self.rows * heads, shape[2])), norm)
         if self.rotation is None:
             return self.net.add("reshape", [x], name, shape=shape)
         return self.net.add("rotary", [self.net.add("reshape", [x], shape=shape), *self.rotation], name)
@@ -158,10 +198,17 @@ class _Pass:
         return self.net.add("multiply", [self.net.add("silu", [self.linear(x, layer.gate)]), up])
 
     def linear(self, x: str, linear: Linear) -> str:
-        found = self.net.add("matmul", [x, self.net.constant(linear.weight, "weight")])
-        if linear.bias is None:
-            return found
-        return self.net.add("add", [found, self.net.constant(linear.bias, "bias")])
+        out = self.product(x, linear.weight, "weight")
+        return out if linear.bias is None else self.net.add("add", [out, self.net.constant(linear.bias, "bias")])
+
+    def product(self, x: str, weight: Array | GroupedWeight, constant: str, name: str = "") -> str:
+        """Multiplies rows by a weight."""
+        if not isinstance(weight, GroupedWeight):
+            return self.net.add("matmul", [x, self.net.constant(weight, constant)], name)
+        numbers, scales, *zeros = weight.arrays
+        arrays = numbers, self.decoder.scales(scales), *zeros
+        constants = [self.net.constant(array, constant) for array in arrays]
+        return self.net.add(self.decoder.grouped_product, [x, *constants], name, bits=weight.bits)
 
     def normal(self, x: str, norm: Norm) -> str:
         epsilon, scale = self.model.sizes.epsilon, self.net.constant(norm.scale, "scale")

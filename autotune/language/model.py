@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autotune.graph.types import Array
+from autotune.language.grouped import GroupedRows, GroupedWeight
 from search_space.dtypes import numpy_dtype
 from search_space.former_names import former_attributes
 
@@ -101,6 +102,7 @@ class Llama:
         tied: whether logits are products with the embeddings.
         head_width: None: `hidden` divided by `heads`.
         biases: whether queries, keys and values have one, as Qwen2's do.
+        head_norms: whether queries and keys are normalised head by head, as Qwen3's are.
     """
 
     vocabulary: int = 32000
@@ -114,6 +116,7 @@ class Llama:
     tied: bool = False
     head_width: int | None = None
     biases: bool = False
+    head_norms: bool = False
 
     @property
     def sizes(self) -> Sizes:
@@ -136,11 +139,11 @@ class Linear:
     """x weight + bias.
 
     Attributes:
-        weight: (inputs, outputs).
+        weight: (inputs, outputs), in floats or in groups of a few bits.
         bias: (outputs,); None: none.
     """
 
-    weight: Array
+    weight: Array | GroupedWeight
     bias: Array | None = None
 
 
@@ -162,8 +165,9 @@ class Layer:
 
     Attributes:
         first, second: normalisations of the inputs of the two halves.
-        query: scaled, so that products with keys are scores.
+        query: scaled, so that products with keys are scores, unless `query_norm` is.
         gate: weight of SwiGLU's gate; None: GELU.
+        query_norm, key_norm: normalisations of each head of queries and of keys, (head_width,); None: none.
     """
 
     first: Norm
@@ -175,6 +179,8 @@ class Layer:
     gate: Linear | None
     up: Linear
     down: Linear
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -190,16 +196,19 @@ class Model:
         layers: layers in order.
         last: normalisation before the logits.
         logits: (hidden, vocabulary).
+        divisors: divisors of the angles' frequencies (head_width / 2,), for sequences longer than those of the
+            training; None: 1.
     """
 
     name: str
     sizes: Sizes
-    tokens: Array
+    tokens: Array | GroupedRows
     positions: Array | None
     layers: tuple[Layer, ...]
     last: Norm
-    logits: Array
+    logits: Array | GroupedWeight
     theta: float = 10000.0
+    divisors: Array | None = None
 
     def __repr__(self) -> str:
         """Formats a line without the weights."""
@@ -208,8 +217,20 @@ class Model:
     def turns(self, count: int) -> tuple[Array, Array]:
         """Computes cosines and sines of the first positions' angles, (count, head_width / 2) each."""
         half = self.sizes.head_width // 2
-        angles = np.outer(np.arange(count), self.theta ** (-np.arange(half) / half))
+        frequencies = self.theta ** (-np.arange(half) / half)
+        if self.divisors is not None:
+            frequencies = frequencies / self.divisors
+        angles = np.outer(np.arange(count), frequencies)
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+Weight = Array | GroupedWeight | GroupedRows
+"""A weight by name."""
+
+
+def _check_shape(name: str, actual: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if actual != expected:
+        raise LanguageModelError(f"`weights` must have {name} of shape {list(expected)}, but got {list(actual)}")
 
 
 @dataclass
@@ -222,10 +243,46 @@ class _Weights:
         prefixes: optional prefixes of names.
     """
 
-    arrays: Mapping[str, Array] | None
+    arrays: Mapping[str, Weight] | None
     rng: np.random.Generator | None
     prefixes: tuple[str, ...]
     missing: list[str] = field(default_factory=list)
+
+    def find(self, name: str) -> Weight | None:
+        """Looks up a weight as it is stored, with or without a prefix; returns None if it is missing."""
+        arrays = self.arrays or {}
+        return next((arrays[p + name] for p in ("", *self.prefixes) if p + name in arrays), None)
+
+    def product(self, name: str, inputs: int, outputs: int, transposed: bool = True) -> Array | GroupedWeight:
+        """Returns weights (inputs, outputs), whose floats may be stored `transposed`.
+
+        Raises:
+            LanguageModelError: they have another shape, or are not of floats.
+        """
+        weight = self.find(name)
+        if isinstance(weight, GroupedWeight):
+            _check_shape(name, weight.shape, (inputs, outputs))
+            return weight
+        return self.of(name, outputs, inputs).T if transposed else self.of(name, inputs, outputs)
+
+    def logits(self, tokens: Array | GroupedRows, tied: bool) -> Array | GroupedWeight:
+        """Returns the weights (hidden, vocabulary) of the logits; tied embeddings are one array if they are floats."""
+        if tied and not isinstance(tokens, GroupedRows):
+            return tokens.T
+        vocabulary, hidden = tokens.shape
+        return self.product("lm_head.weight", hidden, vocabulary)
+
+    def rows(self, name: str, count: int, features: int) -> Array | GroupedRows:
+        """Returns a table of embeddings (count, features), in floats or in groups.
+
+        Raises:
+            LanguageModelError: it has another shape, or is not of floats.
+        """
+        table = self.find(name)
+        if not isinstance(table, GroupedRows):
+            return self.of(name, count, features)
+        _check_shape(name, table.shape, (count, features))
+        return table
 
     def of(self, name: str, *shape: int, mean: float = 0.0, scale: float = 0.02) -> Array:
         """Returns the weight of a name, or draws one from a normal distribution.
@@ -239,13 +296,14 @@ class _Weights:
             drawn *= scale
             drawn += mean
             return drawn
-        weight = next((self.arrays[p + name] for p in ("", *self.prefixes) if p + name in self.arrays), None)
+        weight = self.find(name)
         if weight is None:
             self.missing.append(name)
             return np.zeros(shape, np.float32)
+        if isinstance(weight, GroupedWeight | GroupedRows):
+            raise LanguageModelError(f"`weights` must have {name} in floats, but got groups of a few bits")
         array = np.asarray(weight)
-        if array.shape != shape:
-            raise LanguageModelError(f"`weights` must have {name} of shape {list(shape)}, but got {list(array.shape)}")
+        _check_shape(name, array.shape, shape)
         if str(array.dtype) not in STORED_DTYPES:
             raise LanguageModelError(
                 f"`weights` must be of {' or '.join(STORED_DTYPES)}, but {name} is of {array.dtype}"
@@ -264,7 +322,7 @@ class _Weights:
 
 
 def gpt2(
-    sizes: GPT2, weights: Mapping[str, Array] | None = None, rng: np.random.Generator | None = None, name: str = "gpt2"
+    sizes: GPT2, weights: Mapping[str, Weight] | None = None, rng: np.random.Generator | None = None, name: str = "gpt2"
 ) -> Model:
     """Makes a model of GPT-2's architecture.
 
@@ -279,23 +337,19 @@ def gpt2(
     """
     s, w = sizes.sizes, _weights(weights, rng, "transformer.")
     h, n, scale = s.hidden, s.inner, s.head_width**-0.5
-    tokens, positions = w.of("wte.weight", s.vocabulary, h), w.of("wpe.weight", sizes.positions, h, scale=0.01)
+    tokens, positions = w.rows("wte.weight", s.vocabulary, h), w.of("wpe.weight", sizes.positions, h, scale=0.01)
 
     def norm(prefix: str) -> Norm:
         return Norm(w.of(f"{prefix}.weight", h, mean=1.0), w.of(f"{prefix}.bias", h))
 
     def linear(prefix: str, inputs: int, outputs: int) -> Linear:
-        return Linear(w.of(f"{prefix}.weight", inputs, outputs), w.of(f"{prefix}.bias", outputs))
+        weight = w.product(f"{prefix}.weight", inputs, outputs, transposed=False)
+        return Linear(weight, w.of(f"{prefix}.bias", outputs))
 
     layers = []
     for number in range(s.layers):
         at = f"h.{number}"
-        joint = linear(f"{at}.attn.c_attn", h, 3 * h)
-        assert joint.bias is not None
-        query, key, value = (
-            Linear(np.ascontiguousarray(weight), bias)
-            for weight, bias in zip(np.split(joint.weight, 3, axis=1), np.split(joint.bias, 3), strict=True)
-        )
+        query, key, value = _split_linear(linear(f"{at}.attn.c_attn", h, 3 * h), 3)
         layers.append(
             Layer(
                 norm(f"{at}.ln_1"),
@@ -309,16 +363,17 @@ def gpt2(
                 linear(f"{at}.mlp.c_proj", n, h),
             )
         )
-    last = norm("ln_f")
+    last, logits = norm("ln_f"), w.logits(tokens, tied=True)
     w.check()
-    return Model(name, s, tokens, positions, tuple(layers), last, tokens.T)
+    return Model(name, s, tokens, positions, tuple(layers), last, logits)
 
 
 def llama(
     sizes: Llama,
-    weights: Mapping[str, Array] | None = None,
+    weights: Mapping[str, Weight] | None = None,
     rng: np.random.Generator | None = None,
     name: str = "llama",
+    divisors: Array | None = None,
 ) -> Model:
     """Makes a model of Llama's architecture.
 
@@ -326,17 +381,25 @@ def llama(
         sizes: sizes of the model.
         weights: names of `transformers.LlamaForCausalLM` → weights, with or without the leading `model.`; None: drawn.
         rng: draws them; None: one of seed 0.
+        name: name of the executables.
+        divisors: divisors of the rotary positions' frequencies, see `Model`.
 
     Raises:
         LanguageModelError: sizes that do not go together, weights that are missing or have other shapes.
     """
     s, w = sizes.sizes, _weights(weights, rng, "model.")
     h, n, queries, keys = s.hidden, s.inner, s.heads * s.head_width, s.kv_heads * s.head_width
-    tokens = w.of("embed_tokens.weight", s.vocabulary, h)
+    tokens, scale = w.rows("embed_tokens.weight", s.vocabulary, h), s.head_width**-0.5
 
     def linear(prefix: str, inputs: int, outputs: int, bias: bool = False) -> Linear:
-        weight = w.of(f"{prefix}.weight", outputs, inputs).T
+        weight = w.product(f"{prefix}.weight", inputs, outputs)
         return Linear(weight, w.of(f"{prefix}.bias", outputs) if bias else None)
+
+    def head_norm(prefix: str, factor: float) -> Norm | None:
+        """Reads a normalisation of heads, whose scale contains that of the scores."""
+        if not sizes.head_norms:
+            return None
+        return Norm(w.of(f"{prefix}.weight", s.head_width, mean=1.0) * np.float32(factor))
 
     layers = []
     for number in range(s.layers):
@@ -350,23 +413,36 @@ def llama(
         second = Norm(w.of(f"{at}.post_attention_layernorm.weight", h, mean=1.0))
         gate, up = (linear(f"{at}.mlp.{part}_proj", h, n) for part in ("gate", "up"))
         down = linear(f"{at}.mlp.down_proj", n, h)
-        scaled = _scale_linear(query, s.head_width**-0.5)
-        layers.append(Layer(first, scaled, key, value, joined, second, gate, up, down))
+        norms = head_norm(f"{at}.self_attn.q_norm", scale), head_norm(f"{at}.self_attn.k_norm", 1.0)
+        scaled = query if sizes.head_norms else _scale_linear(query, scale)
+        layers.append(Layer(first, scaled, key, value, joined, second, gate, up, down, *norms))
     last = Norm(w.of("norm.weight", h, mean=1.0))
-    logits = tokens.T if sizes.tied else linear("lm_head", h, s.vocabulary).weight
+    logits = w.logits(tokens, sizes.tied)
     w.check()
-    return Model(name, s, tokens, None, tuple(layers), last, logits, sizes.theta)
+    return Model(name, s, tokens, None, tuple(layers), last, logits, sizes.theta, divisors)
 
 
-def _weights(weights: Mapping[str, Array] | None, rng: np.random.Generator | None, prefix: str) -> _Weights:
+def _weights(weights: Mapping[str, Weight] | None, rng: np.random.Generator | None, prefix: str) -> _Weights:
     if weights is not None and rng is not None:
         raise LanguageModelError("`rng` must be left out where `weights` are given, but both are given")
     return _Weights(weights, rng or np.random.default_rng(0), (prefix,))
 
 
 def _scale_linear(linear: Linear, scale: float) -> Linear:
-    factor = np.float32(scale)
-    return Linear(linear.weight * factor, None if linear.bias is None else linear.bias * factor)
+    factor, weight = np.float32(scale), linear.weight
+    scaled = weight.multiply(scale) if isinstance(weight, GroupedWeight) else weight * factor
+    return Linear(scaled, None if linear.bias is None else linear.bias * factor)
+
+
+def _split_linear(linear: Linear, count: int) -> list[Linear]:
+    """Splits the outputs into equal parts."""
+    weight, bias = linear.weight, linear.bias
+    assert bias is not None
+    if isinstance(weight, GroupedWeight):
+        weights: list[Array | GroupedWeight] = [*weight.split(count)]
+    else:
+        weights = [np.ascontiguousarray(part) for part in np.split(weight, count, axis=1)]
+    return [Linear(part, shift) for part, shift in zip(weights, np.split(bias, count), strict=True)]
 
 
 def _divides(name: str, part: int, of: str, total: int) -> None:
@@ -374,13 +450,19 @@ def _divides(name: str, part: int, of: str, total: int) -> None:
         raise LanguageModelError(f"`{name}` must divide {of}, but got {name}={part}, {of}={total}")
 
 
+def list_weights(model: Model) -> list[Weight]:
+    """Lists the weights that a step reads or chooses among, tied embeddings once."""
+    arrays = (model.tokens, model.logits)
+    tied = all(isinstance(array, np.ndarray) for array in arrays) and np.may_share_memory(*arrays)
+    weights: list[Weight | None] = [model.tokens, model.positions, *([] if tied else [model.logits])]
+    for part in (*(part for layer in model.layers for part in vars(layer).values()), model.last):
+        weights += [] if part is None else list(vars(part).values())
+    return [weight for weight in weights if weight is not None]
+
+
 def parameters(model: Model) -> int:
     """Counts the numbers that a step reads or chooses among, tied embeddings once."""
-    arrays = [model.tokens, model.positions, *([] if model.logits.base is model.tokens else [model.logits])]
-    for layer in model.layers:
-        for part in vars(layer).values():
-            arrays += [] if part is None else list(vars(part).values())
-    return sum(math.prod(array.shape) for array in (*arrays, *vars(model.last).values()) if array is not None)
+    return sum(math.prod(weight.shape) for weight in list_weights(model))
 
 
 if not TYPE_CHECKING:

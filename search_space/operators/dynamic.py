@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from search_space import te
 from search_space.ir.expr import Expr, byte_dot
 from search_space.operators.base import Args, Array, Operator, Precision
-from search_space.operators.checks import flag
 from search_space.operators.weights_only import (
     BLOCKS,
     TINIEST,
@@ -29,13 +28,15 @@ BY_BYTES = "by_bytes"
 """The algorithm that multiplies bytes, adds up a block as integers and only then scales the sum."""
 
 
-def dynamic_matmul(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool = False) -> dict[str, Any]:
+def dynamic_matmul(
+    m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool | Literal["float32"] = False
+) -> dict[str, Any]:
     """Computes `matmul_nbits` of data that are rounded to signed bytes, block by block.
 
     A block is 32 neighbours in a row, or 16 or 8 if `group` is not a multiple of more. Its numbers become multiples of
     a 127th of the largest. Inputs and other arguments are those of `matmul_nbits`.
     """
-    return matmul_nbits(m, n, k, bits, group, flag("zeros", zeros))
+    return matmul_nbits(m, n, k, bits, group, zeros)
 
 
 def block_size(group: int) -> int:
@@ -153,5 +154,5 @@ DYNAMIC_MATMUL = Operator(
     {"direct": _in_floats, BY_BYTES: _by_bytes},
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
-    Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * args["zeros"])),
+    Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * bool(args["zeros"]))),
 )

@@ -2,13 +2,71 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from autotune.language import Llama
 from benchmarks import language
 from benchmarks.interleave import measure_turns
+from benchmarks.language_peers import LlamaCpp, Ours, choose_peer
+from tests.autotune.language import gguf_files
+from tests.autotune.language.decoders import llama_weights
 from tests.benchmarks.waiting import waiting
+
+
+def test_files_are_compared_with_llama_cpp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Process(nullcontext[Any]):
+        """A runtime of the file, which takes 2 ms or, if it is llama.cpp, 3 ms."""
+
+        def __init__(self, name: str, threads: int, settings: dict[str, Any]) -> None:
+            super().__init__(self)
+            assert Path(settings["file"]).read_bytes() == b"Q4_K_M"
+            self.seconds = 0.003 if name == "llama_cpp" else 0.002
+
+        def logits(self) -> NDArray[np.float64]:
+            return np.array([1.0, 2.0])
+
+    monkeypatch.setattr(language, "PeerProcess", Process)
+    monkeypatch.setattr(language, "write", lambda model, longest, bits, path: path.write_bytes(b"floats"))
+    monkeypatch.setattr(language, "quantise_file", lambda source, kind, path: path.write_bytes(kind.encode()))
+    figures = lambda turns, *_, **__: {"seconds": {n: p.seconds for n, p in turns.items()}}  # noqa: E731
+    monkeypatch.setattr(language, "measure_turns", figures)
+    monkeypatch.setattr(language, "figures", lambda turns: turns)
+    monkeypatch.setattr(language, "beside", lambda row, ours, peer: f"{ours} {peer}")
+    sizes = [
+        "--vocabulary",
+        "50",
+        "--hidden",
+        "32",
+        "--layers",
+        "1",
+        "--heads",
+        "2",
+        "--kv_heads",
+        "1",
+        "--inner",
+        "64",
+    ]
+    assert language.main(["--gguf", "Q4_K_M", *sizes]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| Q4_K_M, 0 MB | ours ms | ours, data in bytes ms | llama.cpp ms | ratio |"
+    assert len(lines) == 2 + len(language.CASES)
+    assert lines[2] == "| prefill 128 | 2.00 (0.0%) | 2.00 (0.0%) | 3.00 (0.0%) | ours llama_cpp |"
+
+
+def test_a_peer_of_a_file_has_its_vocabulary(tmp_path: Path) -> None:
+    sizes = Llama(vocabulary=67, hidden=32, layers=1, heads=2, kv_heads=1, inner=32)
+    tensors = gguf_files.llama_tensors(sizes, llama_weights(sizes), "llama")
+    path = gguf_files.write(tmp_path / "model.gguf", gguf_files.llama_metadata(sizes, "llama"), tensors)
+    for name, kind in (("ours", Ours), ("bytes", Ours), ("llama_cpp", LlamaCpp)):
+        make_peer, vocabulary = choose_peer(name, 1, {"file": str(path), "longest": 64})
+        assert isinstance(make_peer, partial) and make_peer.func is kind and vocabulary == 67
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,8 @@ def llama_weights(sizes: Llama, seed: int = 0) -> dict[str, Array]:
             shapes[f"{at}.{part}.weight"] = (outputs, inputs)
         if sizes.biases:
             shapes |= {f"{at}.self_attn.{p}_proj.bias": (n,) for p, n in (("q", queries), ("k", keys), ("v", keys))}
+        if sizes.head_norms:
+            shapes |= {f"{at}.self_attn.{p}_norm.weight": (s.head_width,) for p in ("q", "k")}
         shapes |= {f"{at}.{norm}.weight": (h,) for norm in ("input_layernorm", "post_attention_layernorm")}
     if not sizes.tied:
         shapes["lm_head.weight"] = (sizes.vocabulary, h)
@@ -91,12 +94,14 @@ def gpt2_logits(sizes: GPT2, weights: Weights, tokens: NDArray[np.int64]) -> Wid
     return found
 
 
-def llama_logits(sizes: Llama, weights: Weights, tokens: NDArray[np.int64]) -> Wide:
+def llama_logits(
+    sizes: Llama, weights: Weights, tokens: NDArray[np.int64], divisors: NDArray[Any] | float = 1.0
+) -> Wide:
     """Returns the logits of every position, (tokens, vocabulary)."""
     w = {name.removeprefix("model."): array.astype(np.float64) for name, array in weights.items()}
     s = sizes.sizes
     half = s.head_width // 2
-    angles = np.outer(np.arange(len(tokens)), sizes.theta ** (-np.arange(half) / half))[:, None]
+    angles = np.outer(np.arange(len(tokens)), sizes.theta ** (-np.arange(half) / half) / divisors)[:, None]
 
     def norm(x: Wide, at: str) -> Wide:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + sizes.epsilon) * w[f"{at}.weight"]
@@ -116,6 +121,8 @@ def llama_logits(sizes: Llama, weights: Weights, tokens: NDArray[np.int64]) -> W
             )
             for part in ("q", "k", "v")
         )
+        if sizes.head_norms:
+            q, k = norm(q, f"{at}.self_attn.q_norm"), norm(k, f"{at}.self_attn.k_norm")
         x = x + attend(turn(q), turn(k), v) @ w[f"{at}.self_attn.o_proj.weight"].T
         read = norm(x, f"{at}.post_attention_layernorm")
         gate = read @ w[f"{at}.mlp.gate_proj.weight"].T

@@ -125,6 +125,7 @@ SMALL: tuple[Workload, ...] = (
     workloads.dynamic_matmul(1, 35, 60, zeros=True),
     workloads.dynamic_matmul(5, 18, 30, bits=8, group=8),
     append_ending(workloads.dynamic_matmul(17, 20, 72, bits=8, group=24, zeros=True)),
+    workloads.dynamic_matmul(3, 20, 60, zeros="float32"),
     workloads.max_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (1, 0))),
     workloads.avg_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (1, 0))),
     workloads.avg_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (0, 0)), count_padding=True),
