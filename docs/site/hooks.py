@@ -26,7 +26,7 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).parents[2]
 ROOT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md")
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
-LANGUAGES = {".py": "python", ".c": "c", ".yaml": "yaml"}
+LANGUAGES = {".py": "python", ".c": "c", ".sh": "bash", ".yaml": "yaml"}
 """Suffix of a file → the language of its highlighting."""
 NOT_RUN = """!!! note
     This page shows the cells without their outputs. `make docs EXECUTE=true` runs the notebooks and shows both.

@@ -40,7 +40,9 @@ def _is_below(path: Path, parents: Sequence[Path]) -> bool:
 def files() -> list[Path]:
     """Lists the modules and pages that the rules cover."""
     modules = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [*modules, *sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    folders = (ROOT.glob("*.md"), (ROOT / "docs").rglob("*.md"), (ROOT / "findings").glob("*.md"))
+    pages = [page for folder in folders for page in sorted(folder)]
+    return [*modules, *pages]
 
 
 def offences_in(path: Path) -> list[Offence]:
