@@ -6,7 +6,6 @@ A step is forward, loss, backward and the optimiser's step. The first step compi
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -55,7 +54,7 @@ class Eager:
             self._targets = self._targets.double() if self._targets.is_floating_point() else self._targets
         self._run = self._module if self.options is None else torch.compile(self._module, **self.options)
         self._optimiser = torch.optim.SGD(self._module.parameters(), lr=1e-3, momentum=0.9, fused=True)
-        self._loss, self._notes = example.loss, Facts(Path(facts["notes"]))
+        self._loss, self._notes, self._peak = example.loss, Facts(Path(facts["notes"])), 0
         if self.options is not None and self._loss is not torch.nn.functional.cross_entropy:
             self._loss = torch.compile(self._loss, **self.options)  # it takes a large part of a small network's step
 
@@ -68,8 +67,12 @@ class Eager:
         return {"": np.array(loss), **{name: grad.numpy() for name, grad in named.items() if grad is not None}}
 
     def time(self, iterations: int) -> Sequence[float]:
+        if not self._peak:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak back, as compiling is over
         seconds = time_calls(self._step, iterations)
-        self._notes.add(peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        self._peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        self._notes.add(peak_bytes=self._peak)
         return seconds
 
     def _step(self) -> float:
@@ -115,6 +118,7 @@ class Step(Eager):
         self._batch = [tensor.numpy() for tensor in (self._targets, *self._inputs)]
         loss = self._step()
         self._notes.add(first_seconds=time.perf_counter() - start)
+        del self._module, self._run, self._optimiser  # the step has copies of the parameters
         momentum = self._own.states["momentum"]  # the gradients after the first step
         return {"": np.array(loss), **{name: slot.of(momentum) for name, slot in self._own.slots.items()}}
 

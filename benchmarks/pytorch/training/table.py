@@ -25,8 +25,8 @@ NETWORKS: Mapping[str, str] = {
 SENTENCES = (
     "A step is forward, loss, backward and the step of SGD with momentum. `step` is `autotune.compile_training`. "
     "`error`: root mean square of all gradients' errors after the first step, as a share of that of the gradients of "
-    "eager PyTorch in float64. A ratio is a peer's time divided by ours. `GB`: peak memory of the process. ≈: within "
-    "measurement noise."
+    "eager PyTorch in float64. A ratio is a peer's time divided by ours. `GB`: peak memory of the process, once "
+    "compiled. ≈: within measurement noise."
 )
 
 
