@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -94,8 +95,10 @@ def compile_training(
     if missing := machine.unavailable():
         raise ExecutableError(f"a training step must be compiled on the machine that runs it, but {missing}")
     mode = training_mode(precision)
-    if max_arena_mb is not None and (not max_arena_mb > 0 or target != CPU):
-        raise ValueError(f"`max_arena_mb` must be positive, and for the CPU, but got max_arena_mb={max_arena_mb}")
+    if max_arena_mb is not None and not 0 < max_arena_mb < math.inf:
+        raise ValueError(f"`max_arena_mb` must be positive and finite, but got max_arena_mb={max_arena_mb}")
+    if max_arena_mb is not None and target != CPU:
+        raise ValueError(f"`target` must be cpu if `max_arena_mb` is set, but got target={target!r}")
     max_bytes = None if max_arena_mb is None else int(max_arena_mb * 1e6)
     if isinstance(optimiser, str):
         optimiser = OPTIMISERS[choice("optimiser", optimiser, tuple(OPTIMISERS))]()

@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.training.losses import NO_CLASS
 from autotune.training.optimisers import LEARNING_RATE, STEP
+from autotune.training.step import Slot
 from search_space.dtypes import numpy_dtype
 from targets.arrays import C_TYPE
 from targets.cstyle.spelling import HEADER_NAMES, Identifiers, identifier
@@ -61,7 +62,7 @@ def write_header(step: TrainingExecutable, network: str, file: str) -> str:
 /* Training steps of {name}. Link with {network}/{name}.so and -pthread. One call on a {name}_training runs at a time.
    A batch is {", ".join(shapes)}; dense, row-major.
    Parameters in `states.parameters`, each after the index of its first element:
-{chr(10).join(f"     {slot.offset}: {_comment(own, slot.shape)}" for own, slot in step.slots.items())} */
+{chr(10).join(f"     {slot.offset}: {_describe_slot(name, slot)}" for name, slot in step.slots.items())} */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -146,6 +147,12 @@ def _name_distinctly(parameters: Sequence[Parameter]) -> list[str]:
     """Returns distinct identifiers, none of them a keyword or a name of the functions above."""
     identifiers = Identifiers(*HEADER_NAMES.split(), *_OWN_NAMES)
     return [identifiers.fresh(identifier(parameter.name)) for parameter in parameters]
+
+
+def _describe_slot(name: str, slot: Slot) -> str:
+    """Shows a parameter as it lies in memory, and which of its axes these are if their order differs."""
+    axes = f", its axes {', '.join(map(str, slot.axes))}" if slot.axes else ""
+    return _comment(name, slot.stored_shape) + axes
 
 
 def _nbytes(parameter: Parameter) -> int:

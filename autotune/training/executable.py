@@ -98,16 +98,13 @@ class TrainingExecutable:
         self._check_labels(arrays[0])
         self._rate[0] = self.optimiser.learning_rate if learning_rate is None else learning_rate
         states = [*self._arrays.values()]
-        self._run([*arrays, self._rate, *states], [self._loss, *states])
-        return float(self._loss[0])
-
-    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Runs the network; on another machine than a CPU, states pass through its memory in each step."""
+        inputs = [*arrays, self._rate, *states]
         if isinstance(self.executable, NativeExecutable):
-            self.executable.infer_at([int(array.ctypes.data) for array in (*inputs, *outputs)])
-            return
-        for array, result in zip(outputs, self.executable.infer(inputs), strict=True):
-            array[...] = result
+            self.executable.infer_at([int(array.ctypes.data) for array in (*inputs, self._loss, *states)])
+            return float(self._loss[0])
+        loss, *new = self.executable.infer(inputs)  # states pass through this machine's memory in each step
+        self._arrays = dict(zip(self._arrays, new, strict=True))  # all at once, so that a signal finds all or none
+        return float(loss[0])
 
     def _check_labels(self, labels: Array) -> None:
         """Checks the classes of a batch.
@@ -149,7 +146,8 @@ class TrainingExecutable:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes executable and states to a folder, from which `autotune.load_training` continues bit for bit.
 
-        A step on a CPU also has a C header there. An interruption leaves the folder as it was saved before.
+        A step on a CPU also has a C header there. An interruption leaves the folder as it was saved before; once the
+        description is replaced, the header may still name the states before, which are there as well.
 
         Raises:
             ExecutableError: the folder cannot be written.
@@ -160,9 +158,6 @@ class TrainingExecutable:
         data = b"".join(array.tobytes() for array in self._arrays.values())
         file = f"states-{self.steps}"
         replace_file(root / file, data)
-        header = HEADER.format(self.executable.name) if isinstance(self.executable, NativeExecutable) else ""
-        if header:
-            replace_file(root / header, write_header(self, NETWORK, file).encode())
         document = {
             "format": FORMAT,
             "network": self.executable.manifest[SEAL],
@@ -173,8 +168,11 @@ class TrainingExecutable:
             "slots": {name: [s.offset, list(s.shape), list(s.axes)] for name, s in self.slots.items()},
         }
         replace_file(root / FILE, (json.dumps(document, indent=1) + "\n").encode())
-        for old in (*root.glob("states-*"), *root.glob(HEADER.format("*"))):
-            if old.name not in (file, header):
+        if isinstance(self.executable, NativeExecutable):
+            header = write_header(self, NETWORK, file)
+            replace_file(root / HEADER.format(self.executable.name), header.encode())
+        for old in root.glob("states-*"):
+            if old.name != file:
                 old.unlink()
         return root
 

@@ -57,7 +57,7 @@ class _WithLoss(torch.nn.Module):
 
 
 class _BufferAssignments:
-    """A context that lists the buffers of a module that are assigned.
+    """A context that lists the buffers of a module that are assigned another tensor.
 
     Attributes:
         names: names of these buffers.
@@ -74,7 +74,7 @@ class _BufferAssignments:
         self._handle.remove()
 
     def _note(self, module: torch.nn.Module, name: str, value: Any) -> None:
-        if module in self._modules:
+        if module in self._modules and module._buffers.get(name) is not value:
             self.names.append(f"{self._modules[module]}.{name}".lstrip("."))
 
 

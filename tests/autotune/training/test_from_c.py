@@ -102,12 +102,17 @@ def test_steps_from_c_are_those_of_python(small: TrainingExecutable, tmp_path: P
 
 
 def test_a_header_is_of_the_states_beside_it(small: TrainingExecutable, tmp_path: Path) -> None:
-    (tmp_path / "Other_training.h").write_text("")
     small.save(tmp_path)
     (header,) = tmp_path.glob("*_training.h")
     assert f'#define NET_STATES "states-{small.steps}"' in header.read_text() and header.name == "Net_training.h"
-    slot = small.slots["first.weight"]
-    assert f"     {slot.offset}: first.weight[8, 12]" in header.read_text()
+    assert any(slot.axes for slot in small.slots.values())  # kernels read it transposed
+    for name, slot in small.slots.items():
+        memory = small.states["parameters"][slot.offset : slot.offset + slot.size].reshape(slot.stored_shape)
+        axes = slot.axes or tuple(range(memory.ndim))
+        np.testing.assert_array_equal(memory, small.parameters[name].transpose(axes))
+        comment = f"     {slot.offset}: {name.replace('*/', '* /')}{[*slot.stored_shape]}"
+        comment += f", its axes {', '.join(map(str, axes))}" if slot.axes else ""
+        assert comment in header.read_text().replace(" */", "").splitlines()
     (tmp_path / "main.cpp").write_text('#include "Net_training.h"\n')
     for language in ("c", "c++") if shutil.which("g++") else ("c",):
         command = ["cc", *FLAGS, "-fsyntax-only", "-x", language, f"-I{tmp_path}", "main.cpp"]

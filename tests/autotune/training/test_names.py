@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import autotune
 from autotune.graph.errors import GraphError, UnsupportedModelError
 from autotune.graph.evaluate import evaluate
 from autotune.training import api
@@ -56,3 +58,19 @@ def test_a_buffer_that_is_assigned_is_refused_instead_of_forgotten() -> None:
     with pytest.raises(UnsupportedModelError, match=r"^buffers must be changed in place, but .* assigns 1\.average$"):
         api._read(module, torch.ones(4, 3), torch.zeros(4, dtype=torch.int64), "cross_entropy", 0)
     assert module[1].average.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_buffer_that_is_assigned_itself_is_changed_in_place() -> None:
+    torch.manual_seed(0)
+    module = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    step = autotune.compile_training(module, x, y, optimiser=SGD(0.1), threads=1)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(module(x), y)
+        loss.backward()
+        optimiser.step()
+        assert step.step(y, x) == pytest.approx(loss.item(), rel=1e-5)
+    for name, buffer in module.named_buffers():
+        np.testing.assert_allclose(step.buffers[name], buffer.numpy(), rtol=1e-4, atol=1e-6)

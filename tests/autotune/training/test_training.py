@@ -351,7 +351,8 @@ def test_values_that_are_computed_again_change_no_bit(tmp_path: Path) -> None:
     least = float(str(error.value).split()[5])
     smallest = autotune.compile_training(module, x, y, optimiser=Adam(1e-2), threads=1, max_arena_mb=least)
     assert smallest.executable.manifest["memory"]["arena_bytes"] <= least * 1e6
-    with pytest.raises(
-        ValueError, match=r"^`max_arena_mb` must be positive, and for the CPU, but got max_arena_mb=-1$"
-    ):
-        autotune.compile_training(module, x, y, max_arena_mb=-1)
+    for wrong in (-1, float("inf"), float("nan")):
+        with pytest.raises(
+            ValueError, match=f"^`max_arena_mb` must be positive and finite, but got max_arena_mb={wrong}$"
+        ):
+            autotune.compile_training(module, x, y, max_arena_mb=wrong)
