@@ -201,10 +201,16 @@ def _read_in_place(graph: Graph, node: Node, at: Location) -> bool:
     """
     if node.op != "slice" or any(step != 1 for step in node.attrs["step"]):
         return False
-    if node.name in graph.outputs or node.inputs[0] in graph.constants:
+    if _is_output(graph, node.name) or node.inputs[0] in graph.constants:
         return False
     readers = graph.consumers()[node.name]
     return _is_contiguous(graph, node, at) or not any(_reads_dense(reader) for reader in readers)
+
+
+def _is_output(graph: Graph, name: str) -> bool:
+    """Tells whether an output has the memory of a value: it is that value, or a view of it."""
+    views = (reader for reader in graph.consumers()[name] if find(reader.op).kind is Kind.view)
+    return name in graph.outputs or any(_is_output(graph, view.name) for view in views)
 
 
 def _is_contiguous(graph: Graph, node: Node, at: Location) -> bool:
