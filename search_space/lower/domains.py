@@ -35,6 +35,11 @@ def _has_exact_tiles(stage: Stage, axis: str) -> bool:
     return any(r.parent == axis and r.tail == "exact" and not stage.is_reduce(r.children[0]) for r in splits)
 
 
+def _is_fused(stage: Stage, axis: str) -> bool:
+    """Tells whether an axis is fused with another one as a whole, not tile by tile."""
+    return any(isinstance(r, FuseRelation) and axis in r.parents for r in stage.relations)
+
+
 @dataclass(frozen=True)
 class Domain:
     """The part of a stage computed at its place: per axis the first index and the extent.
@@ -127,13 +132,15 @@ class Bounds:
                     at = substitute(index, values)
                     low, width = self._region(axis, self.recombine_index(stage, at), relaxed)
                     regions.append((low, width))
+                    past = canon(low + width - axis.extent + 1)
                     stays = self._runs_inside(consumer, index, axis, may_leave)
+                    if stays and _is_fused(consumer, str(index.args[0])):
+                        # The quotient of a fused loop covers a row more than its loops need, perhaps past the last.
+                        stays = self.simplify.at_most_zero(past)
                     if not stays or not (self.uses_threads or _has_exact_tiles(consumer, str(index.args[0]))):
                         inside_only.discard(axis.name)
                     # a loop may overrun and an index computed from it still be inside: h // 4 of 7 rows in tiles of 4
-                    if variables(index) & loose and not self.simplify.at_most_zero(
-                        canon(low + width - axis.extent + 1)
-                    ):
+                    if variables(index) & loose and not self.simplify.at_most_zero(past):
                         overrun.add(axis.name)
         starts, extent = [], []
         for axis, regions in zip(stage.axes, lows, strict=True):

@@ -133,6 +133,7 @@ CASES: dict[str, list[Args]] = {
     "elu.default": [(x(3, 5),), (x(3, 5), 1.5, 1.2, 0.7)],
     "softplus.default": [(x(3, 5), 2.0, 1.0)],
     "leaky_relu.default": [(x(3, 5), 0.2)],
+    "threshold_backward.default": [(x(3, 5), x(3, 5), 0), (x(3, 5), x(3, 5), 0.25)],
     "_prelu_kernel.default": [(x(2, 3, 4), w(1, 3, 1))],
     "glu.default": [(x(3, 6),), (x(4, 3), 0)],
     "where.self": [(b(3, 5), x(3, 5), x(5))],

@@ -69,12 +69,6 @@ def derivative_op(op: str) -> str:
     return "derivative" if find(op).kind is Kind.elementwise else "gradient"
 
 
-_LIMITS = frozenset({"relu", "relu6", "clip"})
-"""Operations that limit a value, and leave a limited value as it is: it has the derivative of the value itself.
-
-Their derivatives read the output, which the next layer reads, too, so that the input need not be stored."""
-
-
 @lru_cache(1024)
 def _make(description: Description) -> tuple[te.Tensor, tuple[te.Tensor, ...]] | None:
     """Makes a derivative, and what it may read: inputs, output, seed; None if it is zero everywhere.
@@ -89,8 +83,6 @@ def _make(description: Description) -> tuple[te.Tensor, tuple[te.Tensor, ...]] |
     sources = *inputs, output_value, seed
     if operation.kind is Kind.elementwise:
         tensor = _differentiate_elements(output, inputs[wrt], output_value, seed)
-        if tensor is not None and name in _LIMITS:
-            tensor = replace_stages(tensor, {inputs[wrt].op: output_value})
         return None if tensor is None else (tensor, sources)
     (tensor,) = te.gradient(output, [inputs[wrt]], seed)
     return replace_stages(tensor, {output.op: output_value}), sources

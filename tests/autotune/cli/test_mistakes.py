@@ -94,6 +94,7 @@ def test_executables(network: NativeExecutable, tmp_path: Path) -> None:
 
 def test_language_models() -> None:
     with pytest.raises(
-        language.LanguageModelError, match="`model` must be one that `gpt2` or `llama` gives, but got model=3"
+        language.LanguageModelError,
+        match="`model` must be one that `gpt2`, `llama` or `read_gguf` gives, but got model=3",
     ):
         language.compile(3)  # type: ignore[arg-type]

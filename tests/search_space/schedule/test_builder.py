@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import autotune
 from search_space import te
 from search_space.schedule.builder import ScheduleBuilder
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
+from tests.properties.running import run_interpreter
 
 
 @pytest.fixture
@@ -87,3 +90,20 @@ def test_what_is_illegal_changes_nothing(start: ScheduleBuilder) -> None:
     with pytest.raises(ScheduleError, match="`axes` must be adjacent"):
         start.fuse("c", ("i", "r"))
     assert start.trace == Trace()
+
+
+@pytest.mark.parametrize("factor", [1, 5, 7])
+def test_a_stage_inside_of_a_fused_loop_reads_no_row_past_the_last_one(factor: int) -> None:
+    a, b = te.placeholder((5, 9), "int64", "a"), te.placeholder((9, 7), "int64", "b")
+    k = te.reduce_axis((0, 9), "k")
+    c = te.compute((5, 7), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    schedule = te.create_schedule(c.op)
+    sums = schedule.cache_write(c, "local")
+    fused = schedule[c].fuse(*c.op.axis)
+    outer, _ = schedule[c].split(fused, factor=factor)
+    schedule[sums].compute_at(schedule[c], outer)
+    schedule[sums].bind(sums.op.axis[0], te.thread_axis("blockIdx.x"))
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-9, 9, shape) for shape in ((5, 9), (9, 7))]
+    (result,) = run_interpreter(autotune.lower(schedule, [a, b, c]), dict(zip("ab", arrays, strict=True))).values()
+    np.testing.assert_array_equal(result, arrays[0] @ arrays[1])
