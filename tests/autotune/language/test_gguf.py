@@ -275,6 +275,45 @@ def test_control_tokens_of_a_text_are_read_on_request_alone(tmp_path: Path) -> N
         tokenizer.decode([tool + 1])
 
 
+NEW_LINE = ["<0x0A>", *"<0xA>", "<0", "<0x", "<0x0", "<0x0A"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kinds", "text", "expected", "with_control"),
+    [
+        (["<unk>", "<s>", "<", "s", ">", "<s"], {0: 2, 1: 3}, "<s>", [5, 4], [1]),
+        (["<s>", "<", "s", ">", "<s", "<s>"], {5: 3}, "<s>", [0], [5]),
+        (["<unk>", "<", "u", ">", "<u", "<u>"], {5: 2}, "<u>", [4, 3], [4, 3]),
+        (NEW_LINE, {0: 6}, "<0x0A>", [9, 5], [9, 5]),
+        (NEW_LINE, {}, "<0x0A>\n", [9, 5, 0], [9, 5, 0]),
+    ],
+)
+def test_no_pieces_are_merged_to_tokens_that_are_no_text(
+    tokens: list[str], kinds: dict[int, int], text: str, expected: list[int], with_control: list[int], tmp_path: Path
+) -> None:
+    types = np.array([kinds.get(number, 1) for number in range(len(tokens))], np.int32)
+    scores = np.zeros(len(tokens), np.float32)
+    tokenizer = read_tokenizer(
+        tmp_path,
+        {"model": "llama", "tokens": tokens, "scores": scores, "token_type": types, "add_space_prefix": False},
+    )
+    assert tokenizer.encode(text) == expected and tokenizer.encode(text, control=True) == with_control
+    assert tokenizer.decode(expected) == text
+
+
+@pytest.mark.parametrize(("rules", "merges"), [("llama-bpe", []), ("qwen2", ["P A", "PA D"])])
+def test_no_bytes_are_merged_to_control_tokens(rules: str, merges: list[str], tmp_path: Path) -> None:
+    tokens = ["P", "A", "D", "PA", "PAD", "PAD"]
+    types = np.array([1, 1, 1, 1, 3, 3], np.int32)
+    vocabulary = {"model": "gpt2", "pre": rules, "tokens": tokens, "merges": merges or ["A P"], "token_type": types}
+    tokenizer = read_tokenizer(tmp_path, {**vocabulary, "add_bos_token": False})
+    assert tokenizer.encode("PAD") == ([3, 2] if merges else [0, 1, 2])
+    assert tokenizer.encode("PAD", control=True) == [4]
+    types[5] = 1  # a token of text with the same name
+    tokenizer = read_tokenizer(tmp_path, {**vocabulary, "add_bos_token": False})
+    assert tokenizer.encode("PAD") == [5] and tokenizer.encode("PAD", control=True) == [4]
+
+
 def test_pairs_are_merged_in_order_and_in_few_steps() -> None:
     ranks = {("a", "b"): 0, ("b", "c"): 1, ("ab", "c"): 2, ("a", "a"): 3}
     cost = ranks.get
