@@ -114,11 +114,14 @@ def _llama(data: _Metadata) -> Model:
     file, architecture = data.file, data.architecture
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     width = data.size("attention.key_length", max(1, hidden // heads))
+    if width % 2:
+        raise file.error("must have heads of an even width for rotary positions", width)
     data.require("attention.value_length", (width,))
     data.require("rope.dimension_count", (width,))
     data.require("expert_count", (0,))
     data.require("attention.sliding_window", (0,))
-    data.require("rope.scaling.type", ("none", "linear"))
+    data.require("rope.scaling.type", ("linear", "none"))
+    data.require("rope.scaling.attn_factor", (1,))
     biases, head_norms = "blk.0.attn_q.bias" in file.tensors, "blk.0.attn_q_norm.weight" in file.tensors
     sizes = Llama(
         vocabulary=_embeddings(file).shape[0],
@@ -234,12 +237,16 @@ def _layers(
 
 
 def _divisors(data: _Metadata) -> Array | None:
-    """Returns divisors of the rotary positions' frequencies (head_width / 2,); None: 1."""
+    """Returns divisors of the rotary positions' frequencies (head_width / 2,); None: 1.
+
+    The scaling is linear unless the file names another type, and an older key has its factor, as llama.cpp reads them.
+    """
     tensor = data.file.tensors.get(DIVISORS)
     divisors = None if tensor is None else read_floats(tensor.data, tensor.kind)[0].astype(np.float64)
-    if data.file.metadata.get(f"{data.architecture}.rope.scaling.type") == "linear":
-        return np.asarray((1.0 if divisors is None else divisors) * data.real("rope.scaling.factor"), np.float64)
-    return divisors
+    factor = data.real("rope.scaling.factor", data.real("rope.scale_linear", 1.0))
+    if factor == 1 or data.file.metadata.get(f"{data.architecture}.rope.scaling.type") == "none":
+        return divisors
+    return np.asarray((1.0 if divisors is None else divisors) * factor, np.float64)
 
 
 class _Reading:
@@ -293,7 +300,7 @@ class _Reading:
             tensor = self._file.tensors[name]
             parts = None
             if len(shape) == 2 and tensor.kind.decode is not None and name != "position_embd.weight":
-                parts = decode_blocks(self._in_order(tensor), tensor.kind)
+                parts = decode_blocks(self._in_order(tensor.name, tensor.data), tensor.kind)
             if parts is None:
                 read: list[Weight] = [self._read_floats(name, tensor)]
             elif name != EMBEDDINGS:
@@ -312,20 +319,18 @@ class _Reading:
         return weights
 
     def _read_floats(self, name: str, tensor: StoredTensor) -> Array:
-        values = read_floats(self._in_order(tensor), tensor.kind).reshape(tensor.shape)
+        values = self._in_order(name, read_floats(tensor.data, tensor.kind).reshape(tensor.shape))
         is_product = len(tensor.shape) == 2 and name.startswith("blk.")
         return values.T if self._is_transposed and is_product else values
 
-    def _in_order(self, tensor: StoredTensor) -> Array:
-        """Returns rows in the order of halves in place of neighbours."""
-        _, _, part, *_ = *tensor.name.split("."), "", "", ""
+    def _in_order(self, name: str, outputs: Array) -> Array:
+        """Returns outputs (outputs, ...) of a tensor in the order of halves in place of neighbours."""
+        _, _, part, *_ = *name.split("."), "", "", ""
         if part not in self._orders:
-            return tensor.data
+            return outputs
         count = self._orders[part]
         order = np.arange(count * self._width).reshape(count, self._width // 2, 2).transpose(0, 2, 1).reshape(-1)
-        if len(tensor.shape) == 2:
-            return tensor.data[order]
-        return tensor.data.reshape(len(order), -1)[order].reshape(1, -1)
+        return outputs[order]
 
     def _note(self, tensor: StoredTensor, read: Sequence[Weight]) -> None:
         """Notes the bytes of the weights of a tensor, if they are more than in the file."""

@@ -14,7 +14,7 @@ from autotune.language.gguf.container import GGUFFile
 from autotune.language.tokenizers import BytePairs, SentencePieces, Tokenizer, Vocabulary
 from autotune.language.tokenizers.splitting import RULES
 
-CONTROL, LITERAL = 3, 4
+UNKNOWN, CONTROL, LITERAL = 2, 3, 4
 """Types of tokens in files; others are usual ones, unused ones and bytes."""
 BEGINS_AND_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3")
 """Rules whose words are not split if they are tokens; texts begin with a token, unless a key says otherwise."""
@@ -67,7 +67,10 @@ def _vocabulary(file: GGUFFile, tokens: list[str], begins: bool) -> Vocabulary:
     stops = {number for name in STOPS if (number := _token(file, name, len(tokens))) is not None}
     stops |= {number for number in np.flatnonzero(control).tolist() if tokens[number] in STOP_TEXTS}
     begin = _token(file, "bos", len(tokens)) if _value(file, "add_bos_token", bool, begins) else None
-    return Vocabulary(tokens, control, kinds == LITERAL, begin, frozenset(stops), _token(file, "unknown", len(tokens)))
+    unknown = _token(file, "unknown", len(tokens))
+    if unknown is None and (kinds == UNKNOWN).any():
+        unknown = int(np.argmax(kinds == UNKNOWN))
+    return Vocabulary(tokens, control, kinds == LITERAL, begin, frozenset(stops), unknown)
 
 
 def _value(file: GGUFFile, name: str, kind: type, default: Any = None) -> Any:

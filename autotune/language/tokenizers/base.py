@@ -34,10 +34,21 @@ class Vocabulary:
     stops: frozenset[int] = frozenset()
     unknown: int | None = None
 
+    def number_texts(self, selection: Array) -> dict[str, int]:
+        """Maps the text of each selected token to its number, the first of several.
+
+        Args:
+            selection: bool (tokens,).
+        """
+        return {self.tokens[number]: number for number in reversed(np.flatnonzero(selection).tolist())}
+
     @cached_property
-    def numbers(self) -> dict[str, int]:
-        """Text of a token → its number, the first of several."""
-        return {token: number for number, token in reversed(list(enumerate(self.tokens)))}
+    def pieces(self) -> dict[str, int]:
+        """Text → number of the tokens that parts of a text may become: no control tokens, and not the unknown one."""
+        selection = ~self.control
+        if self.unknown is not None:
+            selection[self.unknown] = False
+        return self.number_texts(selection)
 
 
 class Tokenizer(ABC):
@@ -73,10 +84,11 @@ class Tokenizer(ABC):
         """
         vocabulary = self.vocabulary
         tokens = [] if vocabulary.begin is None else [vocabulary.begin]
+        pattern, numbers = self._with_control if control else self._without_control
         # A text (even at the beginning) is followed by a literal token, and so on.
-        for place, part in enumerate(self._with_control.split(text) if control else self._without_control.split(text)):
+        for place, part in enumerate(pattern.split(text)):
             if place % 2:
-                tokens.append(vocabulary.numbers[part])
+                tokens.append(numbers[part])
             elif part:
                 tokens.extend(self._encode_part(part))
         return tokens
@@ -104,18 +116,21 @@ class Tokenizer(ABC):
         """Returns the bytes of a token."""
 
     @cached_property
-    def _with_control(self) -> re.Pattern[str]:
+    def _with_control(self) -> tuple[re.Pattern[str], dict[str, int]]:
         return self._pattern(self.vocabulary.literal | self.vocabulary.control)
 
     @cached_property
-    def _without_control(self) -> re.Pattern[str]:
+    def _without_control(self) -> tuple[re.Pattern[str], dict[str, int]]:
         return self._pattern(self.vocabulary.literal)
 
-    def _pattern(self, selection: Array) -> re.Pattern[str]:
-        """Compiles the pattern of some tokens, the longest first; without any it never matches."""
-        texts = {text for number in np.flatnonzero(selection).tolist() if (text := self.vocabulary.tokens[number])}
-        escaped = [re.escape(text) for text in sorted(texts, key=lambda text: (-len(text), text))]
-        return re.compile(f"({'|'.join(escaped) or '(?!)'})")
+    def _pattern(self, selection: Array) -> tuple[re.Pattern[str], dict[str, int]]:
+        """Compiles the pattern of some tokens, the longest first, and maps their texts to numbers.
+
+        Without any token the pattern never matches.
+        """
+        numbers = self.vocabulary.number_texts(selection)
+        escaped = [re.escape(text) for text in sorted(numbers, key=lambda text: (-len(text), text)) if text]
+        return re.compile(f"({'|'.join(escaped) or '(?!)'})"), numbers
 
     def _missing(self, character: str) -> LanguageModelError:
         return LanguageModelError(f"`text` must have characters of the vocabulary, but got {character!r}")

@@ -31,7 +31,7 @@ class BytePairs(Tokenizer):
 
     Args:
         vocabulary: tokens, in characters that stand for bytes.
-        ranks: pair → its place in the list.
+        ranks: pair → its place in the list; a pair that would be a control token is not merged.
         rules: rules that split a text into words, see `splitting.RULES`.
         words_first: whether a word that is a token is not split.
     """
@@ -40,7 +40,9 @@ class BytePairs(Tokenizer):
         self, vocabulary: Vocabulary, ranks: Mapping[tuple[str, str], int], rules: str, words_first: bool = False
     ) -> None:
         super().__init__(vocabulary)
-        self._ranks, self._rules, self._words_first = ranks, rules, words_first
+        control = vocabulary.number_texts(vocabulary.control).keys() - vocabulary.pieces.keys()
+        self._ranks = {pair: rank for pair, rank in ranks.items() if "".join(pair) not in control}
+        self._rules, self._words_first = rules, words_first
         self._word = lru_cache(CACHED_WORDS)(self._encode_word)
 
     def _encode_part(self, text: str) -> Iterator[int]:
@@ -48,7 +50,7 @@ class BytePairs(Tokenizer):
             yield from self._word(word)
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        numbers = self.vocabulary.numbers
+        numbers = self.vocabulary.pieces
         characters = "".join(CHARACTERS[byte] for byte in word.encode("utf-8", "surrogateescape"))
         if self._words_first and characters in numbers:
             return (numbers[characters],)

@@ -115,6 +115,23 @@ def test_a_model_in_floats_is_that_of_the_same_weights_by_name(architecture: str
     np.testing.assert_allclose(logits, llama_logits(sizes, weights, tokens)[-1], rtol=1e-4, atol=1e-4)
 
 
+def test_biases_in_blocks_are_read_in_the_order_of_their_weights(tmp_path: Path) -> None:
+    sizes = replace(SMALL, layers=1, head_width=16, biases=True)
+    weights, rng = llama_weights(sizes), np.random.default_rng(0)
+    tensors = files.llama_tensors(sizes, weights, "llama")
+    for part, heads in {"q": 4, "k": 2, "v": 2}.items():
+        data = files.random_blocks(rng, (1, heads * 16), "Q8_0")
+        tensors[f"blk.0.attn_{part}.bias"] = (heads * 16,), files.NUMBERS["Q8_0"], data
+        (values,) = read_floats(np.frombuffer(data, np.uint8).reshape(1, -1), TYPES[files.NUMBERS["Q8_0"]])
+        halves = values if part == "v" else values.reshape(heads, 8, 2).swapaxes(1, 2).reshape(-1)
+        weights[f"model.layers.0.self_attn.{part}_proj.bias"] = halves
+    path = files.write(tmp_path / "model.gguf", files.llama_metadata(sizes, "llama"), tensors)
+    assert_same(
+        language.read_gguf(path).model,
+        language.llama(replace(sizes, epsilon=float(np.float32(sizes.epsilon))), weights),
+    )
+
+
 def test_gpt2_in_floats_is_that_of_the_same_weights_by_name(tmp_path: Path) -> None:
     sizes = GPT2(vocabulary=61, hidden=32, layers=2, heads=4, positions=24, epsilon=0.0625)
     weights = gpt2_weights(sizes)
@@ -146,17 +163,29 @@ def test_products_of_gpt2_in_blocks_are_split(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits, gpt2_logits(sizes, weights, tokens)[-1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("factor", [None, 4.0])
-def test_frequencies_of_rotary_positions_are_divided(factor: float | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scaling", "factor"),
+    [
+        ({}, 1),
+        ({"scaling.type": "linear"}, 1),
+        ({"scaling.type": "linear", "scaling.factor": 4.0}, 4),
+        ({"scaling.factor": 4.0}, 4),
+        ({"scale_linear": 4.0}, 4),
+        ({"scale_linear": 2.0, "scaling.factor": 4.0}, 4),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, 1),
+    ],
+)
+def test_frequencies_of_rotary_positions_are_divided(scaling: dict[str, Any], factor: float, tmp_path: Path) -> None:
     weights, divisors = llama_weights(SMALL), np.array([1, 1, 2, 4, 8, 8], np.float32)
     tensors = {**files.llama_tensors(SMALL, weights, "llama"), "rope_freqs.weight": files.tensor(divisors)}
-    metadata = files.llama_metadata(SMALL, "llama")
-    if factor is not None:
-        metadata |= {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": factor}
+    metadata = files.llama_metadata(SMALL, "llama") | {f"llama.rope.{key}": value for key, value in scaling.items()}
     model = language.read_gguf(files.write(tmp_path / "model.gguf", metadata, tensors)).model
+    del tensors["rope_freqs.weight"]
+    alone = language.read_gguf(files.write(tmp_path / "alone.gguf", metadata, tensors)).model.turns(9)
+    np.testing.assert_array_equal(alone, language.llama(SMALL, weights, divisors=np.full(6, float(factor))).turns(9))
     tokens = np.random.default_rng(1).integers(0, 67, 12)
     logits = evaluate(Decoder(model, 16).prefill(12), {"tokens": tokens, "last": np.array([11])})["logits"][0]
-    wanted = llama_logits(SMALL, weights, tokens, divisors * (factor or 1))[-1]
+    wanted = llama_logits(SMALL, weights, tokens, divisors * factor)[-1]
     np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -275,6 +304,45 @@ def test_control_tokens_of_a_text_are_read_on_request_alone(tmp_path: Path) -> N
         tokenizer.decode([tool + 1])
 
 
+NEW_LINE = ["<0x0A>", *"<0xA>", "<0", "<0x", "<0x0", "<0x0A"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kinds", "text", "expected", "with_control"),
+    [
+        (["<unk>", "<s>", "<", "s", ">", "<s"], {0: 2, 1: 3}, "<s>", [5, 4], [1]),
+        (["<s>", "<", "s", ">", "<s", "<s>"], {5: 3}, "<s>", [0], [5]),
+        (["<unk>", "<", "u", ">", "<u", "<u>"], {5: 2}, "<u>", [4, 3], [4, 3]),
+        (NEW_LINE, {0: 6}, "<0x0A>", [9, 5], [9, 5]),
+        (NEW_LINE, {}, "<0x0A>\n", [9, 5, 0], [9, 5, 0]),
+    ],
+)
+def test_no_pieces_are_merged_to_tokens_that_are_no_text(
+    tokens: list[str], kinds: dict[int, int], text: str, expected: list[int], with_control: list[int], tmp_path: Path
+) -> None:
+    types = np.array([kinds.get(number, 1) for number in range(len(tokens))], np.int32)
+    scores = np.zeros(len(tokens), np.float32)
+    tokenizer = read_tokenizer(
+        tmp_path,
+        {"model": "llama", "tokens": tokens, "scores": scores, "token_type": types, "add_space_prefix": False},
+    )
+    assert tokenizer.encode(text) == expected and tokenizer.encode(text, control=True) == with_control
+    assert tokenizer.decode(expected) == text
+
+
+@pytest.mark.parametrize(("rules", "merges"), [("llama-bpe", []), ("qwen2", ["P A", "PA D"])])
+def test_no_bytes_are_merged_to_control_tokens(rules: str, merges: list[str], tmp_path: Path) -> None:
+    tokens = ["P", "A", "D", "PA", "PAD", "PAD"]
+    types = np.array([1, 1, 1, 1, 3, 3], np.int32)
+    vocabulary = {"model": "gpt2", "pre": rules, "tokens": tokens, "merges": merges or ["A P"], "token_type": types}
+    tokenizer = read_tokenizer(tmp_path, {**vocabulary, "add_bos_token": False})
+    assert tokenizer.encode("PAD") == ([3, 2] if merges else [0, 1, 2])
+    assert tokenizer.encode("PAD", control=True) == [4]
+    types[5] = 1  # a token of text with the same name
+    tokenizer = read_tokenizer(tmp_path, {**vocabulary, "add_bos_token": False})
+    assert tokenizer.encode("PAD") == [5] and tokenizer.encode("PAD", control=True) == [4]
+
+
 def test_pairs_are_merged_in_order_and_in_few_steps() -> None:
     ranks = {("a", "b"): 0, ("b", "c"): 1, ("ab", "c"): 2, ("a", "a"): 3}
     cost = ranks.get
@@ -355,7 +423,9 @@ def test_the_example_continues_a_text_in_words(
         ({"llama.feed_forward_length": 4_000_000_000}, r"blk.0.ffn_gate.weight of shape \[4000000000, 32\]"),
         ({"llama.attention.head_count_kv": np.array([2, 1], np.int32)}, "head_count_kv`, but got several"),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "a number above 0 as .*, but got nan"),
-        ({"llama.rope.scaling.type": "yarn"}, "none or linear as `llama.rope.scaling.type`, but got 'yarn'"),
+        ({"llama.rope.scaling.type": "yarn"}, "linear or none as `llama.rope.scaling.type`, but got 'yarn'"),
+        ({"llama.rope.scaling.attn_factor": 1.5}, "1 as `llama.rope.scaling.attn_factor`, but got 1.5"),
+        ({"llama.rope.scale_linear": -2.0}, "a number above 0 as `llama.rope.scale_linear`, but got -2.0"),
         ({"llama.expert_count": 8}, "0 as `llama.expert_count`, but got 8"),
         ({"llama.rope.dimension_count": 6}, "12 as `llama.rope.dimension_count`, but got 6"),
         ({"general.alignment": 3}, "`general.alignment` of a power of two, 8 or more, but got 3"),
@@ -390,6 +460,19 @@ def test_tensors_that_no_model_has_are_refused(name: str, entry: Any, rule: str,
     tensors = files.llama_tensors(SMALL, llama_weights(SMALL), "llama") | {name: entry}
     with pytest.raises(LanguageModelError, match=rule):
         language.read_gguf(files.write(tmp_path / "model.gguf", files.llama_metadata(SMALL, "llama"), tensors))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_heads_of_an_odd_width_are_refused(architecture: str, tmp_path: Path) -> None:
+    sizes = replace(SMALL, head_width=8)
+    odd = {f"{architecture}.attention.{part}_length": 7 for part in ("key", "value")}
+    tensors = files.llama_tensors(sizes, llama_weights(sizes), architecture)
+    for layer in range(sizes.layers):
+        for part, shape in {"q": (28, 32), "k": (14, 32), "v": (14, 32), "output": (32, 28)}.items():
+            tensors[f"blk.{layer}.attn_{part}.weight"] = files.tensor(np.zeros(shape, np.float32))
+    metadata = files.llama_metadata(sizes, architecture) | odd
+    with pytest.raises(LanguageModelError, match="must have heads of an even width for rotary positions, but got 7"):
+        language.read_gguf(files.write(tmp_path / "model.gguf", metadata, tensors))
 
 
 def test_files_that_lie_about_their_sizes_are_refused_without_memory(tmp_path: Path) -> None:
