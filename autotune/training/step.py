@@ -201,7 +201,7 @@ def make_training_graph(
         if batches == 1:
             updated = optimiser.update(builder, old[PARAMETERS], gradient, old, number)
         else:
-            updated = _update_after_batches(builder, optimiser, gradient, old, batches, number)
+            updated = _update_after_batches(builder, optimiser, gradient, old, batches, new[STEP])
         for name, value in updated.items():
             pieces.setdefault(name, []).append(value)
     for name, each in pieces.items():
@@ -242,19 +242,18 @@ def _update_after_batches(
         gradient: gradient of this batch (n,).
         old: parameters, states of the optimiser and sum of gradients, by the names of the states.
         batches: number of batches.
-        step: number of this batch (1,), from 1.
+        step: number of this batch (1,) in int64, from 1.
     """
 
     def number(value: float) -> str:
         return builder.constant(np.asarray([value], np.float32), "number")
 
     total = builder.add("add", [old[GRADIENTS], gradient])
-    # Of steps 1 to `batches`, the last has the quotient 1.
-    quotient = builder.add(
-        "floor", [builder.add("multiply", [builder.add("add", [step, number(0.5)]), number(1 / batches)])]
-    )
-    is_last = builder.add("equal", [builder.add("multiply", [quotient, number(batches)]), step])
+    divisor = builder.constant(np.asarray([batches], np.int64), "batches")
+    quotient = builder.add("floor_divide", [step, divisor])  # 1 for the last of steps 1 to `batches`
+    is_last = builder.add("equal", [builder.add("multiply", [quotient, divisor]), step])
+    updates = builder.add("cast", [quotient], dtype="float32")
     mean = builder.add("multiply", [total, number(1 / batches)])
-    updated = optimiser.update(builder, old[PARAMETERS], mean, old, quotient)
+    updated = optimiser.update(builder, old[PARAMETERS], mean, old, updates)
     new = {name: builder.add("where", [is_last, value, old[name]]) for name, value in updated.items()}
     return {**new, GRADIENTS: builder.add("where", [is_last, number(0), total])}

@@ -22,7 +22,6 @@ from autotune.compiler.executable.arrangement import (
     arrange,
     check_stores,
     check_updates,
-    separate_updates,
 )
 from autotune.compiler.executable.graph_family import GraphAt, GraphFamily
 from autotune.compiler.executable.linking import Linking, ModuleBuilder
@@ -30,6 +29,7 @@ from autotune.compiler.executable.packing import Call, Constants, room
 from autotune.compiler.executable.scopes import Roots, Scope, inside, listed_step, trip_places
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.compiler.executable.states import list_states
+from autotune.compiler.executable.update_copies import separate_updates
 from autotune.compiler.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph, Node

@@ -106,7 +106,7 @@ class _Facts:
         }
         self.seconds = [0.0 if group.workload is None else estimate(group.workload) for group in scope.groups]
         self.replaced_by: dict[int, set[int]] = defaultdict(set)
-        for writer, reader in accesses.late_readers(updates):
+        for _, writer, reader in accesses.late_readers(updates):
             self.replaced_by[reader].add(writer)
 
 
