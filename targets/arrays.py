@@ -23,6 +23,11 @@ C_TYPE = {
 """C type of each element type; 16-bit floats are passed as their bits."""
 
 
+def round_up(number: int, spacing: int) -> int:
+    """Rounds a number up to a multiple of a spacing."""
+    return -(-number // spacing) * spacing
+
+
 def allocate_aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] = np.zeros) -> NDArray[Any]:
     """Allocates an array that starts on a 64-byte boundary: zeroed, or as `make` fills it."""
     kind = numpy_dtype(dtype)

@@ -12,7 +12,7 @@ from autotune.training.losses import NO_CLASS
 from autotune.training.optimisers import LEARNING_RATE, STEP
 from autotune.training.step import Slot
 from search_space.dtypes import numpy_dtype
-from targets.arrays import C_TYPE
+from targets.arrays import C_TYPE, round_up
 from targets.cstyle.spelling import HEADER_NAMES, Identifiers, identifier
 from targets.module import Parameter
 
@@ -42,7 +42,7 @@ def write_header(step: TrainingExecutable, network: str, file: str) -> str:
                 member=members[state.name],
                 kind=C_TYPE[state.dtype],
                 size=_nbytes(state),
-                room=_round_up(_nbytes(state)),
+                room=round_up(max(1, _nbytes(state)), 64),
                 comment=_comment(state.name, state.shape),
             )
             for state in states
@@ -157,10 +157,6 @@ def _describe_slot(name: str, slot: Slot) -> str:
 
 def _nbytes(parameter: Parameter) -> int:
     return math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
-
-
-def _round_up(nbytes: int) -> int:
-    return max(64, -(-nbytes // 64) * 64)
 
 
 def _comment(name: str, shape: Sequence[int]) -> str:

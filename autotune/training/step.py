@@ -20,6 +20,7 @@ from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
 from autotune.training.forward import check_parameters
 from autotune.training.optimisers import LEARNING_RATE, STEP, Optimiser
+from targets.arrays import round_up
 
 PARAMETERS = "parameters"
 """Input and state that holds all parameters."""
@@ -88,10 +89,6 @@ class TrainingGraph:
         return dict(zip(self.states, self.graph.output_names[1:], strict=True))
 
 
-def _round_up(size: int) -> int:
-    return -(-size // SPACING) * SPACING
-
-
 def lay_out(
     parameters: Mapping[str, TensorType], orders: Mapping[str, tuple[int, ...]] = {}
 ) -> tuple[dict[str, Slot], list[list[str]]]:
@@ -114,7 +111,7 @@ def lay_out(
     slots, length = {}, 0
     for name in (*small, *large):
         slots[name] = Slot(length, parameters[name].shape, orders.get(name, ()))
-        length += _round_up(parameters[name].size)
+        length += round_up(parameters[name].size, SPACING)
     return slots, [part for part in (small, *([name] for name in large)) if part]
 
 
@@ -158,7 +155,7 @@ def make_training_graph(
         GraphError: a node has no gradient, a parameter is not float32, or an input or buffer has the name of a state.
     """
     slots, parts = lay_out({name: forward.type(name) for name in parameters}, _read_orders(forward, parameters))
-    length = sum(_round_up(slot.size) for slot in slots.values())
+    length = sum(round_up(slot.size, SPACING) for slot in slots.values())
     flat = TensorType((length,))
     states = {STEP: TensorType((1,), "int64"), PARAMETERS: flat, **dict.fromkeys(optimiser.moments, flat)}
     if batches > 1:
@@ -192,7 +189,7 @@ def make_training_graph(
     pieces: dict[str, list[str]] = {}
     for part_names in parts:
         gradient = _join_gradients(builder, {name: gradients.get(values[name]) for name in part_names}, slots)
-        begin, size = (slots[part_names[0]].offset,), (sum(_round_up(slots[name].size) for name in part_names),)
+        begin, size = (slots[part_names[0]].offset,), (sum(round_up(slots[name].size, SPACING) for name in part_names),)
         old = {
             name: builder.add("slice", [name], begin=begin, size=size)
             for name in states
@@ -201,7 +198,7 @@ def make_training_graph(
         if batches == 1:
             updated = optimiser.update(builder, old[PARAMETERS], gradient, old, number)
         else:
-            updated = _update_after_batches(builder, optimiser, gradient, old, batches, number)
+            updated = _update_after_batches(builder, optimiser, gradient, old, batches, new[STEP])
         for name, value in updated.items():
             pieces.setdefault(name, []).append(value)
     for name, each in pieces.items():
@@ -217,7 +214,7 @@ def _join_gradients(builder: GraphBuilder, gradients: Mapping[str, str | None], 
     """Adds the gradient of a part: those of its parameters one after the other, 0 between them."""
     pieces = []
     for name, slope in gradients.items():
-        rest = _round_up(slots[name].size) - slots[name].size
+        rest = round_up(slots[name].size, SPACING) - slots[name].size
         if slope is None:
             pieces.append(builder.constant(np.zeros(slots[name].size + rest, np.float32), "untouched"))
             continue
@@ -242,19 +239,18 @@ def _update_after_batches(
         gradient: gradient of this batch (n,).
         old: parameters, states of the optimiser and sum of gradients, by the names of the states.
         batches: number of batches.
-        step: number of this batch (1,), from 1.
+        step: number of this batch (1,) in int64, from 1.
     """
 
     def number(value: float) -> str:
         return builder.constant(np.asarray([value], np.float32), "number")
 
     total = builder.add("add", [old[GRADIENTS], gradient])
-    # Of steps 1 to `batches`, the last has the quotient 1.
-    quotient = builder.add(
-        "floor", [builder.add("multiply", [builder.add("add", [step, number(0.5)]), number(1 / batches)])]
-    )
-    is_last = builder.add("equal", [builder.add("multiply", [quotient, number(batches)]), step])
+    divisor = builder.constant(np.asarray([batches], np.int64), "batches")
+    quotient = builder.add("floor_divide", [step, divisor])  # 1 for the last of steps 1 to `batches`
+    is_last = builder.add("equal", [builder.add("multiply", [quotient, divisor]), step])
+    updates = builder.add("cast", [quotient], dtype="float32")
     mean = builder.add("multiply", [total, number(1 / batches)])
-    updated = optimiser.update(builder, old[PARAMETERS], mean, old, quotient)
+    updated = optimiser.update(builder, old[PARAMETERS], mean, old, updates)
     new = {name: builder.add("where", [is_last, value, old[name]]) for name, value in updated.items()}
     return {**new, GRADIENTS: builder.add("where", [is_last, number(0), total])}

@@ -8,7 +8,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from search_space.dtypes import NARROW
-from targets.arrays import C_TYPE
+from targets.arrays import C_TYPE, round_up
 from targets.base import NetworkPlan
 from targets.cpu.driver import REPEAT_TICK, driver_text
 from targets.cpu.export import link_shared_object
@@ -95,7 +95,7 @@ def header(plan: NetworkPlan) -> str:
 #include <stdio.h>
 #include <stdlib.h>
 
-#define {upper}_WEIGHTS_BYTES {_round_up(plan.weights_bytes)}
+#define {upper}_WEIGHTS_BYTES {round_up(max(1, plan.weights_bytes), 64)}
 #define {upper}_WORKSPACE_BYTES(threads) \\
   ((({plan.arena_bytes + shared_bytes(plan)} + (size_t)(threads) * {scratch_bytes(plan)} + 64) + 63) / 64 * 64)
 
@@ -163,10 +163,6 @@ static inline int {name}_infer({name}_network *network, {", ".join(arguments)}) 
 }}
 #endif
 """
-
-
-def _round_up(nbytes: int) -> int:
-    return max(64, -(-nbytes // 64) * 64)
 
 
 class _Symbols:

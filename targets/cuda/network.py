@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from targets.arrays import round_up
 from targets.base import BufferRef, BuildError, NetworkPlan, Target
 from targets.cuda.executable import FORMAT
 
@@ -83,13 +84,9 @@ def _workspace(program: Mapping[str, Any], target: Target) -> dict[str, BufferRe
     workspace, start = {}, 0
     for name, nbytes in program["workspace"]:
         workspace[name] = BufferRef("workspace", start)
-        start += _round_to_spacing(nbytes, target)
+        start += round_up(nbytes, target.spacing)
     return workspace
 
 
 def _workspace_bytes(program: Mapping[str, Any], target: Target) -> int:
-    return sum(_round_to_spacing(nbytes, target) for _, nbytes in program["workspace"])
-
-
-def _round_to_spacing(nbytes: int, target: Target) -> int:
-    return -(-nbytes // target.spacing) * target.spacing
+    return sum(round_up(nbytes, target.spacing) for _, nbytes in program["workspace"])

@@ -75,8 +75,8 @@ class Accesses:
             if writer < number and self.writes[writer].overlaps(span)
         }
 
-    def late_readers(self, updates: Updates) -> Iterator[tuple[int, int]]:
-        """Lists pairs of calls, of which the first writes the new elements and the second reads the old ones."""
+    def late_readers(self, updates: Updates) -> Iterator[tuple[str, int, int]]:
+        """Lists inputs with a call that writes new elements and one that reads the old ones."""
         outputs = dict(zip(self._scope.graph.output_names, self._scope.graph.outputs, strict=True))
         readers: dict[str, list[tuple[int, Span]]] = defaultdict(list)
         for number, spans in enumerate(self.reads):
@@ -87,4 +87,4 @@ class Accesses:
             for writer in self.writers.get(new.root, ()):
                 written = self.writes[writer]
                 in_old = Span(old, written.first - new.first, written.end - new.first)
-                yield from ((writer, reader) for reader, span in readers[old] if span.overlaps(in_old))
+                yield from ((old, writer, reader) for reader, span in readers[old] if span.overlaps(in_old))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from autotune.compiler.executable.accesses import Accesses, Updates
 from autotune.compiler.executable.recomputation import recompute
-from autotune.compiler.executable.scopes import Scope, make_scope
-from autotune.graph.ir import Graph, GraphBuilder, Node
+from autotune.compiler.executable.scopes import Scope
+from autotune.graph.ir import Node
 from autotune.graph.ops import Kind, find
 from autotune.graph.partition import Group
 from search_space.schedule.loop_steps import Split
@@ -65,13 +65,13 @@ def check_updates(scope: Scope, updates: Updates) -> set[Group]:
         BuildError: a call reads an element of an input after one that replaces it, or another one than it replaces.
     """
     at_once = set()
-    for writer, reader in Accesses(scope).late_readers(updates):
+    for old, writer, reader in Accesses(scope).late_readers(updates):
         group = scope.groups[reader]
         if reader > writer:
-            raise BuildError(f"a state must be read before it is replaced, but {group.title} reads it afterwards")
+            raise BuildError(f"state {old} must be read before it is replaced, but {group.title} reads it afterwards")
         if reader == writer:
-            if not _is_by_element(scope, group, updates):
-                raise BuildError(f"a state must be replaced element by element, but {group.title} reads others of it")
+            if not is_by_element(scope, group, updates):
+                raise BuildError(f"state {old} must be replaced element by element, but {group.title} reads others")
             at_once.add(group)
     return at_once
 
@@ -86,54 +86,29 @@ def check_stores(group: Group, trace: Trace) -> None:
         raise BuildError(f"a state must be replaced by a schedule without clamped tiles, but {group.title} has one")
 
 
-def _is_by_element(scope: Scope, group: Group, updates: Updates) -> bool:
-    """Tells whether each element of a call's output reads no element of the inputs that it replaces but its own.
+def is_by_element(scope: Scope, group: Group, updates: Updates) -> bool:
+    """Tells whether each element of a call's output reads no element of the input that it replaces but its own.
 
     A reduction may store sums before it ends, so that a call which begins with one must not replace what it reads.
     """
     first, *rest = group.nodes
-    olds = [name for name in group.inputs if scope.root(name) in updates]
+    graph = scope.graph
+    outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+    replaced = {old for old, name in updates.items() if scope.root(outputs[name]) == scope.root(group.output)}
+    olds = [name for name in group.inputs if scope.root(name) in replaced]
     inner = () if find(first.op).kind is Kind.elementwise else (first, *group.front)
     if find(first.op).kind not in (Kind.elementwise, Kind.injective) or group.front or group.through is not None:
         return False
     if any(name in olds for node in inner for name in node.inputs):
         return False
-    shape, output = scope.graph.type(group.output).shape, scope.locations[group.output]
-    alike = all(scope.graph.type(name).shape == shape and scope.locations[name].strides is None for name in olds)
+    shape, output = graph.type(group.output).shape, scope.locations[group.output]
+    alike = all(graph.type(name).shape == shape and scope.locations[name].strides is None for name in olds)
     same = {scope.locations[name].offset for name in olds} <= {output.offset}
     return alike and same and output.strides in (None, (1,)) and all(_is_elementwise(node) for node in rest)
 
 
 def _is_elementwise(node: Node) -> bool:
     return find(node.op).kind is Kind.elementwise
-
-
-def separate_updates(graph: Graph, updates: Updates, alignment: int) -> Graph:
-    """Adds a copy of each new value whose call could not write it over the old one.
-
-    Args:
-        graph: graph that `executable_graph` returned.
-        updates: outputs that share the memory of inputs.
-        alignment: alignment of the target.
-    """
-    scope = make_scope(graph, alignment)
-    pairs = Accesses(scope).late_readers(updates)
-    alone = {scope.groups[reader] for writer, reader in pairs if reader == writer}
-    apart = {group.output for group in alone if not _is_by_element(scope, group, updates)}
-    if not apart:
-        return graph
-    builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
-    names = {name: name for name in graph.inputs}
-    names |= {name: builder.constant(array, name) for name, array in graph.constants.items()}
-    copies: dict[str, str] = {}
-    for node in graph.nodes:
-        copied = copies if node.op == "concat" else {}
-        names[node.name] = builder.keep(node, graph, [copied.get(name, names[name]) for name in node.inputs])
-        if node.name in apart:
-            # A kernel ends at a view: the copy has one of its own.
-            flat = builder.add("reshape", [names[node.name]], shape=(1, node.type.size))
-            copies[node.name] = builder.add("copy", [builder.add("reshape", [flat], shape=node.type.shape)])
-    return builder.finish([copies.get(name, names[name]) for name in graph.outputs])
 
 
 def order(scope: Scope, updates: Updates) -> Scope:
@@ -145,8 +120,10 @@ def order(scope: Scope, updates: Updates) -> Scope:
     accesses = Accesses(scope)
     count = len(scope.groups)
     before = [accesses.sources(number) for number in range(count)]
-    for writer, reader in accesses.late_readers(updates):
+    late: dict[int, str] = {}  # call → state that it writes after others have read it
+    for old, writer, reader in accesses.late_readers(updates):
         if reader != writer:
+            late[writer] = old
             before[writer].add(reader)
     after: list[list[int]] = [[] for _ in range(count)]
     for number, earlier in enumerate(before):
@@ -166,7 +143,8 @@ def order(scope: Scope, updates: Updates) -> Scope:
             if not waiting[each]:
                 bisect.insort(ready, each)
     if len(numbers) < count:
-        raise BuildError("states must be replaced after all calls that read them, but some of these need the new ones")
+        old = next(late[number] for number in range(count) if waiting[number] and number in late)
+        raise BuildError(f"state {old} must be replaced after all its readers, but some of them need the new one")
     return replace(scope, groups=tuple(scope.groups[number] for number in numbers))
 
 

@@ -22,7 +22,6 @@ from autotune.compiler.executable.arrangement import (
     arrange,
     check_stores,
     check_updates,
-    separate_updates,
 )
 from autotune.compiler.executable.graph_family import GraphAt, GraphFamily
 from autotune.compiler.executable.linking import Linking, ModuleBuilder
@@ -30,6 +29,7 @@ from autotune.compiler.executable.packing import Call, Constants, room
 from autotune.compiler.executable.scopes import Roots, Scope, inside, listed_step, trip_places
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.compiler.executable.states import list_states
+from autotune.compiler.executable.update_copies import separate_updates
 from autotune.compiler.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph, Node
@@ -42,6 +42,7 @@ from search_space.dtypes import numpy_dtype
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
+from targets.arrays import round_up
 from targets.base import (
     BufferRef,
     BuildError,
@@ -247,7 +248,7 @@ class Compiler:
             self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
         with ahead:
             steps = self._steps(self._build_in_order(called, linking.modules()))
-        arena = self._round_to_spacing(max(case.memory.nbytes for case in self._cases))
+        arena = round_up(max(case.memory.nbytes for case in self._cases), self._target.spacing)
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
@@ -448,8 +449,5 @@ class Compiler:
             result = BufferRef("packed", self._packed_bytes)
             self._packings[key] = Packing(number, parameter.name, sources, result)
             nbytes = math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
-            self._packed_bytes += self._round_to_spacing(nbytes)
+            self._packed_bytes += round_up(nbytes, self._target.spacing)
         return self._packings[key].result
-
-    def _round_to_spacing(self, nbytes: int) -> int:
-        return -(-nbytes // self._target.spacing) * self._target.spacing

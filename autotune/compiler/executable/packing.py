@@ -15,6 +15,7 @@ from autotune.graph.ir import Array, Graph
 from autotune.graph.partition import Group
 from measure.host import allowed_cores
 from search_space.dtypes import numpy_dtype
+from targets.arrays import round_up
 from targets.base import Module, Packer, Target
 
 AHEAD = 4
@@ -143,4 +144,4 @@ def room(graphs: Iterable[Graph], calls: Sequence[Call] | None, spacing: int) ->
     else:
         made = [p for call in calls for p in call.module.parameters if p.constant or p.packed_from]
         sizes += [math.prod(p.shape) * numpy_dtype(p.dtype).itemsize for p in made]
-    return sum(-(-max(1, nbytes) // spacing) * spacing for nbytes in sizes)
+    return sum(round_up(max(1, nbytes), spacing) for nbytes in sizes)

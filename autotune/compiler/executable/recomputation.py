@@ -20,6 +20,7 @@ from autotune.compiler.executable.accesses import Accesses, Updates
 from autotune.compiler.executable.scopes import Scope
 from autotune.graph.partition import Group
 from search_space.workloads import Workload
+from targets.arrays import round_up
 from targets.base import BuildError
 
 MOST_CALLS = 24
@@ -91,11 +92,11 @@ class _Facts:
         accesses = Accesses(scope)
         self.roots = [span.root for span in accesses.writes]
         intervals = {interval.name: interval for interval in scope.intervals(spacing)}
-        self.nbytes = {n: _round_up(i.nbytes, spacing) for n, i in intervals.items() if n in accesses.writers}
+        self.nbytes = {n: round_up(i.nbytes, spacing) for n, i in intervals.items() if n in accesses.writers}
         self.inner = [0] * len(scope.groups)
         for name, interval in intervals.items():
             if name not in accesses.writers:
-                self.inner[interval.first] += _round_up(interval.nbytes, spacing)
+                self.inner[interval.first] += round_up(interval.nbytes, spacing)
         self.reads = [
             tuple(dict.fromkeys(span.root for span in spans if span.root in self.nbytes)) for spans in accesses.reads
         ]
@@ -106,12 +107,8 @@ class _Facts:
         }
         self.seconds = [0.0 if group.workload is None else estimate(group.workload) for group in scope.groups]
         self.replaced_by: dict[int, set[int]] = defaultdict(set)
-        for writer, reader in accesses.late_readers(updates):
+        for _, writer, reader in accesses.late_readers(updates):
             self.replaced_by[reader].add(writer)
-
-
-def _round_up(nbytes: int, spacing: int) -> int:
-    return -(-nbytes // spacing) * spacing
 
 
 @dataclass(frozen=True)

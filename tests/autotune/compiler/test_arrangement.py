@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.compiler.executable.arrangement import check_stores, check_updates, order, separate_updates
+from autotune.compiler.executable.arrangement import check_stores, check_updates, order
 from autotune.compiler.executable.scopes import Scope, make_scope
+from autotune.compiler.executable.update_copies import separate_updates
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.graph.passes.repeated_scales import repeat_scales
@@ -32,26 +33,55 @@ def test_readers_of_old_elements_run_before_their_replacement() -> None:
     new = builder.add("add", ["state", "x"])
     product = builder.add("matmul", ["state", "x"])
     scope = make_test_scope(builder, [new, product])
-    with pytest.raises(BuildError, match="must be read before it is replaced, but matmul reads it afterwards"):
+    with pytest.raises(BuildError, match="state state must be read before it is replaced, but matmul reads it"):
         check_updates(scope, UPDATES)
     ordered = order(scope, UPDATES)
     assert [group.title for group in ordered.groups] == ["matmul", "add"]
     assert [group.title for group in check_updates(ordered, UPDATES)] == ["add"]
 
 
-def test_no_order_lets_a_value_depend_on_both() -> None:
+def check_separated(graph: Graph, updates: dict[str, str]) -> list[str]:
+    """Checks the order of a graph's calls with copies and returns their titles."""
+    ordered = order(make_scope(separate_updates(graph, updates, 64), 64), updates)
+    check_updates(ordered, updates)
+    return [group.title for group in ordered.groups]
+
+
+def test_a_new_value_is_copied_if_a_value_depends_on_both() -> None:
     builder = start_builder()
     new = builder.add("add", ["state", "x"])
     both = builder.add("matmul", [new, "state"])
-    with pytest.raises(BuildError, match="must be replaced after all calls that read them"):
-        order(make_test_scope(builder, [new, both]), UPDATES)
+    scope = make_test_scope(builder, [new, both])
+    with pytest.raises(BuildError, match="state state must be replaced after all its readers"):
+        order(scope, UPDATES)
+    assert check_separated(scope.graph, UPDATES) == ["add", "matmul", "copy"]
+
+
+def test_copies_take_few_bytes_and_break_every_cycle() -> None:
+    """Copying `wide` breaks three cycles, whose other states take fewer bytes each and more together."""
+    names = [f"part{number}" for number in range(3)]
+    inputs = {"wide": TensorType((32, 64)), **{name: TensorType((24, 64)) for name in names}}
+    builder = GraphBuilder("net", inputs)
+
+    def read_row(name: str) -> str:
+        return builder.add("slice", [name], begin=(1, 0), size=(1, 64))
+
+    wide = "wide"
+    for name in names:
+        wide = builder.add("add", [wide, read_row(name)])
+    graph = builder.finish([wide, *(builder.add("add", [name, read_row("wide")]) for name in names)])
+    updates = dict(zip(inputs, graph.output_names, strict=True))
+    separated = separate_updates(graph, updates, 64)
+    assert [node.type.shape for node in separated.nodes if node.op == "copy"] == [(32, 64)]
+    assert check_separated(graph, updates)[-1] == "copy"
+    assert separate_updates(separated, updates, 64) is separated
 
 
 def test_an_element_is_replaced_by_one_that_reads_no_other() -> None:
     builder = start_builder()
     turned = builder.add("transpose", ["state"], axes=(1, 0))
     scope = make_test_scope(builder, [builder.add("add", [turned, "x"])])
-    with pytest.raises(BuildError, match="must be replaced element by element, but transpose"):
+    with pytest.raises(BuildError, match="state state must be replaced element by element, but transpose"):
         check_updates(scope, UPDATES)
     separated = make_scope(separate_updates(scope.graph, UPDATES, 64), 64)
     assert [group.title for group in order(separated, UPDATES).groups][-1] == "copy"

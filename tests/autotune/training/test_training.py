@@ -185,6 +185,14 @@ def test_an_update_takes_the_mean_gradient_of_its_batches() -> None:
         step.step(y[4:], x[4:])
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
+    step._arrays["step"][0] = 2**24  # float32 holds the even integers from here on
+    changed = []
+    for _ in range(4):
+        before = step.parameters["0.weight"]
+        step.step(y[:4], x[:4])
+        changed.append(bool((step.parameters["0.weight"] != before).any()))
+    assert changed == [False, True, False, True]
+    assert step.steps == 2**24 + 4
 
 
 def test_targets_of_pixels_may_be_ignored_and_others_must_be_classes() -> None:
@@ -291,6 +299,108 @@ def test_a_buffer_that_a_reduction_replaces_trains_as_in_pytorch() -> None:
     titles = [each["title"] for each in step.executable.manifest["steps"]]
     assert "copy" in titles and "reduce+add" in titles
     compare(case, *OPTIMISERS[0])
+
+
+class Buffers(nn.Module):
+    """Buffers that a step replaces as a function says.
+
+    Args:
+        replace: function of the module, rows (8, 8) and weights (8, 8) that replaces buffers and returns rows.
+    """
+
+    def __init__(self, replace: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.replace = replace
+        self.register_buffer("u", torch.randn(8, 8))
+        self.register_buffer("v", torch.randn(8, 8))
+        self.register_buffer("w", torch.randn(8))
+        self.register_buffer("fixed", torch.randn(8, 8) / 3)
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.replace(self, x, weight)
+
+
+class AllBuffers(nn.Module):
+    """A layer that reads what buffers are replaced by, in turn."""
+
+    def __init__(self, *replacements: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.all = nn.ModuleList(map(Buffers, replacements))
+        self.layer = nn.Linear(8, 5)
+        self.weight = nn.Parameter(torch.randn(8, 8) / 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + sum(each(x, self.weight) for each in self.all))
+
+
+def swap(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    old = own.u.clone()
+    own.u.copy_(own.v)
+    own.v.copy_(old)
+    return x * own.u[0]
+
+
+def cross(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    a, b = own.u * 0.5 + 1, own.v * 0.5 - 1
+    own.u.copy_(b)
+    own.v.copy_(a)
+    return x
+
+
+def mix(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    u, v = own.u.clone(), own.v.clone()
+    own.u.copy_(v.T @ own.fixed)
+    own.v.copy_(own.fixed @ u + v)
+    return x @ own.v
+
+
+def multiply(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    own.w.copy_(own.fixed @ own.w)
+    return x * own.w
+
+
+def multiply_by_trained(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    new = weight @ own.w.clone()
+    own.w.copy_(new.detach())
+    return x * new
+
+
+def transpose(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    own.u.t().copy_(own.u @ own.fixed)
+    own.v.copy_(own.v.reshape(4, 16).t().reshape(8, 8))
+    return x @ own.u
+
+
+def read_both(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    old = own.u.clone()
+    own.u.copy_(own.u * 0.5 + x.mean(0))
+    own.w.copy_((old @ own.u).mean(0))
+    return x @ (own.u - old) + old @ own.w
+
+
+def shift(own: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    own.u.copy_(torch.cat([own.u[1:], x.mean(0, keepdim=True)]))
+    own.v.copy_(torch.cat([own.v[:, 3:], own.v[:, :3]], 1))
+    return x @ own.u
+
+
+def test_buffers_that_depend_on_old_and_new_ones_train_as_in_pytorch() -> None:
+    torch.manual_seed(0)
+    module = AllBuffers(swap, cross, mix, multiply, multiply_by_trained, transpose, read_both, shift)
+    x, y = torch.randn(8, 8), torch.randint(0, 5, (8,))
+    step = autotune.compile_training(module, x, y, optimiser=SGD(0.01), threads=1)
+    optimiser = torch.optim.SGD(module.parameters(), 0.01)
+    for _ in range(3):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(module(x), y)
+        loss.backward()
+        optimiser.step()
+        assert step.step(y, x) == pytest.approx(loss.item(), rel=1e-4)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
+    assert len(step.buffers) >= 13
+    for name, buffer in step.buffers.items():
+        np.testing.assert_allclose(buffer, module.get_buffer(name), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_an_interrupted_step_counts_if_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
