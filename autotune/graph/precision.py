@@ -7,7 +7,8 @@ writes.
 
 Values between kernels are rounded if they are computed from a layer with weights. Inputs, embeddings, masks and the
 like stay as they are, as do the network's outputs. So do the scores that a softmax reads, as it would exponentiate
-their rounding, and the sums that a transformer carries from layer to layer.
+their rounding, and the sums that a transformer carries from layer to layer. A value that an operation compares with one
+in float32 stays, too (`comparisons.py`): layers that multiply it read a rounded copy.
 
 Kernels may stay in float32 individually. A value is stored in 16 bits if its own kernel, or a layer that multiplies it,
 is in 16 bits. Other readers widen it as they read it, at no cost, whereas a second copy would cost a kernel. Between
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.graph.comparisons import stored_alike
 from autotune.graph.ir import Graph, GraphBuilder, Node
 from autotune.graph.ops import Kind, find
 from autotune.graph.partition import group_nodes
@@ -95,7 +97,7 @@ def lower_values(graph: Graph, dtype: str, names: Collection[str]) -> Graph:
     Args:
         graph: graph in float32, after the passes.
         dtype: `bfloat16` or `float16`.
-        names: values in float32, each the last of its kernel.
+        names: values in float32, each the last of its kernel; those outside of `stored_alike` stay in float32.
     """
     return _Lowering(graph, dtype, names).run()
 
@@ -103,7 +105,7 @@ def lower_values(graph: Graph, dtype: str, names: Collection[str]) -> Graph:
 class _Lowering:
     def __init__(self, graph: Graph, dtype: str, names: Collection[str], full: Collection[str] = ()) -> None:
         self._graph, self._dtype = graph, dtype
-        self._rounded_names, self._full = frozenset(names), frozenset(full)
+        self._rounded_names, self._full = stored_alike(graph, names, dtype), frozenset(full)
         self.origins: dict[str, str] = {}
         self._builder = GraphBuilder(graph.name, graph.inputs, graph.output_names)
         self._names = {name: name for name in graph.inputs}

@@ -28,7 +28,7 @@ _NONE = -(1 << 31) + 1
 def _index_attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     data, best = types
     attrs = {name: freeze(attributes[name]) for name in _PER_AXIS}
-    if len(data.shape) != 4 or data.dtype not in FLOATS or best.dtype != data.dtype:
+    if len(data.shape) != 4 or data.dtype not in FLOATS or best.dtype not in FLOATS:
         raise ValueError(f"data and maxima must be floats, (batch, height, width, channels), but got {data} and {best}")
     wanted = (data.shape[0], *window_over(data.shape, attrs).output, data.shape[-1])
     if best.shape != wanted:

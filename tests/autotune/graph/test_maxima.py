@@ -33,8 +33,8 @@ def every_sketch(name: str, attrs: dict[str, Any], arrays: list[Any]) -> list[An
     return found
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_first_maximum_and_the_last_nan(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "best_dtype"), [("float32",) * 2, ("bfloat16",) * 2, ("bfloat16", "float32")])
+def test_the_first_maximum_and_the_last_nan(dtype: str, best_dtype: str) -> None:
     data = np.random.default_rng(0).integers(-2, 2, DATA).astype(numpy_dtype(dtype))
     data[0, :3, :3], data[1, 2:5] = np.nan, -np.inf
     padded = np.pad(data.astype(np.float32), ((0, 0), (1, 1), (0, 0), (0, 0)), constant_values=-np.inf)
@@ -47,7 +47,7 @@ def test_the_first_maximum_and_the_last_nan(dtype: str) -> None:
         chosen = np.where(nan.any(1), 5 - nan[:, ::-1].argmax(1), (part == best[:, None, y, x]).argmax(1))
         places = np.array([np.clip(row - 1, 0, 6) * 6 + column for row in rows for column in columns])
         index[:, y, x] = places[chosen]
-    for found in every_sketch("window_argmax", WINDOW, [data, best.astype(data.dtype)]):
+    for found in every_sketch("window_argmax", WINDOW, [data, best.astype(numpy_dtype(best_dtype))]):
         np.testing.assert_array_equal(found, index)
 
 

@@ -78,6 +78,53 @@ def redraw(case: Case, seed: int) -> Case:
     return module, other, y[torch.randperm(len(y))]
 
 
+class Lambda(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def rows_of_groups(x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(torch.sin(x).reshape(-1, 6, 4))
+
+
+COMPARING: dict[str, list[nn.Module]] = {
+    "maximum": [nn.Linear(8, 24), Lambda(lambda x: rows_of_groups(x).amax(2)), nn.Linear(6, 5)],
+    "clamp": [nn.Linear(8, 24), Lambda(lambda x: torch.clamp(10 * x, -0.7, 0.7)), nn.Linear(24, 5)],
+    "hardtanh": [nn.Linear(8, 24, bias=False), nn.BatchNorm1d(24), nn.Hardtanh(-0.7, 0.7), nn.Linear(24, 5)],
+    "stem": [nn.Conv2d(8, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 5, 2)],
+    "flat": [
+        nn.Conv2d(8, 6, 3, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(24, 5),
+    ],
+    "pool": [nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(16, 5, 2)],
+}
+"""Layers whose gradients compare values."""
+
+
+def comparing(name: str) -> Case:
+    rng = torch.manual_seed(0)
+    layers = copy.deepcopy(COMPARING[name])
+    for layer in layers:
+        for parameter in layer.parameters() if not isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) else ():
+            nn.init.normal_(parameter, std=0.3, generator=rng)
+    x = (
+        torch.randn(8, 8, 6, 6, generator=rng)
+        if isinstance(layers[0], nn.Conv2d)
+        else torch.randn(32, 8, generator=rng)
+    )
+    return nn.Sequential(*layers, nn.Flatten()), x, torch.randint(0, 5, (len(x),), generator=rng)
+
+
 class Converting(nn.Module):
     """A module with values in bfloat16 of its own: a layer under autocast, and a frozen layer."""
 
@@ -130,6 +177,13 @@ def test_gradients_have_at_most_the_errors_of_autocast(make: Callable[[], Case])
     mine, autocast = np.mean(ours, 0), np.mean(theirs, 0)
     assert (mine < 1.5 * autocast).all(), (mine, autocast)
     assert mine.mean() < 1.1 * autocast.mean() and mine.max() > 1e-4
+
+
+@pytest.mark.parametrize("name", COMPARING)
+def test_values_are_compared_as_they_are_stored(name: str) -> None:
+    case = comparing(name)
+    ours, theirs = errors(case, step_in_numpy(case)[1])
+    assert (ours < np.maximum(1.2 * theirs, 0.02)).all(), (ours, theirs)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
