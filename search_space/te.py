@@ -80,9 +80,14 @@ def placeholder(
     Estimates take `mean` as the mean of a constant's elements, if they are numbers of iterations.
 
     Raises:
-        ValueError: an unknown dtype, a shape that is not positive, or a constant whose shape holds a size.
+        ValueError: an unknown dtype, a shape that is not positive, a constant whose shape holds a size, or a mean that
+            is negative or not finite.
     """
     _check_dtype(dtype)
+    if mean is not None and (
+        not isinstance(mean, (int, float)) or isinstance(mean, bool) or not 0 <= mean < float("inf")
+    ):
+        raise ValueError(f"`mean` of {name} must be a finite number of at least 0, but got mean={mean!r}")
     if constant and (sizes := find_sizes(shape)):
         raise ValueError(f"`shape` of the constant {name} must be numbers, but got the size {', '.join(sizes)}")
     return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant, mean=mean))

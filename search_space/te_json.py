@@ -112,10 +112,7 @@ def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
         if not isinstance(item["dtype"], str):
             raise ValueError(f"`dtype` of {name} must be a name, but got dtype={item['dtype']!r}")
         shape = [_Reader(name, {}).extent(e) for e in _list(item["shape"], "shape")]
-        mean = item.get("mean")
-        if mean is not None and not isinstance(mean, (int, float)):
-            raise ValueError(f"`mean` of {name} must be a number, but got mean={mean!r}")
-        defined[name] = te.placeholder(shape, item["dtype"], name, item["constant"], mean)
+        defined[name] = te.placeholder(shape, item["dtype"], name, item["constant"], item.get("mean"))
     inputs = list(defined.values())
     for item in _list(data["stages"], "stages"):
         _fields(item, "stage", ("name", "tag", "axes", "reduce", "reducer", "shared", "body"))

@@ -128,12 +128,10 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
     conditions = tuple(test for test in dict.fromkeys(tests) if not test.is_const or not test.value)
     share = Share(split, phases, conditions, locate(moved), solution.free)
     body = select(logical_and(*conditions), share.value, 0.0) if conditions else share.value
-    try:
-        check_reads("share", body, ranges)
-    except ValueError:  # another read would be outside without the conditions
+    if not _reads_inside("share", body, ranges):  # a further test of the solution is needed
         return plain
     order = [*(phase.name for phase in phases.values()), *solution.free, *split]
-    return replace(share, value=_copy_groups(share.value, {name: ranges[name] for name in order}))
+    return replace(share, value=_copy_groups(share.value, {name: ranges[name] for name in order}, conditions))
 
 
 def _limit(phase: Phase, factors: Sequence[Expr], solution: Solution, parts: Mapping[Expr, Expr]) -> Phase:
@@ -148,7 +146,7 @@ def _limit(phase: Phase, factors: Sequence[Expr], solution: Solution, parts: Map
     return phase
 
 
-def _copy_groups(value: Expr, ranges: Mapping[str, int]) -> Expr:
+def _copy_groups(value: Expr, ranges: Mapping[str, int], conditions: Guards) -> Expr:
     """Replaces factors of a product that are read by group by a copy in the order in which its loops read it.
 
     Such a factor has the remainder of an index in one dimension and its quotient in another, as the weights of a
@@ -157,6 +155,7 @@ def _copy_groups(value: Expr, ranges: Mapping[str, int]) -> Expr:
     Args:
         value: product.
         ranges: extents of the indices, the innermost last.
+        conditions: conditions under which the product is read.
     """
     copies: dict[Expr, Expr] = {}
     for factor in _factors(value):
@@ -165,21 +164,41 @@ def _copy_groups(value: Expr, ranges: Mapping[str, int]) -> Expr:
         names = [name for name in ranges if name in variables(factor)]
         tensor: Tensor = factor.args[0]
         if len(names) > 1 and math.prod(ranges[name] for name in names) == math.prod(tensor.shape):
-            copies[factor] = load(_copy_factor(factor, tensor, names, ranges), map(var, names), factor.dtype)
+            extents = {name: ranges[name] for name in names}
+            if copied := _copy_factor(factor, tensor, extents, conditions):
+                copies[factor] = load(copied, map(var, names), factor.dtype)
     return transform(value, copies.get)
 
 
-def _copy_factor(factor: Expr, tensor: Tensor, names: Sequence[str], ranges: Mapping[str, int]) -> Tensor:
-    """Makes a copy of a tensor, element by element as a factor reads it; zeros around the tensor are part of it."""
+def _copy_factor(factor: Expr, tensor: Tensor, extents: Mapping[str, int], conditions: Guards) -> Tensor | None:
+    """Makes a copy of a tensor, element by element as a factor reads it; zeros around the tensor are part of it.
+
+    A copy whose reads need the conditions is 0 where they do not hold. Returns None if they need further indices.
+    """
     body = factor
     if tensor.op.tag is Tag.PAD and tensor.op.body is not None and tensor.op.reducer is None:
         at = dict(zip([axis.name for axis in tensor.op.axis], factor.args[1:], strict=True))
         body = substitute(tensor.op.body, at)
+    name = f"{tensor.name}_by_group"
+    tests = [test for test in conditions if variables(test) <= extents.keys()]
+    if not _reads_inside(name, body, extents):
+        body = select(logical_and(*tests), body, const(0.0, body.dtype)) if tests else body
+        if not tests or not _reads_inside(name, body, extents):
+            return None
 
     def element(*indices: IterVar) -> Expr:
-        return substitute(body, {name: index.expr for name, index in zip(names, indices, strict=True)})
+        return substitute(body, {name: index.expr for name, index in zip(extents, indices, strict=True)})
 
-    return te.compute([ranges[name] for name in names], element, name=f"{tensor.name}_by_group", tag=Tag.PAD)
+    return te.compute(list(extents.values()), element, name=name, tag=Tag.PAD)
+
+
+def _reads_inside(name: str, body: Expr, extents: Mapping[str, int]) -> bool:
+    """Tells whether each read of a definition is inside its tensor."""
+    try:
+        check_reads(name, body, extents)
+    except ValueError:
+        return False
+    return True
 
 
 def _without_repetition(share: Share) -> Share:

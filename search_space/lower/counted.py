@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_space.ir.expr import INT, Expr, const, maximum, minimum, var, variables, walk
+from search_space.ir.intervals import DTYPE_RANGES
 from search_space.ir.stmt import Buffer, For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
 
 INTEGERS = ("int32", "int64")
@@ -53,10 +54,10 @@ def _rewrite(stmt: Stmt, constants: Mapping[str, Buffer], shorten: bool) -> Stmt
 
 
 def _find_mean(count: Expr, constants: Mapping[str, Buffer]) -> Expr | None:
-    """Returns the mean of a count that is an element of a constant, rounded; None if its mean is unknown."""
+    """Returns the mean of a count that is an element of a constant, rounded, at least 1; None if it is unknown."""
     read = count.args[0] if count.op == "cast" else count
     mean = constants[read.args[0]].mean if read.op == "load" else None
-    return None if mean is None else const(round(mean), INT)
+    return None if mean is None else const(min(max(round(mean), 1), DTYPE_RANGES[INT][1]), INT)
 
 
 def _find_count(loop: For, constants: Mapping[str, Buffer]) -> Expr | None:

@@ -201,7 +201,6 @@ def _tensors(args: Args, width: int = 1) -> list[te.Tensor]:
         )
 
     farthest, last = math.prod(rows.extents) - rows.pixels, source.shape[-1] // depth - 1
-    farthest, last = math.prod(rows.extents) - rows.pixels, source.shape[-1] // depth - 1
     distances = locate("distances", lambda position: rows.locate(position // each)[0]) if farthest else None
     columns = packed.positions
     if last:

@@ -7,8 +7,10 @@ same tiles of registers; its output takes the pixels of the images from them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from search_space.hardware import COLUMNS, Hardware
-from search_space.ir.expr import lift, walk
+from search_space.ir.expr import Expr, const, lift, substitute, walk
 from search_space.ir.polynomial import canon
 from search_space.machines.cpu.sparse import (
     FEWEST_LANES,
@@ -51,15 +53,14 @@ class SparseWindows(SketchRule):
         if len(sparse) != 1 or len(sparse[0].axes) != 3 or not ends_in(draft, sparse[0], stage):
             return None
         reads = list_reads(draft, stage, sparse[0].name)
-        image, row, pixel, column = map(variable, stage.axes)
-        across = across_pixels(stage, sparse[0])
-        places = all(n is image and k is column and canon(i - (row * across + pixel)).is_const for n, i, k in reads)
+        image, _, _, column = map(variable, stage.axes)
+        places = all(n is image and k is column and follows_rows(i, stage, sparse[0]) for n, i, k in reads)
         return sparse[0] if places else None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         sums = self.sums(draft, stage)
         assert sums is not None
-        draft = write_rows(draft, sums, stage, hardware)
+        draft = write_rows(draft, sums, hardware)
         out = []
         if lanes_along(int(sums.axes[1].extent.value), hardware) >= FEWEST_LANES:
             out += [self.along_rows(draft, stage, sums, width, hardware) for width in widths(draft, sums, hardware)]
@@ -125,20 +126,24 @@ class SparseWindows(SketchRule):
         return draft.parallel(name, block).in_registers(name, (x1, j2)).compute_at(sums.name, name, block)
 
 
-def across_pixels(stage: Stage, sums: Stage) -> int:
-    """Returns the distance along a row of pixels from an image row to the next."""
+def follows_rows(index: Expr, stage: Stage, sums: Stage) -> bool:
+    """Tells whether an output takes its pixels from the sums in their order, at equal distances from row to row."""
     height, width = (int(axis.extent.value) for axis in stage.axes[1:3])
-    return (int(sums.axes[1].extent.value) - width) // (height - 1) if height > 1 else width
+    row, pixel = map(variable, stage.axes[1:3])
+    if height == 1:  # the sums do not say a distance, and the only row is at none
+        return canon(substitute(index, {row.args[0]: const(0)}) - pixel).is_const
+    across = (int(sums.axes[1].extent.value) - width) // (height - 1)
+    return canon(index - (row * across + pixel)).is_const
 
 
-def write_rows(draft: Draft, sums: Stage, stage: Stage, hardware: Hardware) -> Draft:
+def write_rows(draft: Draft, sums: Stage, hardware: Hardware) -> Draft:
     """Writes the rows of pixels before the sums, image row by image row, in vectors along the channels."""
     name, lanes = data_name(sums), hardware.float_lanes
     if draft.state.input(name) is not None:
         return draft
     image, pixels, channels = draft.stage(name).spatial
     depth = channels_of_phase(draft.stage(name))
-    draft, (y, x) = draft.split(name, pixels, (across_pixels(stage, sums),))
+    draft, (y, x) = draft.split(name, pixels, (pixels_of_row(draft.stage(name)),))
     draft, (phase, channel) = draft.split(name, channels, (depth,))
     draft, (c0, c1) = draft.split(name, channel, (lanes,), "exact" if depth % lanes == 0 else "guard")
     draft = draft.reorder(name, image, y, x, phase, c0, c1)
@@ -146,8 +151,17 @@ def write_rows(draft: Draft, sums: Stage, stage: Stage, hardware: Hardware) -> D
     return spread(draft.parallel(name, block).vectorize(name, c1), name, hardware).finish(name)
 
 
+def pixels_of_row(rows: Stage) -> int:
+    """Returns the distance along a row of pixels from an image row to the next, border included."""
+    return next(list_divisors(rows, 1), 1)  # quotients by 1 are not written
+
+
 def channels_of_phase(rows: Stage) -> int:
     """Returns the channels of each phase of a stride; all of them if there is one phase."""
-    last = rows.axes[-1]
-    divisors_of_last = (n.args[1] for n in walk(rows.body) if n.op == "floordiv" and n.args[0] is variable(last))
-    return int(next(divisors_of_last, last.extent).value)
+    return next(list_divisors(rows, 2), int(rows.axes[2].extent.value))
+
+
+def list_divisors(rows: Stage, dimension: int) -> Iterator[int]:
+    """Lists the numbers by which the definition of the rows divides an index."""
+    index = variable(rows.axes[dimension])
+    return (int(n.args[1].value) for n in walk(rows.body) if n.op == "floordiv" and n.args[0] is index)

@@ -229,6 +229,28 @@ def test_vectors_of_groups_run_over_channels() -> None:
     assert [read.args[-1] for read in reads] == [gradient.axis[-1].expr]
 
 
+@pytest.mark.parametrize("sizes", [(7, 3, 3), (5, 3, 2), (5, 2, 3)], ids=str)
+def test_weights_that_only_conditions_keep_inside_are_copied(sizes: tuple[int, int, int]) -> None:
+    """Mirrored windows apart from each other: at some remainders, a weight outside of its shape is ruled out."""
+    rows, taps, dilation = sizes
+    x, w = te.placeholder((rows, 4), name="x"), te.placeholder((taps, 2, 4), name="w")
+    pad = te.compute((rows + 3, 4), lambda i, c: te.if_then_else(i >= 3, x[i - 3, c], 0.0), name="pad")
+    r, c = te.reduce_axis((0, taps), "r"), te.reduce_axis((0, 2), "c")
+    output = te.compute(
+        ((rows + 2 - (taps - 1) * dilation) // 5 + 1, 4),
+        lambda h, k: te.sum(pad[h * 5 + (taps - 1 - r) * dilation, k // 2 * 2 + c] * w[r, c, k], axis=(r, c)),
+        name="output",
+    )
+    seed = te.placeholder(output.shape, name="seed")
+    generator = torch.Generator().manual_seed(0)
+    values = {t.op: torch.randn(t.shape, dtype=torch.float64, generator=generator) for t in (x, w, seed)}
+    gradients = te.gradient(output, [x, w], seed)
+    wanted = float64.differentiate(output, [x, w], values[seed.op], values)
+    for actual, right in zip(float64.evaluate(gradients, values), wanted, strict=True):
+        torch.testing.assert_close(actual, right, rtol=1e-6, atol=1e-6)
+    assert "w_by_group" in [op.name for op in operations(gradients[:1])]
+
+
 def test_zeros_around_an_image_meet_infinite_factors() -> None:
     """Compares places of NaN with PyTorch: equal by weights; by data, PyTorch has none at the border."""
     workload = workloads.conv2d(1, 6, 6, 2, 3, 3, 1, 1)

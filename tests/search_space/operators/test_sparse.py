@@ -101,6 +101,18 @@ def test_loops_end_at_the_count(of: tuple[int, tuple[int, int]]) -> None:
         assert end_at_counts(varying) is varying and assume_mean(varying) is varying
 
 
+@pytest.mark.parametrize(("mean", "extent"), [(0, 1), (0.2, 1), (2.6, 3), (1e300, 8)])
+def test_estimates_of_a_loop_have_at_least_one_iteration(mean: float, extent: int) -> None:
+    workload, _ = make_packed(20, np.ones((8, 32), np.float32), (16, 1))
+    (sketch, *_) = generate(workload, registry.get("cpu").hardware, ["direct"]).sketches
+    program = make_program(workload, "direct", sketch.trace(first_legal(sketch)))
+    params = tuple(replace(b, mean=mean if b.name == "counts" else b.mean) for b in program.params)
+    before = [s.extent.value for s in walk_stmt(program.body) if isinstance(s, For)]
+    after = [s.extent.value for s in walk_stmt(assume_mean(replace(program, params=params)).body) if isinstance(s, For)]
+    changed = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    assert changed == ([(8, extent)] if extent < 8 else [])
+
+
 @pytest.mark.parametrize(("density", "algorithm"), [(0.2, "direct"), (0.9, "dense")])
 def test_the_choice_without_trials_is_by_density(density: float, algorithm: str) -> None:
     workload, _ = make_packed(64, prune(256, 256, (16, 1), density), (16, 1))
@@ -154,5 +166,5 @@ def test_a_definition_keeps_the_mean_of_the_counts() -> None:
     data = te_json.to_json(workloads.sparse_matmul(4, 32, 8, (4, 1), 16).tensors())
     assert [tensor.op.mean for tensor in te_json.from_json(data)] == [None, None, None, 2.0, None]
     data["inputs"][3]["mean"] = "2"
-    with pytest.raises(ValueError, match="^`mean` of counts must be a number, but got mean='2'$"):
+    with pytest.raises(ValueError, match="^`mean` of counts must be a finite number of at least 0, but got mean='2'$"):
         te_json.from_json(data)

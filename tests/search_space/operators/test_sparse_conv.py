@@ -20,6 +20,9 @@ WINDOWS: tuple[dict[str, Any], ...] = (
     {"height": 9, "width": 8, "kernel": (3, 2), "stride": 2, "padding": ((1, 0), (2, 1)), "batch": 2},
     {"height": 12, "width": 13, "stride": (2, 3), "padding": 2, "dilation": (2, 2)},
     {"height": 8, "width": 8, "kernel": 5, "padding": 2, "stride": 4},
+    {"height": 1, "width": 40, "kernel": (1, 3)},
+    {"height": 3, "width": 40},
+    {"height": 9, "width": 1, "kernel": (3, 1)},
 )
 
 
@@ -38,6 +41,7 @@ def test_kernels_compute_the_dense_convolution(window: dict[str, Any], block: tu
     target = registry.get("cpu")
     sketches = generate(workload, target.hardware, ["direct"]).sketches
     assert {sketch.name.partition(":")[2] for sketch in sketches} >= {"columns"}
+    assert any(sketch.name.startswith("direct:rows") for sketch in sketches)
     for sketch in sketches:
         program = make_program(workload, "direct", sketch.trace(first_legal(sketch)))
         bound = target.load(target.build(program)).bind([data, *packed], fenced=True)

@@ -219,6 +219,13 @@ REFUSED_DATA: list[tuple[Callable[[], Any], str]] = [
         lambda: change_value("inputs", 0, "constant", value=1),
         "`constant` of a must be true or false, but got constant=1",
     ),
+    *(
+        (
+            lambda mean=mean: change_value("inputs", 0, "mean", value=mean),  # type: ignore[misc]
+            f"`mean` of a must be a finite number of at least 0, but got mean={mean!r}",
+        )
+        for mean in (math.nan, math.inf, True, -5, "3")
+    ),
     (lambda: change_value("stages", 0, value=[]), r"a stage must have the keys name, tag, .*, but got \[\]"),
     (lambda: change_value("stages", 0, "tag", value=None), "`tag` of product must be text"),
     (lambda: change_value("stages", 0, "tag", value="padding"), "`tag` must be one of pad, .*, but got tag='padding'"),
