@@ -25,6 +25,7 @@ from autotune.graph.frontends.aten.tensors import array_from_tensor
 from autotune.graph.ir import Graph
 from autotune.training.forward import ForwardGraph
 from autotune.training.losses import NO_CLASS
+from autotune.training.stops import GradientModes, check_mutations, detach_regions
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Function of the module's output and the targets → a tensor of one element."""
@@ -91,19 +92,26 @@ def read_module(model: torch.nn.Module, inputs: tuple[Any, ...], targets: torch.
             shapes.append(tuple(output.shape))
         return loss(output, targets)
 
-    before, assigned = model.training, _BufferAssignments(model)
+    before, assigned, modes = model.training, _BufferAssignments(model), GradientModes()
     try:
         # Attention as products and a softmax, which have gradients of their own.
-        with sdpa_kernel(SDPBackend.MATH), assigned:
+        with sdpa_kernel(SDPBackend.MATH), torch.enable_grad(), assigned, modes:
             program = torch.export.export(_WithLoss(model.train(), with_shape), (targets, *inputs), strict=False)
+        detach_regions(program)
+        with sdpa_kernel(SDPBackend.MATH):
             recurrent: Any = get_decompositions(_RECURRENT)
             program = decompose(program, {**training_decompositions(), **recurrent})
+    except UnsupportedModelError:
+        raise
     except (TorchDynamoException, RuntimeError, ValueError, *DEPENDS) as error:
         raise UnsupportedModelError(f"`model` must be a module that torch.export reads, but: {error!s:.300}") from error
     finally:
         model.train(before)
     if assigned.names:  # `torch.export` drops these, and each step would begin with the first values
         raise UnsupportedModelError(f"buffers must be changed in place, but the module assigns {assigned.names[0]}")
+    if modes.off_in_autocast:
+        raise UnsupportedModelError("gradients must not be turned off within autocast: turn them off around it")
+    check_mutations(program)
     classes = shapes[0][1] if loss is _cross_entropy else None
     return replace(_import(program, type(model).__name__), classes=classes)
 
@@ -144,7 +152,7 @@ def _import(program: ExportedProgram, name: str) -> ForwardGraph:
         names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
         raise UnsupportedModelError(f"{next(iter(refused.values()))} (not supported in training: {names})")
     inputs = [*batch, *(nodes[node] for node in (*parameters, *buffers)), *masks]
-    imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name)
+    imported = import_fx(graph, inputs, [nodes[loss], *ends.values()], arrays, name, stops_gradients=True)
     first = "model."
     named = {node: target.removeprefix(first) for node, (target, _) in {**parameters, **buffers}.items()}
     renamed = _rename(imported, named)

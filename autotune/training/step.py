@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autotune.graph.errors import GraphError
-from autotune.graph.gradient.reverse import add_gradients
+from autotune.graph.gradient.reverse import add_gradients, find_dependencies, remove_stops
 from autotune.graph.ir import Array, Graph, GraphBuilder
 from autotune.graph.types import TensorType
 from autotune.training.forward import check_parameters
@@ -90,16 +90,18 @@ class TrainingGraph:
 
 
 def lay_out(
-    parameters: Mapping[str, TensorType], orders: Mapping[str, tuple[int, ...]] = {}
+    parameters: Mapping[str, TensorType], orders: Mapping[str, tuple[int, ...]] = {}, fixed: Collection[str] = ()
 ) -> tuple[dict[str, Slot], list[list[str]]]:
     """Places parameters one after the other, small ones first.
 
     Args:
         parameters: types of the parameters.
         orders: orders of the axes of some in memory.
+        fixed: parameters that no step changes.
 
     Returns:
         The slots, and the parameters of each part that is updated by kernels of its own, in the order of the slots.
+        Either all or none of a part are fixed.
 
     Raises:
         GraphError: a parameter is not float32.
@@ -107,12 +109,13 @@ def lay_out(
     check_parameters(parameters)
     total = sum(kind.size for kind in parameters.values())
     small = [name for name, kind in parameters.items() if kind.size * LARGE_SHARE < total]
+    trained, rest = ([name for name in small if (name in fixed) == is_fixed] for is_fixed in (False, True))
     large = [name for name in parameters if name not in set(small)]
     slots, length = {}, 0
-    for name in (*small, *large):
+    for name in (*trained, *rest, *large):
         slots[name] = Slot(length, parameters[name].shape, orders.get(name, ()))
         length += round_up(parameters[name].size, SPACING)
-    return slots, [part for part in (small, *([name] for name in large)) if part]
+    return slots, [part for part in (trained, rest, *([name] for name in large)) if part]
 
 
 def _read_orders(graph: Graph, parameters: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -154,7 +157,9 @@ def make_training_graph(
     Raises:
         GraphError: a node has no gradient, a parameter is not float32, or an input or buffer has the name of a state.
     """
-    slots, parts = lay_out({name: forward.type(name) for name in parameters}, _read_orders(forward, parameters))
+    types = {name: forward.type(name) for name in parameters}
+    fixed = set(parameters) - find_dependencies(forward, loss)  # no weight decay either, as in PyTorch
+    slots, parts = lay_out(types, _read_orders(forward, parameters), fixed)
     length = sum(round_up(slot.size, SPACING) for slot in slots.values())
     flat = TensorType((length,))
     states = {STEP: TensorType((1,), "int64"), PARAMETERS: flat, **dict.fromkeys(optimiser.moments, flat)}
@@ -188,14 +193,18 @@ def make_training_graph(
     gradients = add_gradients(builder, computed, values[loss], [values[name] for name in slots])
     pieces: dict[str, list[str]] = {}
     for part_names in parts:
-        gradient = _join_gradients(builder, {name: gradients.get(values[name]) for name in part_names}, slots)
+        gradient = None
+        if part_names[0] not in fixed:
+            gradient = _join_gradients(builder, {name: gradients.get(values[name]) for name in part_names}, slots)
         begin, size = (slots[part_names[0]].offset,), (sum(round_up(slots[name].size, SPACING) for name in part_names),)
         old = {
             name: builder.add("slice", [name], begin=begin, size=size)
             for name in states
             if name in (PARAMETERS, GRADIENTS, *optimiser.moments)
         }
-        if batches == 1:
+        if gradient is None:
+            updated = old
+        elif batches == 1:
             updated = optimiser.update(builder, old[PARAMETERS], gradient, old, number)
         else:
             updated = _update_after_batches(builder, optimiser, gradient, old, batches, new[STEP])
@@ -205,7 +214,7 @@ def make_training_graph(
         new[name] = each[0] if len(each) == 1 else builder.add("concat", each, f"joined_{name}", axis=0)
     new |= {name: values[value] for name, value in buffers.items()}
     flat_loss = builder.add("reshape", [values[loss]], shape=(1,))
-    graph = builder.finish([flat_loss, *(new[name] for name in states)])
+    graph = remove_stops(builder.finish([flat_loss, *(new[name] for name in states)]))
     names = (LOSS, *(NEW + name for name in states))
     return TrainingGraph(replace(graph, output_names=names), slots, length, states)
 

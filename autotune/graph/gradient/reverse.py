@@ -10,12 +10,13 @@ from autotune.graph.errors import GraphError
 from autotune.graph.gradient import layers as layers  # registers its rules
 from autotune.graph.gradient.rules import differentiate_node
 from autotune.graph.gradient.sums import expand
-from autotune.graph.ir import Graph, GraphBuilder
+from autotune.graph.ir import Graph, GraphBuilder, rewrite
+from autotune.graph.ops.base import STOP_GRADIENT
 from search_space.dtypes import FLOATS
 
 
 def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Sequence[str]) -> dict[str, str]:
-    """Adds the gradients of a loss by values of a graph.
+    """Adds the gradients of a loss by values of a graph; none passes a `stop_gradient`.
 
     Args:
         builder: builder that has all values of the graph, by the same names.
@@ -34,7 +35,7 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
         raise GraphError(f"`loss` must be a floating-point value of one element, but got {loss}: {kind}")
     between = set(parameters)
     for node in graph.nodes:
-        if node.type.dtype in FLOATS and any(name in between for name in node.inputs):
+        if node.op != STOP_GRADIENT and node.type.dtype in FLOATS and any(name in between for name in node.inputs):
             between.add(node.name)
     # Slopes are in float32, as all that is computed; those of parameters of 16 bits are rounded once.
     slopes: dict[str, list[str]] = {loss: [builder.constant(np.ones(kind.shape, np.float32), "one")]}
@@ -59,6 +60,22 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
             if graph.type(name).dtype != "float32":
                 gradients[name] = builder.add("cast", [gradients[name]], dtype=graph.type(name).dtype)
     return gradients
+
+
+def find_dependencies(graph: Graph, loss: str) -> set[str]:
+    """Collects the values that a loss depends on through floating-point values, but not through a `stop_gradient`."""
+    reached = {loss}
+    for node in reversed(graph.nodes):
+        if node.name in reached and node.op != STOP_GRADIENT and node.type.dtype in FLOATS:
+            reached.update(node.inputs)
+    return reached
+
+
+def remove_stops(graph: Graph) -> Graph:
+    """Removes the `stop_gradient` nodes of a graph that has its gradients: their readers read the inputs of these."""
+    if not any(node.op == STOP_GRADIENT for node in graph.nodes):
+        return graph
+    return rewrite(graph, lambda builder, node, inputs: inputs[0] if node.op == STOP_GRADIENT else None)
 
 
 def _add_up(builder: GraphBuilder, values: Sequence[str]) -> str:

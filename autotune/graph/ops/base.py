@@ -21,6 +21,8 @@ from search_space.workloads import Workload
 Types = Sequence[TensorType]
 Tensors = Sequence[te.Tensor]
 
+STOP_GRADIENT = "stop_gradient"
+"""Operation that returns its input, through which no gradient flows; removed once a graph has its gradients."""
 MOST_CACHED = 4096
 """Entries of the caches of inferred types: layers repeat, and every pass creates all nodes anew."""
 
@@ -82,7 +84,7 @@ class GraphOp:
     @property
     def moves(self) -> bool:
         """Tells whether it only moves or converts elements; such operations accept every dtype."""
-        return self.kind in (Kind.injective, Kind.view) or self.name in ("cast", "copy")
+        return self.kind in (Kind.injective, Kind.view) or self.name in ("cast", "copy", STOP_GRADIENT)
 
     def list_stored_dtypes(self, types: Types) -> tuple[str, ...]:
         """Returns for each input the 16-bit float dtype that the workload widens; an empty text: no widening."""

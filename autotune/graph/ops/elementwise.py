@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, exactly, register
+from autotune.graph.ops.base import STOP_GRADIENT, GraphOp, Kind, Tensors, Types, at, broadcast, exactly, register
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.dtypes import FLOATS
@@ -69,6 +69,7 @@ register(
     _integer("right_shift", lambda x, y: x >> y, lambda x, y: np.right_shift(x, y & 31), "int32"),
     *(from_function(name, f.expression, f.reference) for name, f in {**UNARY, **BINARY}.items()),
     elementwise("copy", lambda attrs, x: x),
+    elementwise(STOP_GRADIENT, lambda attrs, x: x),
     elementwise(
         "clip",
         lambda attrs, x: te.minimum(te.maximum(x, attrs["low"]), attrs["high"]),

@@ -7,11 +7,12 @@ import math
 import torch
 from torch.fx import Node
 
-from autotune.graph.frontends.aten.registry import AtenCall, converts
+from autotune.graph.frontends.aten.registry import AtenCall, AtenContext, converts
 from autotune.graph.frontends.aten.tensors import dtype_name
 from autotune.graph.frontends.onnx.importer import trigonometry
 from autotune.graph.frontends.onnx.importer.integers import combine_bits
 from autotune.graph.frontends.onnx.importer.selection import ceil, is_nan, power, sign_of_numbers
+from autotune.graph.ops.base import STOP_GRADIENT
 from search_space.dtypes import FLOATS, numpy_dtype
 from search_space.ir.expr import BOOL, DTYPES
 
@@ -191,7 +192,7 @@ def convert(call: AtenCall) -> str:
 
 
 @converts(
-    *("clone.default", "alias.default", "detach.default", "contiguous.default", "lift_fresh_copy.default"),
+    *("clone.default", "alias.default", "contiguous.default", "lift_fresh_copy.default"),
     *("dropout.default", "copy.default"),
 )
 def identity(call: AtenCall) -> str:
@@ -203,6 +204,13 @@ def identity(call: AtenCall) -> str:
         same = call.shape(value) == call.result.shape
         return value if same else call.add("broadcast_to", [value], shape=call.result.shape)
     return call.value(0)
+
+
+@converts("detach.default")
+def detach(call: AtenCall) -> str:
+    """Returns its input, through a `stop_gradient` in a graph that is differentiated."""
+    stops = isinstance(call.context, AtenContext) and call.context.stops_gradients and call.result.dtype in FLOATS
+    return call.add(STOP_GRADIENT, [call.value(0)]) if stops else call.value(0)
 
 
 @converts("reciprocal.default")

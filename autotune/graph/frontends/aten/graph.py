@@ -98,6 +98,7 @@ def import_fx(
     apart: Container[Node] = (),
     checks: list[IndexCheck] | None = None,
     output_names: Sequence[str] = (),
+    stops_gradients: bool = False,
 ) -> Graph:
     """Converts the part of an FX graph that computes some nodes from others.
 
@@ -110,13 +111,16 @@ def import_fx(
         apart: nodes that are computed elsewhere.
         checks: list that receives the checks of each call; computed indices become further outputs for them.
         output_names: names of the outputs; empty: the names of their values.
+        stops_gradients: whether `detach` becomes a `stop_gradient`, for a graph that is differentiated.
 
     Raises:
         UnsupportedModelError: an operator, or one of its arguments, is not supported.
     """
     kinds = {node.name: tensor_type(node.meta["val"], node.name) for node in inputs}
     builder = GraphBuilder(name, kinds, output_names)
-    context = AtenContext(builder, {name: name for name in kinds}, constants.arrays, OPSET)
+    context = AtenContext(
+        builder, {name: name for name in kinds}, constants.arrays, OPSET, stops_gradients=stops_gradients
+    )
     for node in graph.nodes:
         if node.op == "call_function" and node not in apart and not constants.learn(node):
             convert(context, node)

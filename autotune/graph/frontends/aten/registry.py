@@ -27,10 +27,12 @@ class AtenContext(Context):
     Attributes:
         parts: node → values of its outputs that are read, by number.
         indices: values that index axes, and the range that PyTorch accepts.
+        stops_gradients: whether `detach` becomes a `stop_gradient`, for a graph that is differentiated.
     """
 
     parts: dict[str, dict[int, str]] = field(default_factory=dict)
     indices: list[tuple[str, range]] = field(default_factory=list)
+    stops_gradients: bool = False
 
 
 @dataclass(frozen=True)
