@@ -72,7 +72,9 @@ def check_mutations(program: ExportedProgram) -> None:
 
 def _detach_inputs(module: GraphModule, region: Node) -> None:
     """Detaches the tensors that a region reads; of these it may change buffers alone."""
-    body = getattr(module, str(region.args[1].target))  # type: ignore[union-attr]
+    inner = region.args[1]
+    assert isinstance(inner, Node)
+    body = getattr(module, str(inner.target))
     places = [node for node in body.graph.nodes if node.op == "placeholder"]
     changed = {_base(node)[0] for node in body.graph.nodes if _changes(node)}
     for place, value in zip(places, region.args[2:], strict=True):

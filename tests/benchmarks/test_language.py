@@ -35,8 +35,9 @@ def test_files_are_compared_with_llama_cpp(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(language, "PeerProcess", Process)
     monkeypatch.setattr(language, "write", lambda model, longest, bits, path: path.write_bytes(b"floats"))
     monkeypatch.setattr(language, "quantise_file", lambda source, kind, path: path.write_bytes(kind.encode()))
-    figures = lambda turns, *_, **__: {"seconds": {n: p.seconds for n, p in turns.items()}}  # noqa: E731
-    monkeypatch.setattr(language, "measure_turns", figures)
+    monkeypatch.setattr(
+        language, "measure_turns", lambda turns, *_, **__: {"seconds": {n: p.seconds for n, p in turns.items()}}
+    )
     monkeypatch.setattr(language, "figures", lambda turns: turns)
     monkeypatch.setattr(language, "beside", lambda row, ours, peer: f"{ours} {peer}")
     sizes = [
