@@ -11,7 +11,6 @@ from autotune.graph.gradient.pooling import index_maxima, spread_maxima, spread_
 from autotune.graph.gradient.rules import Gradients, rule
 from autotune.graph.gradient.windows import Windows
 from autotune.graph.ir import GraphBuilder, Node
-from autotune.graph.products import multiply_matrices
 from search_space.operators.windows import window_over
 
 
@@ -54,7 +53,7 @@ def _matmul(builder: GraphBuilder, node: Node, inputs: Sequence[str], slope: str
         return None
     slope = emitter.cast(slope, builder.type(inputs[0]).dtype)
     left, right = (emitter.add("transpose", [name], axes=(1, 0)) for name in inputs)
-    return [multiply_matrices(emitter, slope, right), multiply_matrices(emitter, left, slope)]
+    return [emitter.add("matmul", [slope, right]), emitter.add("matmul", [left, slope])]
 
 
 @rule("batch_matmul")

@@ -8,9 +8,10 @@ import numpy as np
 
 from autotune.graph.errors import GraphError
 from autotune.graph.gradient import layers as layers  # registers its rules
+from autotune.graph.gradient.accumulation import SliceGradient, add_up, join_slices
 from autotune.graph.gradient.rules import differentiate_node
 from autotune.graph.gradient.sums import expand
-from autotune.graph.ir import Graph, GraphBuilder, rewrite
+from autotune.graph.ir import Graph, GraphBuilder, Node, rewrite
 from autotune.graph.ops.base import STOP_GRADIENT
 from search_space.dtypes import FLOATS
 
@@ -39,14 +40,13 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
             between.add(node.name)
     # Slopes are in float32, as all that is computed; those of parameters of 16 bits are rounded once.
     slopes: dict[str, list[str]] = {loss: [builder.constant(np.ones(kind.shape, np.float32), "one")]}
+    slices: dict[str, list[SliceGradient]] = {}
     gradients: dict[str, str] = {}
-    for node in reversed(graph.nodes):
-        if node.name not in slopes or node.name not in between:
-            continue
-        slope = _add_up(builder, slopes[node.name])
+
+    def differentiate(node: Node, slope: str) -> None:
         wanted = [name in between for name in node.inputs]
         if not any(wanted):  # it makes a parameter
-            continue
+            return
         try:
             shares = differentiate_node(builder, node, node.inputs, slope, wanted)
         except ValueError as error:
@@ -54,9 +54,28 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
         for name, share in zip(node.inputs, shares, strict=True):
             if share is not None:
                 slopes.setdefault(name, []).append(share)
+
+    def add_slopes(name: str) -> str | None:
+        """Adds up the gradients of a value by all that read it; None if nothing does."""
+        pieces = slices.pop(name, [])
+        joined = join_slices(builder, graph.type(name).shape, pieces)
+        if joined is not None:
+            slopes.setdefault(name, []).append(joined)
+        else:
+            for piece in pieces:
+                differentiate(piece.node, piece.slope)
+        return add_up(builder, slopes[name]) if name in slopes else None
+
+    for node in reversed(graph.nodes):
+        if node.name not in between or (slope := add_slopes(node.name)) is None:
+            continue
+        if node.op == "slice" and node.inputs[0] in between:
+            slices.setdefault(node.inputs[0], []).append(SliceGradient(node, slope))
+        else:
+            differentiate(node, slope)
     for name in parameters:
-        if name in slopes:
-            gradients[name] = expand(builder, _add_up(builder, slopes[name]), graph.type(name).shape)
+        if (slope := add_slopes(name)) is not None:
+            gradients[name] = expand(builder, slope, graph.type(name).shape)
             if graph.type(name).dtype != "float32":
                 gradients[name] = builder.add("cast", [gradients[name]], dtype=graph.type(name).dtype)
     return gradients
@@ -76,15 +95,3 @@ def remove_stops(graph: Graph) -> Graph:
     if not any(node.op == STOP_GRADIENT for node in graph.nodes):
         return graph
     return rewrite(graph, lambda builder, node, inputs: inputs[0] if node.op == STOP_GRADIENT else None)
-
-
-def _add_up(builder: GraphBuilder, values: Sequence[str]) -> str:
-    """Adds values; products are added as they are computed, so that one kernel computes the sum of several."""
-    total = values[0]
-    for value in values[1:]:
-        node = builder.node(value)
-        if node is not None and node.op == "multiply":
-            total = builder.add("affine", [*node.inputs, total])
-        else:
-            total = builder.add("add", [total, value])
-    return total

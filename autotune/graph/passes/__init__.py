@@ -21,6 +21,7 @@ from autotune.graph.passes.simplify import simplify
 from autotune.graph.passes.sparse_products import SparseProducts
 from autotune.graph.passes.split_groups import split_groups
 from autotune.graph.passes.split_windows import split_windows
+from autotune.graph.passes.transposed_factors import transposed_factors
 from autotune.graph.passes.verify import verify
 from search_space.operators.checks import nearest
 
@@ -38,6 +39,7 @@ PASSES: Mapping[str, GraphPass] = MappingProxyType(
             FunctionPass("dead_taps", dead_taps),
             FunctionPass("planes", planes),
             FunctionPass("split_groups", split_groups),
+            FunctionPass("transposed_factors", transposed_factors),
             FunctionPass("roundings", roundings),
         )
     }

@@ -248,7 +248,7 @@ def test_a_model_whose_parameters_change_is_right_throughout(gate: Gate, monkeyp
         torch.testing.assert_close(run(x), model(x))
 
 
-DROPPED = """
+DROPPING = """
 import gc
 import torch
 from torch import nn
@@ -280,7 +280,7 @@ while not end.wait(0.01):  # the thread may hold the graph, which is part of a c
 
 def test_a_compiled_module_that_is_dropped_is_let_go() -> None:
     # In a process of its own: Dynamo, loggers and reports of other tests may hold what they have seen of a module.
-    subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", DROPPING], cwd=ROOT, check=True, timeout=100)
 
 
 def test_a_model_that_is_dropped_is_let_go(gate: Gate) -> None:

@@ -19,7 +19,6 @@ from autotune.graph.frontends.onnx.importer.windows import maxima_of_planes
 from autotune.graph.gradient.convolutions import convolve, spread
 from autotune.graph.gradient.pooling import index_maxima
 from autotune.graph.gradient.windows import Windows
-from autotune.graph.products import multiply_matrices
 
 
 @converts("convolution.default")
@@ -60,7 +59,7 @@ def linear(call: AtenCall) -> str:
     rows = call.reshape(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
     right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
-    out = call.reshape(multiply_matrices(call, rows, right), call.result.shape)
+    out = call.reshape(call.add("matmul", [rows, right]), call.result.shape)
     return call.add("add", [out, call.value(2)]) if call.has(2) else out
 
 
@@ -73,7 +72,7 @@ def product(call: AtenCall) -> str:
 
 def _product(call: AtenCall, left: str, right: str) -> str:
     both = len(call.shape(left)) == len(call.shape(right)) == 2
-    return multiply_matrices(call, left, right) if both else layers.product(call, left, right)
+    return call.add("matmul", [left, right]) if both else layers.product(call, left, right)
 
 
 @converts("mv.default", "dot.default")
