@@ -77,9 +77,11 @@ def _int8(document: Document) -> Iterator[Claim]:
 
 def _operators(document: Document) -> Iterator[Claim]:
     peers = ["oneDNN", "Inductor", "ONNX Runtime", "its blocked layout", "OpenVINO"]
-    is_gradient = operators_table.is_gradient
-    yield Claim("operators, float32", peers, operators_table.ratio_to_best, lambda row: not is_gradient(row))
-    yield Claim("gradients of operators, float32", peers[:2], operators_table.ratio_to_best, is_gradient)
+    yield Claim("operators, float32", peers, operators_table.ratio_to_best)
+
+
+def _gradients(document: Document) -> Iterator[Claim]:
+    yield Claim("gradients of operators, float32", ["oneDNN", "Inductor"], operators_table.ratio_to_best)
 
 
 def _tvm(document: Document) -> Iterator[Claim]:
@@ -92,6 +94,7 @@ CLAIMS: dict[str, Callable[[Document], Iterator[Claim]]] = {
     "pytorch": _pytorch,
     "quantized_networks": _int8,
     "operators": _operators,
+    "gradients": _gradients,
     "tvm": _tvm,
     "tvm_long": _tvm,
 }

@@ -1,7 +1,8 @@
 """Our generated kernels against PyTorch (oneDNN, Inductor), ONNX Runtime and OpenVINO, an operator at a time, in turns.
 
-`python -m benchmarks.operators [--rows NAME,...] [--trials 128] [--minutes M]` prints the table, and writes
-`benchmarks/results/operators.json` once all rows of it are there; the same command resumes.
+`python -m benchmarks.operators [--gradients] [--rows NAME,...] [--trials 128] [--minutes M]` prints the table, and
+writes `benchmarks/results/operators.json` once all rows of it are there; the same command resumes. With `--gradients`
+these are gradients of operators, in `gradients.json`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ from benchmarks.tuning import SHIPPED_KNOWLEDGE, tune_workload
 from search_space.workloads import Workload
 from targets import registry
 
-NAME = "operators"
-TABLE_ROWS = (*ROWS, *GRADIENT_ROWS)
-"""Operators, then gradients of operators."""
+NAME, GRADIENTS = "operators", "gradients"
 PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     "torch": ("benchmarks.peers.torch_peer", {}),
     "inductor": ("benchmarks.peers.inductor_peer", {}),
@@ -84,6 +83,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operators", description=__doc__)
     add_options(parser)
     add_timing_options(parser, 128)
+    parser.add_argument("--gradients", action="store_true", help="gradients of operators in place of operators")
     return parser.parse_args(arguments)
 
 
@@ -91,12 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
     settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
-    rows_by_name = {row.name: row for row in TABLE_ROWS}
+    rows_by_name = {row.name: row for row in (GRADIENT_ROWS if options.gradients else ROWS)}
 
     def measure(name: str) -> dict[str, Any]:
         return compare(rows_by_name[name], options)
 
-    return collect(options, NAME, settings, list(rows_by_name), measure, milliseconds, operators)
+    name = GRADIENTS if options.gradients else NAME
+    return collect(options, name, settings, list(rows_by_name), measure, milliseconds, operators)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,6 @@ DIRECT = (
 )
 
 
-def is_gradient(row: Mapping[str, Any]) -> bool:
-    """Tells whether a row is a gradient of an operator."""
-    return "gradient" in row["class"]
-
-
 def fastest_peer(row: Mapping[str, Any]) -> str | None:
     """Returns the fastest peer of a row; None where no peer has the operator."""
     return min((name for name in PEERS if name in row["seconds"]), key=row["seconds"].__getitem__, default=None)
@@ -42,15 +37,16 @@ def ratio_to_best(row: Mapping[str, Any]) -> tuple[float | None, float]:
 
 def operators(document: Mapping[str, Any]) -> str:
     """Formats our kernels against every peer, and the geometric mean of the ratios in each class."""
-    informed = any("shipped" in row["seconds"] for row in document["rows"].values())
+    timed = {name for row in document["rows"].values() for name in row["seconds"]}
+    informed, peers = "shipped" in timed, {name: head for name, head in PEERS.items() if name in timed}
     header = [
         "operator",
         "autotune ms",
         *(["with shipped knowledge ms"] if informed else []),
         "GFLOP/s",
         "of peak",
-        *PEERS.values(),
-        "call-out ms",
+        *peers.values(),
+        *(["call-out ms"] if "library" in timed else []),
         "ratio to best",
         "weights",
     ]
@@ -67,7 +63,7 @@ def operators(document: Mapping[str, Any]) -> str:
                 *([_ms(seconds.get("shipped"))] if informed else []),
                 f"{rate / 1e9:.0f}{above}",
                 f"{rate / peak:.0%}",
-                *(_ms(seconds.get(name)) for name in (*PEERS, "library")),
+                *(_ms(seconds.get(name)) for name in (*peers, "library") if name in timed),
                 ratio_text(ratio, noise),
                 "constant" if row["constant_weight"] else "",
             ]
@@ -82,7 +78,7 @@ def means(document: Mapping[str, Any]) -> str:
     for row in document["rows"].values():
         ratio, _ = ratio_to_best(row)
         if ratio is not None:
-            for kind in ("all gradients" if is_gradient(row) else "all", row["class"]):
+            for kind in ("all", row["class"]):
                 ratios.setdefault(kind, []).append(ratio)
     lines = [
         [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]

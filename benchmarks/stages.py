@@ -48,6 +48,7 @@ class Stage:
 
 STAGES = (
     Stage("operators", ("benchmarks.operators",), 75),
+    Stage("gradients", ("benchmarks.operators", "--gradients"), 60),
     Stage("networks_0_2", ("benchmarks.networks",), 75),
     Stage("networks_0_1", ("benchmarks.networks", "--threads", "1"), 80),
     Stage("networks_10_2", ("benchmarks.networks", "--budget", "10"), 90),

@@ -281,6 +281,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     **{f"networks_{budget}_{threads}": networks for budget, threads in (("0", 2), ("10", 2), ("1000", 2), ("0", 1))},
     "scheduling": scheduling,
     "operators": operators,
+    "gradients": operators,
     "tvm": tvm,
     "tvm_long": tvm,
     "tvm_threads": tvm_threads,

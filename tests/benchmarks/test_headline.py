@@ -85,9 +85,10 @@ def test_operators_models_and_tvm_have_theirs(tmp_path: Path) -> None:
                 "seconds": {"ours": 1.0, "torch": 3.0, "openvino": 2.0, "library": 0.1},
                 "halves": halves,
             },
-            "d": {"class": "data gradient", "seconds": {"ours": 1.0, "torch": 4.0}, "halves": halves},
         },
     )
+    gradient = {"class": "data gradient", "seconds": {"ours": 1.0, "torch": 4.0}, "halves": halves}
+    store(tmp_path, "gradients", {"threads": 2, "trials": 128}, {"d": gradient})
     model = {"errors": {"autotune": 0.0}, "seconds": {"autotune": 1.0, "inductor": 3.0, "eager": 2.5}, "halves": halves}
     wrong = {**model, "errors": {"autotune": 0.5}}
     store(tmp_path, "pytorch", {"threads": 2}, {"a": model, "wrong": wrong})
