@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import compress
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from autotune.graph.frontends.aten.tensors import array_from_tensor, tensor_from
 from autotune.pytorch.building import LoadedGraph
 from autotune.pytorch.kernels import GraphFunction
 from autotune.pytorch.pieces import Piece, Split
+from autotune.pytorch.saved_memory import SavedBlocks
 from targets.base import Parameter
 from targets.manifest import ExecutableError
 
@@ -115,6 +117,9 @@ class OnMemory:
         strides += [_dense(p.shape) for p in outputs[len(strides) :]]
         self._outputs = [(p.shape, each, getattr(torch, p.dtype)) for p, each in zip(outputs, strides, strict=True)]
         self._as_made = all(made.is_contiguous() for made in piece.examples)
+        saved = [*piece.saved, *[False] * (len(self._outputs) - len(piece.saved))]
+        self._is_saved = saved if any(saved) and self._as_made else []
+        self._blocks = SavedBlocks(list(compress(self._outputs, self._is_saved)))
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Computes the outputs of the piece.
@@ -126,9 +131,7 @@ class OnMemory:
         arguments: list[torch.Tensor] = []
         for tensor, (shape, dtype) in zip(inputs, self._inputs, strict=True):
             arguments.append(_usable(tensor, shape, dtype, len(arguments)))
-        outputs = [
-            torch.empty_strided(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._outputs
-        ]
+        outputs = self._allocate_outputs()
         self._loaded_graph.executable.infer_at([tensor.data_ptr() for tensor in (*arguments, *outputs)])
         if self._checks:
             check_indices(self._checks, arguments, outputs)
@@ -136,6 +139,18 @@ class OnMemory:
         if self._as_made:
             return tuple(outputs)
         return tuple(map(laid_out, outputs, self._examples))
+
+    def _allocate_outputs(self) -> list[torch.Tensor]:
+        """Allocates outputs: those that a backward graph alone reads in a block, the others by themselves."""
+        if not self._is_saved:
+            return [_allocate(*output) for output in self._outputs]
+        blocks = iter(self._blocks.take())
+        pairs = zip(self._outputs, self._is_saved, strict=True)
+        return [next(blocks) if is_saved else _allocate(*output) for output, is_saved in pairs]
+
+
+def _allocate(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
 
 
 class OnOpenMemory:

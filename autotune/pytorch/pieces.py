@@ -20,6 +20,7 @@ from autotune.graph.frontends.aten import ConstantValues, IndexCheck, import_fx,
 from autotune.graph.frontends.aten.registry import operator_name, tensor_type
 from autotune.graph.ir import Graph
 from autotune.pytorch.layouts import is_view, laid_out_before, with_views_apart
+from autotune.pytorch.saved_memory import is_saved
 
 _PREFIX = "autotune_piece_"
 _LAID_OUT = "values that `as_strided` reads must be laid out by PyTorch's own operators"
@@ -34,12 +35,14 @@ class Piece:
         graph: graph of its computation.
         examples: values that the module gives, as PyTorch would make them.
         checks: checks of indices, at each call. Outputs of the graph that `examples` lacks are for these alone.
+        saved: flag of each example, whether a backward graph alone reads the value.
     """
 
     target: str
     graph: Graph
     examples: tuple[torch.Tensor, ...]
     checks: tuple[IndexCheck, ...] = ()
+    saved: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _single_piece(module: GraphModule, constants: ConstantValues, apart: Set[Nod
         if node in apart:
             values[node] = outer.node_copy(node, values.__getitem__)
     outer.output(torch.fx.map_arg(output.args[0], values.__getitem__))
-    piece = Piece(name, graph, tuple(node.meta["val"] for node in results), tuple(checks))
+    piece = _make_piece(name, graph, results, checks)
     compiled = sum(node.target is not operator.getitem for node in computed)
     return Split(GraphModule({name: torch.nn.Identity()}, outer), (piece,), compiled, {})
 
@@ -205,4 +208,8 @@ def _piece(module: GraphModule, call: Node, constants: ConstantValues) -> Piece:
     name = str(call.target)
     graph = import_fx(inner.graph, [inside for inside, _ in arguments], outputs, mine, name, checks=checks)
     call.args = tuple(outside for _, outside in arguments)
-    return Piece(name, graph, tuple(node.meta["val"] for node in outputs), tuple(checks))
+    return _make_piece(name, graph, outputs, checks)
+
+
+def _make_piece(name: str, graph: Graph, outputs: Sequence[Node], checks: Sequence[IndexCheck]) -> Piece:
+    return Piece(name, graph, tuple(node.meta["val"] for node in outputs), tuple(checks), tuple(map(is_saved, outputs)))

@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.graph.frontends.aten.decompositions import training_decompositions
 from autotune.pytorch.saved_layouts import save_channels_last
+from autotune.pytorch.saved_memory import mark_saved
 
 
 def trained_by(
@@ -53,6 +54,7 @@ def _partition(*inputs: Any, num_fwd_outputs: int, **options: Any) -> tuple[Grap
     """Cuts a joint graph into a forward and a backward graph, and lays out the values between the two."""
     forward, backward = min_cut_rematerialization_partition(*inputs, num_fwd_outputs=num_fwd_outputs, **options)
     save_channels_last(forward, backward, num_fwd_outputs)
+    mark_saved(forward, num_fwd_outputs)
     return forward, backward
 
 

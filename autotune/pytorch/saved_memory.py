@@ -1,0 +1,88 @@
+"""Memory of the values that a forward graph saves for its backward graph, which the next step uses again.
+
+These values are the largest part of a step's memory, and nobody else holds them. Allocated anew in each step, the
+system would clear all of it in each step. All saved values of a call lie in one block, which is free again once none of
+them is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+
+from autotune.graph.ir import Array
+from targets.arrays import allocate_aligned, round_up
+
+FOR_BACKWARD = "autotune_saved"
+"""Key in the facts of a node whose value a forward graph saves, and does not return."""
+_ALIGNMENT = 64
+
+Description = tuple[Sequence[int], Sequence[int], torch.dtype]
+"""Shape, strides and type of a tensor."""
+
+
+def mark_saved(forward: GraphModule, outputs: int) -> None:
+    """Marks the values in memory that a forward graph saves, and that none of its results lies in.
+
+    Args:
+        forward: graph that returns results, then saved values.
+        outputs: number of results.
+    """
+    results: Any = forward.graph.output_node().args[0]
+    returned, saved = ({_storage(node) for node in part} for part in (results[:outputs], results[outputs:]))
+    for node in forward.graph.nodes:
+        if _storage(node) in saved - returned - {None}:
+            node.meta[FOR_BACKWARD] = True
+
+
+def is_saved(node: Node) -> bool:
+    """Tells whether a value is saved for a backward graph alone."""
+    return bool(node.meta.get(FOR_BACKWARD, False))
+
+
+def _storage(node: Any) -> int | None:
+    """Returns the identity of the memory of a node's example value; None if it is no tensor."""
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+class SavedBlocks:
+    """Blocks of memory, of which one waits for the next call.
+
+    Args:
+        tensors: tensors of a block.
+    """
+
+    def __init__(self, tensors: Sequence[Description]) -> None:
+        self._layout: list[tuple[Description, int]] = []
+        self._size, self._free = 0, list[Array]()
+        for shape, strides, dtype in tensors:
+            extent = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if all(shape) else 0
+            self._layout.append(((shape, strides, dtype), self._size // dtype.itemsize))
+            self._size += round_up(extent * dtype.itemsize, _ALIGNMENT)
+
+    def take(self) -> list[torch.Tensor]:
+        """Returns tensors in a block that is theirs until the last of them is freed; other threads may take, too."""
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = allocate_aligned((self._size,), "uint8", np.empty)
+        whole = torch.from_numpy(np.asarray(_Lease(block, self._free)))
+        typed = {dtype: whole.view(dtype) for dtype in {dtype for (_, _, dtype), _ in self._layout}}
+        return [typed[dtype].as_strided(shape, strides, place) for (shape, strides, dtype), place in self._layout]
+
+
+class _Lease:
+    """Owner of a block as NumPy sees it: the block is free when no array refers to its owner."""
+
+    def __init__(self, block: Array, free: list[Array]) -> None:
+        self._block, self._free = block, free
+        self.__array_interface__ = block.__array_interface__
+
+    def __del__(self) -> None:
+        if not self._free:
+            self._free.append(self._block)
