@@ -181,7 +181,7 @@ def make_training_graph(
         values[name] = builder.add("reshape", [part], name, shape=slot.stored_shape)
     for place, (name, share) in enumerate(masks.items()):
         key = zlib.crc32(f"{seed} {place}".encode())
-        values[name] = builder.add("bernoulli", [number], name, shape=forward.type(name).shape, share=share, key=key)
+        values[name] = builder.add("bernoulli", [new[STEP]], name, shape=forward.type(name).shape, share=share, key=key)
     for name, array in forward.constants.items():
         values[name] = builder.constant(array, name)
     for node in forward.nodes:

@@ -1,7 +1,8 @@
 """Random truth values by a counter: a hash of the element's index, a counter and a seed, with no state of its own.
 
 The hash is the finaliser of MurmurHash3 (Appleby, 2008), applied to the counter and then to the index. It depends on
-nothing else, so that any order of elements, any number of threads and a resumed run give the same values.
+nothing else, so that any order of elements, any number of threads and a resumed run give the same values. Values repeat
+after 2^32 counts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def _attributes(attributes: Attributes, types: Types) -> dict[str, Any]:
     share = float(attributes["share"])
     if not 0 <= share <= 1:
         raise ValueError(f"`share` must be between 0 and 1, but got share={share}")
-    if [str(kind) for kind in types] != ["float32[1]"]:
-        raise ValueError(f"the counter must be float32[1], but got {', '.join(map(str, types))}")
+    if [str(kind) for kind in types] != ["int64[1]"]:
+        raise ValueError(f"the counter must be int64[1], but got {', '.join(map(str, types))}")
     return {"shape": freeze(attributes["shape"]), "share": share, "key": int(attributes["key"])}
 
 
