@@ -128,7 +128,7 @@ def _find_product(builder: GraphBuilder, value: str) -> Node | None:
 def _join_columns(emitter: LabelledEmitter, values: Sequence[str]) -> str:
     """Joins matrices along their columns; transposed ones are joined before they are transposed."""
     sources = [emitter.builder.node(value) for value in values]
-    if all(node is not None and node.op == "transpose" for node in sources):
+    if all(node is not None and node.op == "transpose" and node.attrs["axes"] == (1, 0) for node in sources):
         rows = emitter.add("concat", [node.inputs[0] for node in sources if node is not None], axis=0)
         return emitter.add("transpose", [rows], axes=(1, 0))
     return emitter.add("concat", values, axis=1)

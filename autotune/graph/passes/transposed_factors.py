@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, sweep
+from search_space.dtypes import FLOATS
 
 
 def transposed_factors(graph: Graph) -> Graph:
@@ -19,6 +20,8 @@ def _transpose_others(site: Site, node: Node) -> str | None:
     """Replaces x w^T by (w x^T)^T."""
     if node.op != "matmul" or (factor := site.node(node.inputs[1], "transpose")) is None:
         return None
+    if factor.attrs["axes"] != (1, 0) or any(site.type(name).dtype not in FLOATS for name in node.inputs):
+        return None  # of bytes, the first factor alone has no sign
     if not _moves_more(site, factor):
         return None
     left = site.add("transpose", [site.new[node.inputs[0]]], axes=(1, 0))

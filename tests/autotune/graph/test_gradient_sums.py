@@ -119,3 +119,18 @@ def test_a_product_that_is_added_twice_counts_twice() -> None:
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(kind.shape).astype(np.float32) for kind in graph.inputs.values())
     np.testing.assert_allclose(evaluate(graph, {"a": a, "b": b})[graph.outputs[0]], 2 * a * b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("orders", [((0, 1), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
+def test_products_of_factors_in_any_order_of_axes_are_joined(orders: tuple[tuple[int, int], ...]) -> None:
+    builder = GraphBuilder("g", {"x": TensorType((8, 8)), "u": TensorType((8, 1)), "v": TensorType((8, 1))})
+    products = [
+        builder.add("transpose", [builder.add("matmul", ["x", name])], axes=axes)
+        for name, axes in zip("uv", orders, strict=True)
+    ]
+    loss, (a, b) = add_loss(builder, products, np.random.default_rng(3))
+    graph = differentiate(builder, loss, ["x"])
+    rng = np.random.default_rng(4)
+    arrays = {name: rng.standard_normal(kind.shape).astype(np.float32) for name, kind in graph.inputs.items()}
+    wanted = a.reshape(8, 1) * arrays["u"].T + b.reshape(8, 1) * arrays["v"].T
+    np.testing.assert_allclose(evaluate(graph, arrays)[graph.outputs[0]], wanted, rtol=1e-5, atol=1e-6)
