@@ -6,6 +6,7 @@ unrolled recurrence do, it is transposed once for all of them.
 
 from __future__ import annotations
 
+from autotune.graph.decisions import decide
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, sweep
 from search_space.dtypes import FLOATS
@@ -22,7 +23,7 @@ def _transpose_others(site: Site, node: Node) -> str | None:
         return None
     if factor.attrs["axes"] != (1, 0) or any(site.type(name).dtype not in FLOATS for name in node.inputs):
         return None  # of bytes, the first factor alone has no sign
-    if not _moves_more(site, factor):
+    if not decide("transpose", f"{factor.inputs[0]} {node.name}", _moves_more(site, factor)):
         return None
     left = site.add("transpose", [site.new[node.inputs[0]]], axes=(1, 0))
     product = site.add("matmul", [site.new[factor.inputs[0]], left], node.name)
