@@ -134,3 +134,22 @@ def test_products_of_factors_in_any_order_of_axes_are_joined(orders: tuple[tuple
     arrays = {name: rng.standard_normal(kind.shape).astype(np.float32) for name, kind in graph.inputs.items()}
     wanted = a.reshape(8, 1) * arrays["u"].T + b.reshape(8, 1) * arrays["v"].T
     np.testing.assert_allclose(evaluate(graph, arrays)[graph.outputs[0]], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("inner", "is_joined"), [(4, True), (5, False)])
+def test_products_are_joined_if_results_are_much_larger_than_factors(inner: int, is_joined: bool) -> None:
+    shapes = {"a": (32, inner), "b": (inner, 32)}
+    builder = GraphBuilder("g", {name: TensorType(shape) for name, shape in shapes.items()})
+    values = [builder.add("matmul", ["a", "b"]) for _ in range(2)]
+    graph = builder.finish([add_up(builder, values)])
+    assert Counter(node.op for node in graph.nodes)["matmul"] == len(values) + is_joined
+
+
+def test_a_stopped_value_that_is_a_parameter_stops_the_gradient() -> None:
+    builder = GraphBuilder("g", {"x": TensorType((2, 3))})
+    stopped = builder.add("stop_gradient", ["x"])
+    loss, (a, b) = add_loss(builder, ["x", stopped], np.random.default_rng(5))
+    graph = differentiate(builder, loss, ["x", stopped])
+    values = evaluate(graph, {"x": np.ones((2, 3), np.float32)})
+    for output, wanted in zip(graph.outputs, (a, b), strict=True):
+        np.testing.assert_allclose(values[output], wanted, rtol=1e-6)
