@@ -74,8 +74,8 @@ class SavedBlocks:
             block = self._free.pop()
         except IndexError:
             block = allocate_aligned((self._size,), "uint8", np.empty)
-        whole = np.asarray(_Lease(block, self._free))
-        return [_lay_out(whole, *part) for part in self._layout]
+        owned = np.asarray(_Lease(block, self._free))
+        return [_lay_out(owned, *part) for part in self._layout]
 
 
 def _lay_out(block: Array, description: Description, begin: int, extent: int) -> torch.Tensor:
