@@ -58,22 +58,32 @@ class SavedBlocks:
     """
 
     def __init__(self, tensors: Sequence[Description]) -> None:
-        self._layout: list[tuple[Description, int]] = []
+        self._layout: list[tuple[Description, int, int]] = []
         self._size, self._free = 0, list[Array]()
         for shape, strides, dtype in tensors:
             extent = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if all(shape) else 0
-            self._layout.append(((shape, strides, dtype), self._size // dtype.itemsize))
+            self._layout.append(((shape, strides, dtype), self._size, extent))
             self._size += round_up(extent * dtype.itemsize, _ALIGNMENT)
 
     def take(self) -> list[torch.Tensor]:
-        """Returns tensors in a block that is theirs until the last of them is freed; other threads may take, too."""
+        """Returns tensors in a block that is theirs until the last of them is freed; other threads may take, too.
+
+        Each tensor has a storage of its own: who copies or stores one with its storage takes no other.
+        """
         try:
             block = self._free.pop()
         except IndexError:
             block = allocate_aligned((self._size,), "uint8", np.empty)
-        whole = torch.from_numpy(np.asarray(_Lease(block, self._free)))
-        typed = {dtype: whole.view(dtype) for dtype in {dtype for (_, _, dtype), _ in self._layout}}
-        return [typed[dtype].as_strided(shape, strides, place) for (shape, strides, dtype), place in self._layout]
+        owned = np.asarray(_Lease(block, self._free))
+        return [_lay_out(owned, *part) for part in self._layout]
+
+
+def _lay_out(block: Array, description: Description, begin: int, extent: int) -> torch.Tensor:
+    """Makes a tensor of so many elements in a block, from a byte on."""
+    shape, strides, dtype = description
+    if not extent:
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+    return torch.frombuffer(block, dtype=dtype, count=extent, offset=begin).as_strided(shape, strides)
 
 
 class _Lease:

@@ -2,8 +2,8 @@
 
 - Gradients of slices that do not overlap are joined: adding n of them, each with zeros around it, would write n whole
   values.
-- Products of matrices whose results are larger than their factors are added up by one product of joined factors:
-  a[0] b[0] + a[1] b[1] = [a[0] a[1]] [b[0]; b[1]].
+- Products of matrices whose results are several times as large as their factors are added up by one product of joined
+  factors: a[0] b[0] + a[1] b[1] = [a[0] a[1]] [b[0]; b[1]].
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ import numpy as np
 from autotune.graph.emitter import LabelledEmitter
 from autotune.graph.gradient.sums import expand
 from autotune.graph.ir import GraphBuilder, Node
+
+_LEAST_RATIO = 4
+"""Elements of a product's result for each of its factors' from which on it is joined with others.
+
+The factors of all products are in memory until the joined product is computed. Near 1 that takes more than half as much
+memory again for a step, and saves no time.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ def add_up(builder: GraphBuilder, values: Sequence[str]) -> str:
 
 
 def _join_products(builder: GraphBuilder, values: Sequence[str]) -> list[str]:
-    """Replaces products of matrices of one type among gradients by one, where factors are smaller than results."""
+    """Replaces products of matrices of one type among gradients by one, where factors are much smaller than results."""
     groups: dict[tuple[object, ...], list[Node]] = {}
     rest = []
     for value in values:
@@ -117,18 +124,18 @@ def _multiply_joined(builder: GraphBuilder, products: Sequence[Node]) -> str:
 
 
 def _find_product(builder: GraphBuilder, value: str) -> Node | None:
-    """Returns the product that a value is, if its result is larger than its factors."""
+    """Returns the product that a value is, if its result is at least `_LEAST_RATIO` times as large as its factors."""
     node = builder.node(value)
     if node is None or node.op != "matmul":
         return None
     sizes = [math.prod(builder.type(name).shape) for name in node.inputs]
-    return node if node.type.size > sum(sizes) else None
+    return node if node.type.size >= _LEAST_RATIO * sum(sizes) else None
 
 
 def _join_columns(emitter: LabelledEmitter, values: Sequence[str]) -> str:
     """Joins matrices along their columns; transposed ones are joined before they are transposed."""
     sources = [emitter.builder.node(value) for value in values]
-    if all(node is not None and node.op == "transpose" for node in sources):
+    if all(node is not None and node.op == "transpose" and node.attrs["axes"] == (1, 0) for node in sources):
         rows = emitter.add("concat", [node.inputs[0] for node in sources if node is not None], axis=0)
         return emitter.add("transpose", [rows], axes=(1, 0))
     return emitter.add("concat", values, axis=1)

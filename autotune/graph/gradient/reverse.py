@@ -45,7 +45,7 @@ def add_gradients(builder: GraphBuilder, graph: Graph, loss: str, parameters: Se
 
     def differentiate(node: Node, slope: str) -> None:
         wanted = [name in between for name in node.inputs]
-        if not any(wanted):  # it makes a parameter
+        if node.op == STOP_GRADIENT or not any(wanted):  # it makes a parameter
             return
         try:
             shares = differentiate_node(builder, node, node.inputs, slope, wanted)

@@ -6,8 +6,10 @@ unrolled recurrence do, it is transposed once for all of them.
 
 from __future__ import annotations
 
+from autotune.graph.decisions import decide
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, sweep
+from search_space.dtypes import FLOATS
 
 
 def transposed_factors(graph: Graph) -> Graph:
@@ -19,7 +21,9 @@ def _transpose_others(site: Site, node: Node) -> str | None:
     """Replaces x w^T by (w x^T)^T."""
     if node.op != "matmul" or (factor := site.node(node.inputs[1], "transpose")) is None:
         return None
-    if not _moves_more(site, factor):
+    if factor.attrs["axes"] != (1, 0) or any(site.type(name).dtype not in FLOATS for name in node.inputs):
+        return None  # of bytes, the first factor alone has no sign
+    if not decide("transpose", f"{factor.inputs[0]} {node.name}", _moves_more(site, factor)):
         return None
     left = site.add("transpose", [site.new[node.inputs[0]]], axes=(1, 0))
     product = site.add("matmul", [site.new[factor.inputs[0]], left], node.name)

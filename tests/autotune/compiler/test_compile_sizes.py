@@ -87,6 +87,17 @@ def make_mean_model() -> onnx.ModelProto:
     return model(nodes, weights, [1, "n", FEATURES], ["y", "m", "r"])
 
 
+def make_product_model() -> onnx.ModelProto:
+    """A product of weights with transposed rows, which have more elements than the rest only if there are many."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        helper.make_node("Transpose", ["w"], ["v"], perm=[1, 0]),
+        helper.make_node("MatMul", ["v", "t"], ["p"]),
+        helper.make_node("Relu", ["p"], ["y"]),
+    ]
+    return model(nodes, {"w": draw_values(FEATURES, 2)}, ["n", FEATURES], ["y"])
+
+
 def convolution() -> onnx.ModelProto:
     """Returns a convolution for any number of images."""
     weights = {"w": draw_values(16, 4, 3, 3) / 6}
@@ -103,6 +114,7 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[int | str, ...]]] =
     "attention": (attention, (1, "n", FEATURES)),
     "pooled": (make_mean_model, (1, "n", FEATURES)),
     "convolution": (convolution, ("n", 4, 9, 9)),
+    "product": (make_product_model, ("n", FEATURES)),
 }
 
 

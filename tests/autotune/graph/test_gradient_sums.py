@@ -119,3 +119,37 @@ def test_a_product_that_is_added_twice_counts_twice() -> None:
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(kind.shape).astype(np.float32) for kind in graph.inputs.values())
     np.testing.assert_allclose(evaluate(graph, {"a": a, "b": b})[graph.outputs[0]], 2 * a * b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("orders", [((0, 1), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
+def test_products_of_factors_in_any_order_of_axes_are_joined(orders: tuple[tuple[int, int], ...]) -> None:
+    builder = GraphBuilder("g", {"x": TensorType((8, 8)), "u": TensorType((8, 1)), "v": TensorType((8, 1))})
+    products = [
+        builder.add("transpose", [builder.add("matmul", ["x", name])], axes=axes)
+        for name, axes in zip("uv", orders, strict=True)
+    ]
+    loss, (a, b) = add_loss(builder, products, np.random.default_rng(3))
+    graph = differentiate(builder, loss, ["x"])
+    rng = np.random.default_rng(4)
+    arrays = {name: rng.standard_normal(kind.shape).astype(np.float32) for name, kind in graph.inputs.items()}
+    wanted = a.reshape(8, 1) * arrays["u"].T + b.reshape(8, 1) * arrays["v"].T
+    np.testing.assert_allclose(evaluate(graph, arrays)[graph.outputs[0]], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("inner", "is_joined"), [(4, True), (5, False)])
+def test_products_are_joined_if_results_are_much_larger_than_factors(inner: int, is_joined: bool) -> None:
+    shapes = {"a": (32, inner), "b": (inner, 32)}
+    builder = GraphBuilder("g", {name: TensorType(shape) for name, shape in shapes.items()})
+    values = [builder.add("matmul", ["a", "b"]) for _ in range(2)]
+    graph = builder.finish([add_up(builder, values)])
+    assert Counter(node.op for node in graph.nodes)["matmul"] == len(values) + is_joined
+
+
+def test_a_stopped_value_that_is_a_parameter_stops_the_gradient() -> None:
+    builder = GraphBuilder("g", {"x": TensorType((2, 3))})
+    stopped = builder.add("stop_gradient", ["x"])
+    loss, (a, b) = add_loss(builder, ["x", stopped], np.random.default_rng(5))
+    graph = differentiate(builder, loss, ["x", stopped])
+    values = evaluate(graph, {"x": np.ones((2, 3), np.float32)})
+    for output, wanted in zip(graph.outputs, (a, b), strict=True):
+        np.testing.assert_allclose(values[output], wanted, rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import numpy as np
@@ -35,7 +36,7 @@ def compile_both() -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """A perceptron, eager and compiled."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16), nn.Tanh())
+    module = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 24), nn.Tanh(), nn.Linear(24, 16), nn.Tanh())
     run = torch.compile(module, backend=autotune_backend, options={"training": True, "threads": 1})
     return module, run
 
@@ -64,6 +65,24 @@ def test_passes_that_live_together_have_blocks_of_their_own(blocks: list[int]) -
         torch.testing.assert_close(found, gradients(module, (module(first) * module(second)).sum()))
         del found
     assert len(blocks) == 3  # one of the two waits for the next step
+
+
+def test_hooks_store_each_saved_value_by_itself() -> None:
+    module, run = compile_both()
+    sizes = []
+
+    def store(tensor: Tensor) -> bytes:
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+        sizes.append(tensor.nbytes)
+        stream = io.BytesIO()
+        torch.save(tensor, stream)
+        return stream.getvalue()
+
+    x = torch.randn(8, 16)
+    with torch.autograd.graph.saved_tensors_hooks(store, lambda data: torch.load(io.BytesIO(data))):
+        out = run(x)
+    torch.testing.assert_close(gradients(module, out.sum()), gradients(module, module(x).sum()))
+    assert len(sizes) > 2
 
 
 def test_blocks_hold_tensors_of_any_kind_apart_and_come_back_with_the_last() -> None:

@@ -46,3 +46,15 @@ def test_a_factor_that_is_transposed_for_another_reader_is_read_as_it_is() -> No
     turned = builder.add("transpose", ["w"], axes=(1, 0))
     graph = builder.finish([builder.add("matmul", ["x", turned]), builder.add("exp", [turned])])
     assert transposed_factors(graph).nodes == graph.nodes
+
+
+def test_a_factor_that_keeps_the_order_of_its_axes_is_read_as_it_is() -> None:
+    builder = GraphBuilder("g", {"x": TensorType((2, 16)), "w": TensorType((16, 16))})
+    graph = builder.finish([builder.add("matmul", ["x", builder.add("transpose", ["w"], axes=(0, 1))])])
+    assert_equal_outputs(transposed_factors(graph), graph)
+
+
+def test_factors_of_bytes_are_not_exchanged() -> None:
+    builder = GraphBuilder("g", {"x": TensorType((2, 16), "uint8"), "w": TensorType((24, 16), "int8")})
+    graph = builder.finish([builder.add("matmul", ["x", builder.add("transpose", ["w"], axes=(1, 0))])])
+    assert optimise(graph).nodes == graph.nodes
