@@ -19,7 +19,7 @@ from autotune.graph.gradient.sums import expand
 from autotune.graph.ir import GraphBuilder, Node
 
 _LEAST_RATIO = 4
-"""Elements of a product's result for each of its factors' from which on it is joined with others.
+"""Least ratio of a product's elements to those of its factors at which it is joined with others.
 
 The factors of all products are in memory until the joined product is computed. Near 1 that takes more than half as much
 memory again for a step, and saves no time.
