@@ -1,8 +1,7 @@
 """Memory of the values that a forward graph saves for its backward graph, which the next step uses again.
 
-These values are the largest part of a step's memory, and nobody else holds them. Allocated anew in each step, the
-system would clear all of it in each step. All saved values of a call lie in one block, which is free again once none of
-them is left.
+Callers hold none of these values. Memory that is allocated anew is cleared by the system, here all of it in each step.
+So all saved values of a call lie in one block, which is free again once none of them is left.
 """
 
 from __future__ import annotations

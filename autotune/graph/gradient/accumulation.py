@@ -21,8 +21,7 @@ from autotune.graph.ir import GraphBuilder, Node
 _LEAST_RATIO = 4
 """Least ratio of a product's elements to those of its factors at which it is joined with others.
 
-The factors of all products are in memory until the joined product is computed. Near 1 that takes more than half as much
-memory again for a step, and saves no time.
+The factors of all products are in memory until the joined product is computed, which small factors alone are worth.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,9 @@ Tensors = Mapping[str, tuple[tuple[int, ...], int, bytes]]
 NUMBERS = {kind.name: number for number, kind in TYPES.items()}
 ENDS = {"norm": "output_norm", "ln_f": "output_norm", "embed_tokens": "token_embd", "wte": "token_embd"}
 ENDS |= {"lm_head": "output", "wpe": "position_embd"}
+
+SMALL = Llama(vocabulary=67, hidden=32, layers=2, heads=4, kv_heads=2, inner=48, head_width=12, theta=5000.0)
+"""A model of several heads with a head's width of its own."""
 
 
 def write(path: Path, metadata: Mapping[str, Any], tensors: Tensors, version: int = 3) -> Path:
@@ -160,3 +164,19 @@ def in_blocks(
         tensors = {**tensors, name: (shape, NUMBERS[kind], data)}
         values[name] = read_floats(np.frombuffer(data, np.uint8).reshape(shape[0], -1), TYPES[NUMBERS[kind]])
     return tensors, values
+
+
+TOKENIZERS = json.loads((Path(__file__).parent / "golden" / "tokenizers.json").read_text())
+"""Vocabularies, and tokens of texts by the packages `tokenizers` and `sentencepiece`."""
+
+
+def byte_pairs(rules: str) -> dict[str, Any]:
+    """Returns a vocabulary of byte pairs that splits words by some rules."""
+    golden = TOKENIZERS["byte_pairs"]
+    return {
+        "model": "gpt2",
+        "pre": rules,
+        "tokens": golden["tokens"],
+        "merges": golden["merges"],
+        "add_bos_token": False,
+    }

@@ -1,8 +1,7 @@
-"""GGUF files: blocks as the package `gguf` decodes them, models as those of other files, tokenizers, errors."""
+"""GGUF files: blocks as the package `gguf` decodes them, models as those of other files, errors."""
 
 from __future__ import annotations
 
-import json
 import logging
 import runpy
 import struct
@@ -23,13 +22,12 @@ from autotune.language.gguf.container import GGUFFile
 from autotune.language.graphs import Decoder
 from autotune.language.grouped import GroupedRows, GroupedWeight
 from autotune.language.model import list_weights
-from autotune.language.tokenizers.merging import merge_parts
 from search_space.operators.weights_only import dequantise
 from tests.autotune.language import gguf_files as files
 from tests.autotune.language.decoders import gpt2_logits, gpt2_weights, llama_logits, llama_weights
+from tests.autotune.language.gguf_files import SMALL
 
 GOLDEN = Path(__file__).parent / "golden"
-SMALL = Llama(vocabulary=67, hidden=32, layers=2, heads=4, kv_heads=2, inner=48, head_width=12, theta=5000.0)
 MIXED = Llama(vocabulary=70, hidden=256, layers=1, heads=4, kv_heads=4, inner=256, tied=True)
 KINDS = {
     "token_embd.weight": "Q6_K",
@@ -242,155 +240,11 @@ def test_weights_in_blocks_are_not_quantised_again(mixed: File) -> None:
         language.compile(language.read_gguf(mixed[0]).model, 16, threads=1, quantise="weights4")
 
 
-# ------------------------------------------------------------------ tokenizers
-TOKENIZERS = json.loads((GOLDEN / "tokenizers.json").read_text())
-
-
-def read_tokenizer(tmp_path: Path, vocabulary: dict[str, Any]) -> language.Tokenizer:
-    """Writes a model with a vocabulary, and reads its tokenizer."""
-    sizes = replace(SMALL, vocabulary=len(vocabulary["tokens"]))
-    metadata = files.llama_metadata(sizes, "llama")
-    metadata |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.items()}
-    path = files.write(tmp_path / "model.gguf", metadata, files.llama_tensors(sizes, llama_weights(sizes), "llama"))
-    return language.read_gguf(path).tokenizer
-
-
-def byte_pairs(rules: str) -> dict[str, Any]:
-    golden = TOKENIZERS["byte_pairs"]
-    return {
-        "model": "gpt2",
-        "pre": rules,
-        "tokens": golden["tokens"],
-        "merges": golden["merges"],
-        "add_bos_token": False,
-    }
-
-
-def sentence_pieces(**more: Any) -> dict[str, Any]:
-    golden = TOKENIZERS["sentence_pieces"]
-    scores, kinds = np.array(golden["scores"], np.float32), np.array(golden["kinds"], np.int32)
-    return {"model": "llama", "tokens": golden["tokens"], "scores": scores, "token_type": kinds, **more}
-
-
-@pytest.mark.parametrize("rules", sorted(TOKENIZERS["byte_pairs"]["cases"]))
-def test_byte_pairs_are_those_of_the_package_tokenizers(rules: str, tmp_path: Path) -> None:
-    tokenizer = read_tokenizer(tmp_path, byte_pairs(rules))
-    for text, wanted in zip(TOKENIZERS["texts"], TOKENIZERS["byte_pairs"]["cases"][rules], strict=True):
-        assert tokenizer.encode(text) == wanted, text
-        assert tokenizer.decode(wanted) == text
-
-
-def test_sentence_pieces_are_those_of_the_package_sentencepiece(tmp_path: Path) -> None:
-    tokenizer = read_tokenizer(tmp_path, sentence_pieces(bos_token_id=1, eos_token_id=2))
-    assert repr(tokenizer) == "SentencePieces of 700 tokens" and tokenizer.stops == {2}
-    for text, wanted in zip(TOKENIZERS["texts"], TOKENIZERS["sentence_pieces"]["cases"], strict=True):
-        assert tokenizer.encode(text) == [1, *wanted], text
-        assert tokenizer.decode([1, *wanted]) == (f" {text}" if text else "")
-    without = read_tokenizer(tmp_path, sentence_pieces(add_bos_token=False, bos_token_id=1, add_space_prefix=False))
-    assert without.decode(without.encode("a kernel")) == "a kernel"
-
-
-def test_control_tokens_of_a_text_are_read_on_request_alone(tmp_path: Path) -> None:
-    tokens = [*TOKENIZERS["byte_pairs"]["tokens"], "<|im_end|>", "<tool>"]
-    kinds = np.array([1] * (len(tokens) - 2) + [3, 4], np.int32)
-    tokenizer = read_tokenizer(tmp_path, {**byte_pairs("qwen2"), "tokens": tokens, "token_type": kinds})
-    end, tool = len(tokens) - 2, len(tokens) - 1
-    text = "a<tool>b<|im_end|>"
-    assert end not in tokenizer.encode(text) and tool in tokenizer.encode(text)
-    assert tokenizer.encode(text, control=True)[-1] == end and tokenizer.stops == {end}
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert tokenizer.decode(tokenizer.encode(text, control=True)) == "a<tool>b"
-    with pytest.raises(LanguageModelError, match=f"from 0 to {tool}, but got {tool + 1}"):
-        tokenizer.decode([tool + 1])
-
-
-NEW_LINE = ["<0x0A>", *"<0xA>", "<0", "<0x", "<0x0", "<0x0A"]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "kinds", "text", "expected", "with_control"),
-    [
-        (["<unk>", "<s>", "<", "s", ">", "<s"], {0: 2, 1: 3}, "<s>", [5, 4], [1]),
-        (["<s>", "<", "s", ">", "<s", "<s>"], {5: 3}, "<s>", [0], [5]),
-        (["<unk>", "<", "u", ">", "<u", "<u>"], {5: 2}, "<u>", [4, 3], [4, 3]),
-        (NEW_LINE, {0: 6}, "<0x0A>", [9, 5], [9, 5]),
-        (NEW_LINE, {}, "<0x0A>\n", [9, 5, 0], [9, 5, 0]),
-    ],
-)
-def test_no_pieces_are_merged_to_tokens_that_are_no_text(
-    tokens: list[str], kinds: dict[int, int], text: str, expected: list[int], with_control: list[int], tmp_path: Path
-) -> None:
-    types = np.array([kinds.get(number, 1) for number in range(len(tokens))], np.int32)
-    scores = np.zeros(len(tokens), np.float32)
-    tokenizer = read_tokenizer(
-        tmp_path,
-        {"model": "llama", "tokens": tokens, "scores": scores, "token_type": types, "add_space_prefix": False},
-    )
-    assert tokenizer.encode(text) == expected and tokenizer.encode(text, control=True) == with_control
-    assert tokenizer.decode(expected) == text
-
-
-@pytest.mark.parametrize(("rules", "merges"), [("llama-bpe", []), ("qwen2", ["P A", "PA D"])])
-def test_no_bytes_are_merged_to_control_tokens(rules: str, merges: list[str], tmp_path: Path) -> None:
-    tokens = ["P", "A", "D", "PA", "PAD", "PAD"]
-    types = np.array([1, 1, 1, 1, 3, 3], np.int32)
-    vocabulary = {"model": "gpt2", "pre": rules, "tokens": tokens, "merges": merges or ["A P"], "token_type": types}
-    tokenizer = read_tokenizer(tmp_path, {**vocabulary, "add_bos_token": False})
-    assert tokenizer.encode("PAD") == ([3, 2] if merges else [0, 1, 2])
-    assert tokenizer.encode("PAD", control=True) == [4]
-    types[5] = 1  # a token of text with the same name
-    tokenizer = read_tokenizer(tmp_path, {**vocabulary, "add_bos_token": False})
-    assert tokenizer.encode("PAD") == [5] and tokenizer.encode("PAD", control=True) == [4]
-
-
-def test_pairs_are_merged_in_order_and_in_few_steps() -> None:
-    ranks = {("a", "b"): 0, ("b", "c"): 1, ("ab", "c"): 2, ("a", "a"): 3}
-    cost = ranks.get
-    assert merge_parts("abcbc", lambda left, right: cost((left, right))) == ["abc", "bc"]
-    assert merge_parts("aaaaa", lambda left, right: cost((left, right))) == ["aa", "aa", "a"]
-    assert merge_parts("", lambda left, right: None) == []
-    calls = 0
-
-    def count_calls(left: str, right: str) -> float | None:
-        nonlocal calls
-        calls += 1
-        return 0 if len(left) == len(right) else None
-
-    merge_parts("a" * 4096, count_calls)
-    assert calls < 5 * 4096, "a long word takes no square of its length"
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"model": "bert"}, "tokenizer of the kind gpt2 or llama, but got 'bert'"),
-        ({"pre": "unheard"}, "must split words by the rules gpt-2, .*, but got 'unheard'"),
-        ({"merges": ["ab"]}, "merges of two parts with a space between them, but got 'ab'"),
-        (
-            {"token_type": np.ones(3, np.int32)},
-            "a number for each token as `tokenizer.ggml.token_type`, but got 3 for 600",
-        ),
-        ({"eos_token_id": 600}, "one of its 600 tokens as `tokenizer.ggml.eos_token_id`, but got 600"),
-        ({"tokens": "x"}, "must have a list as `tokenizer.ggml.tokens`, but got str"),
-        ({"model": "llama"}, "must have a ndarray as `tokenizer.ggml.scores`, but got NoneType"),
-    ],
-)
-def test_a_tokenizer_that_is_none_is_refused(change: dict[str, Any], rule: str, tmp_path: Path) -> None:
-    vocabulary = byte_pairs("qwen2") | change
-    sizes = replace(SMALL, vocabulary=600)
-    metadata = files.llama_metadata(sizes, "llama")
-    metadata |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.items()}
-    path = files.write(tmp_path / "model.gguf", metadata, files.llama_tensors(sizes, llama_weights(sizes), "llama"))
-    gguf = language.read_gguf(path)
-    with pytest.raises(LanguageModelError, match=rule):
-        _ = gguf.tokenizer
-
-
 def test_the_example_continues_a_text_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = Llama(vocabulary=600, hidden=32, layers=1, heads=2, kv_heads=2, inner=32, tied=True)
-    tokenizer = {f"tokenizer.ggml.{name}": value for name, value in byte_pairs("qwen2").items()}
+    tokenizer = {f"tokenizer.ggml.{name}": value for name, value in files.byte_pairs("qwen2").items()}
     path, weights = write_mixed(tmp_path / "model.gguf", dict.fromkeys(KINDS, "Q4_1"), sizes, tokenizer)
     networks: list[language.LanguageModel] = []
     compile = language.compile
@@ -516,7 +370,7 @@ def test_files_that_lie_about_their_sizes_are_refused_without_memory(tmp_path: P
 def test_a_damaged_file_is_read_or_refused_in_a_sentence(tmp_path: Path) -> None:
     sizes = replace(SMALL, vocabulary=600, layers=1)
     metadata = files.llama_metadata(sizes, "llama")
-    metadata |= {f"tokenizer.ggml.{name}": value for name, value in byte_pairs("qwen2").items()}
+    metadata |= {f"tokenizer.ggml.{name}": value for name, value in files.byte_pairs("qwen2").items()}
     tensors = files.llama_tensors(sizes, llama_weights(sizes), "llama")
     path = files.write(tmp_path / "model.gguf", metadata, tensors)
     data, rng = path.read_bytes(), np.random.default_rng(0)

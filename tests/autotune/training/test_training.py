@@ -21,6 +21,7 @@ from autotune.training.optimisers import SGD, Adam, AdamW, Optimiser
 from costmodel.models.attention import compute_loss, make_network
 from targets.base import BuildError
 from targets.manifest import ExecutableError
+from tests.autotune.training.eager import step_eagerly
 
 Case = tuple[nn.Module, torch.Tensor, torch.Tensor]
 
@@ -80,11 +81,8 @@ def compare(case: Case, ours: Optimiser, theirs: Callable[[Any], torch.optim.Opt
     module.train()
     optimiser = theirs(module.parameters())
     for _ in range(4):
-        optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(module(x), y)
-        loss.backward()
-        optimiser.step()
-        assert step.step(y, x) == pytest.approx(loss.item(), rel=rtol)
+        loss = step_eagerly(module, optimiser, (x,), y)
+        assert step.step(y, x) == pytest.approx(loss, rel=rtol)
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
     for name, buffer in step.buffers.items():
@@ -116,11 +114,8 @@ def test_a_network_with_a_loss_on_pairs_trains_as_in_pytorch() -> None:
     step = autotune.compile_training(network, (x, used), targets, loss, SGD(0.01), threads=1)
     optimiser = torch.optim.SGD(network.parameters(), 0.01)
     for _ in range(2):
-        optimiser.zero_grad()
-        value = loss(network(x, used), targets)
-        value.backward()
-        optimiser.step()
-        assert step.step(targets, x, used) == pytest.approx(value.item(), rel=1e-5)
+        value = step_eagerly(network, optimiser, (x, used), targets, loss)
+        assert step.step(targets, x, used) == pytest.approx(value, rel=1e-5)
     for name, parameter in network.named_parameters():
         np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -142,11 +137,8 @@ def test_a_model_of_onnx_trains_as_in_pytorch(tmp_path: Path) -> None:
     step = autotune.compile_training(tmp_path / "net.onnx", loss="mse", optimiser=SGD(0.1), threads=1)
     optimiser = torch.optim.SGD(module.parameters(), 0.1)
     for _ in range(4):
-        optimiser.zero_grad()
-        loss = nn.functional.mse_loss(module(x), y)
-        loss.backward()
-        optimiser.step()
-        assert step.step(y, x) == pytest.approx(loss.item(), rel=1e-4)
+        loss = step_eagerly(module, optimiser, (x,), y, nn.functional.mse_loss)
+        assert step.step(y, x) == pytest.approx(loss, rel=1e-4)
 
 
 def test_dropout_is_drawn_anew_in_each_step_and_again_after_a_resumption(tmp_path: Path) -> None:
@@ -178,9 +170,7 @@ def test_an_update_takes_the_mean_gradient_of_its_batches() -> None:
     step = autotune.compile_training(module, x[:4], y[:4], optimiser=Adam(), threads=1, batches=2)
     optimiser = torch.optim.Adam(module.parameters())
     for _ in range(3):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(module(x), y).backward()
-        optimiser.step()
+        step_eagerly(module, optimiser, (x,), y)
         before = step.parameters["0.weight"]
         step.step(y[:4], x[:4])
         np.testing.assert_array_equal(step.parameters["0.weight"], before)
@@ -393,11 +383,8 @@ def test_buffers_that_depend_on_old_and_new_ones_train_as_in_pytorch() -> None:
     step = autotune.compile_training(module, x, y, optimiser=SGD(0.01), threads=1)
     optimiser = torch.optim.SGD(module.parameters(), 0.01)
     for _ in range(3):
-        optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(module(x), y)
-        loss.backward()
-        optimiser.step()
-        assert step.step(y, x) == pytest.approx(loss.item(), rel=1e-4)
+        loss = step_eagerly(module, optimiser, (x,), y)
+        assert step.step(y, x) == pytest.approx(loss, rel=1e-4)
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(step.parameters[name], parameter.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
     assert len(step.buffers) >= 13

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -221,7 +222,7 @@ REFUSED_DATA: list[tuple[Callable[[], Any], str]] = [
     ),
     *(
         (
-            lambda mean=mean: change_value("inputs", 0, "mean", value=mean),  # type: ignore[misc]
+            partial(change_value, "inputs", 0, "mean", value=mean),
             f"`mean` of a must be a finite number of at least 0, but got mean={mean!r}",
         )
         for mean in (math.nan, math.inf, True, -5, "3")
