@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from benchmarks.peers import calls
-from benchmarks.peers.base import make_inputs
+from benchmarks.peers.base import PeerError, make_inputs
 from search_space import workloads
 from search_space.workloads import Workload
 
@@ -54,6 +55,17 @@ def test_torch(workload: Workload) -> None:
             assert (peer.time(4) > 0).all()
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("peer", ["torch", "inductor"])
+def test_other_types_are_refused(peer: str, dtype: str) -> None:
+    """A comparison goes on without a peer that refuses; an array that PyTorch cannot take would end it."""
+    pytest.importorskip("torch", reason="needs the package torch")
+    module = import_module(f"benchmarks.peers.{peer}_peer")
+    workload = workloads.matmul(20, 6, 7, dtype)
+    with pytest.raises(PeerError, match="in float32, but got"):
+        getattr(module, f"{peer.capitalize()}Peer")().prepare(workload, make_inputs(workload), 1, {})
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.key)
