@@ -28,7 +28,7 @@ class TorchPeer(Peer):
     ) -> dict[str, Any]:
         """Makes every variant of the operator; keeps the fastest, or the one that `options["variant"]` names."""
         is_listed = workload.operator in _VARIANTS and workload.dtypes == {"float32"}
-        if "gradient" not in options and not is_listed:  # before any array is converted: NumPy's bfloat16 is not Torch's
+        if "gradient" not in options and not is_listed:  # before PyTorch refuses to convert an array
             raise PeerError(f"`workload` must be one of {', '.join(_VARIANTS)} in float32, but got {workload.key}")
         torch.set_num_threads(threads)
         torch.inference_mode(True).__enter__()
