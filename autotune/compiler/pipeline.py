@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from autotune.graph.ir import Graph
 from autotune.graph.loops import list_loops
 from autotune.graph.passes import optimiser
 from autotune.graph.passes.early_means import EarlyMeans
+from autotune.graph.passes.joined_products import joined_products
 from autotune.graph.passes.pipeline import FunctionPass, GraphPass, Listener, PassPipeline, PassResult
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
@@ -169,6 +171,8 @@ def _for_kernels(options: CompileOptions) -> Sequence[GraphPass]:
         passes.append(FunctionPass("image_words", with_image_words))
     if options.passes is None and target.splits_windows:
         passes.append(FunctionPass("split_windows", split_windows))
+    if options.passes is None and target.hardware.kind == "cpu":
+        passes.append(FunctionPass("joined_products", partial(joined_products, alignment=target.alignment)))
     return (*passes, FuseAttention(target.hardware), RoundOnce())
 
 

@@ -14,6 +14,7 @@ from autotune.graph.passes.dead_taps import dead_taps
 from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
+from autotune.graph.passes.joined_products import joined_products
 from autotune.graph.passes.pipeline import FunctionPass, GraphPass, Repeat, same_graph
 from autotune.graph.passes.planes import planes
 from autotune.graph.passes.roundings import roundings
@@ -47,7 +48,15 @@ PASSES: Mapping[str, GraphPass] = MappingProxyType(
 """Passes by name, in the order in which they run."""
 
 OPTIONAL: Mapping[str, GraphPass] = MappingProxyType(
-    {step.name: step for step in (FunctionPass("split_windows", split_windows), EarlyMeans(), SparseProducts())}
+    {
+        step.name: step
+        for step in (
+            FunctionPass("split_windows", split_windows),
+            FunctionPass("joined_products", joined_products),
+            EarlyMeans(),
+            SparseProducts(),
+        )
+    }
 )
 """Passes that run only on request."""
 
