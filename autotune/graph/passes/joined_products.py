@@ -29,7 +29,7 @@ class _Group:
 
     Attributes:
         products: the products in the order of the graph.
-        sums: sum of each product with a constant; (): there are none.
+        sums: sum of each product with a constant; empty if some have none.
     """
 
     products: tuple[Node, ...]
