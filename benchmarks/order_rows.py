@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from search_space import te
-from search_space.ir.expr import Expr
 from search_space.workloads import Workload
 
 
@@ -28,8 +28,13 @@ class OrderRow:
     name: str
     extents: Mapping[str, int]
     output: str
-    orders: Mapping[str, str]
+    orders: dict[str, str]
     distance: bool = field(default=False, kw_only=True)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Labels of the first and of the last order, once each: those that TVM tunes as well."""
+        return tuple(dict.fromkeys((next(iter(self.orders)), next(reversed(self.orders)))))
 
     def operands(self, label: str) -> tuple[tuple[str, ...], ...]:
         """Returns the dimensions of each operand in an order."""
@@ -37,24 +42,35 @@ class OrderRow:
 
     def workload(self, label: str) -> Workload:
         """Makes the workload of an order."""
-        reduced = {axis: te.reduce_axis((0, n), axis) for axis, n in self.extents.items() if axis not in self.output}
-        left, right = self.operands(label)
-        a, b = (te.placeholder(self.shape(dims), name=name) for dims, name in ((left, "a"), (right, "b")))
+        return Workload.of(self.tensors(label))
 
-        def element(*own: Expr) -> Expr:
+    def tensors(self, label: str, language: Any = te) -> list[Any]:
+        """Defines an order: both operands and the output.
+
+        Args:
+            label: label of the order.
+            language: module of tensor expressions, ours or TVM's, which has the same functions.
+        """
+        reduced = {
+            axis: language.reduce_axis((0, n), axis) for axis, n in self.extents.items() if axis not in self.output
+        }
+        left, right = self.operands(label)
+        a, b = (language.placeholder(self.shape(dims), name=name) for dims, name in ((left, "a"), (right, "b")))
+
+        def element(*own: Any) -> Any:
             axes = {**dict(zip(self.output, own, strict=True)), **reduced}
             x, y = a[self._indices(left, axes)], b[self._indices(right, axes)]
-            return te.sum(te.abs(x - y) if self.distance else x * y, axis=list(reduced.values()))
+            return language.sum(language.abs(x - y) if self.distance else x * y, axis=list(reduced.values()))
 
         shape = tuple(self.extents[axis] for axis in self.output)
-        return Workload.of([a, b, te.compute(shape, element, name="c")])
+        return [a, b, language.compute(shape, element, name="c")]
 
     def shape(self, dims: tuple[str, ...]) -> tuple[int, ...]:
         """Returns the shape of an operand; a sum of axes has an element for each of its values."""
         sums = [[self.extents[axis] for axis in dim.strip("-").split("+")] for dim in dims]
         return tuple(sum(extents) - len(extents) + 1 for extents in sums)
 
-    def _indices(self, dims: tuple[str, ...], axes: Mapping[str, Expr]) -> tuple[Expr, ...]:
+    def _indices(self, dims: tuple[str, ...], axes: Mapping[str, Any]) -> tuple[Any, ...]:
         indices = []
         for dim in dims:
             first, *others = (axes[axis] for axis in dim.strip("-").split("+"))

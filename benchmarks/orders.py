@@ -1,8 +1,9 @@
-"""Rates of reductions of two operands, in several orders of the operands' dimensions, beside NumPy's `einsum`.
+"""Rates of reductions of two operands, in several orders of the operands' dimensions, beside NumPy's `einsum` and TVM.
 
 `python -m benchmarks.orders [--rows product,distances] [--trials 64] [--threads 2]` tunes each order of each
-expression (`benchmarks.order_rows`), has all of an expression's orders and `einsum` take turns, prints the table, and
-writes `benchmarks/results/orders.json` once all rows are there.
+expression (`benchmarks.order_rows`) from nothing. TVM MetaSchedule tunes the first order and the last by as many
+trials, in the environment of `benchmarks.tvm`. All of an expression's orders and peers take turns. The command prints
+the table, and writes `benchmarks/results/orders.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from benchmarks import tvm
 from benchmarks.collected import add_options, add_timing_options, collect
 from benchmarks.figures import figures
 from benchmarks.interleave import measure_turns
 from benchmarks.order_rows import ROWS, OrderRow
-from benchmarks.orders_table import EINSUM, orders
+from benchmarks.orders_table import EINSUM, TVM, orders
 from benchmarks.peers.base import PeerProcess
 from benchmarks.tuning import tune_workload
 
@@ -25,9 +27,9 @@ NAME = "orders"
 
 
 def compare(row: OrderRow, options: argparse.Namespace) -> dict[str, Any]:
-    """Tunes every order of an expression and times all of them in turns, beside `einsum`."""
+    """Tunes every order of an expression and times all of them in turns, beside `einsum` and TVM."""
     running: dict[str, PeerProcess] = {}
-    facts: dict[str, Any] = {"flops": row.workload(next(iter(row.orders))).flops, "trials": {}}
+    facts: dict[str, Any] = {"flops": row.workload(next(iter(row.orders))).flops, "trials": {}, "tvm": {}}
     with ExitStack() as stack:
         for label in row.orders:
             workload = row.workload(label)
@@ -38,7 +40,11 @@ def compare(row: OrderRow, options: argparse.Namespace) -> dict[str, Any]:
             if not row.distance:
                 running[EINSUM + label] = stack.enter_context(open_einsum(options.threads))
                 running[EINSUM + label].prepare(workload, options.threads, row=row.name, order=label)
-        return {**facts, **figures(measure_turns(running, options.repeat))}
+            if label in row.ends:
+                python, counts = tvm.interpreter(options.env), (options.trials,)
+                found, said = tvm.search_by_tvm(stack, workload, counts, python, options, row=row.name, order=label)
+                running[TVM + label], facts["tvm"][label] = found[options.trials], said
+        return {**facts, **figures(measure_turns(running, options.repeat, pause=tvm.PAUSE))}
 
 
 def open_einsum(threads: int) -> PeerProcess:
@@ -51,6 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.orders", description=__doc__.partition("\n")[0])
     add_options(parser)
     add_timing_options(parser, 64, "measured candidates of each order")
+    tvm.add_environment_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -59,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     rows = {row.name: row for row in ROWS}
     settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
+    settings |= tvm.make_environment_settings(options)
+    options.mcpu = options.mcpu or tvm.host_cpu()
 
     def summarise(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{who} {row['flops'] / seconds * 1e-9:.1f}" for who, seconds in row["seconds"].items())

@@ -75,6 +75,7 @@ def search_by_tvm(
     python: str,
     options: argparse.Namespace,
     environment: Mapping[str, str] | None = None,
+    **definition: str,
 ) -> tuple[dict[int, PeerProcess], Document]:
     """Tunes by TVM; returns processes of its best schedules after each number of trials, and facts about the search.
 
@@ -85,12 +86,13 @@ def search_by_tvm(
         python: interpreter of TVM's environment.
         options: `threads`, `seed` and `mcpu` of the command line.
         environment: variables of its processes, on top of the number of threads.
+        definition: `row` and `order` of `benchmarks.order_rows`, for a workload that is one of these.
 
     Raises:
         Refusal: TVM has no definition of the workload.
     """
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-tvm-"))
-    common = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed}
+    common = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed, **definition}
     variables = {"TVM_NUM_THREADS": str(options.threads), **(environment or {})}
     running: dict[int, PeerProcess] = {}
     said: Document = {}
@@ -143,6 +145,11 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of every table that searches with TVM."""
     add_options(parser)
     add_timing_options(parser)
+    add_environment_options(parser)
+
+
+def add_environment_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that tell where TVM is and for which processor it compiles."""
     parser.add_argument("--env", type=Path, default=ENVIRONMENT, help="folder of TVM's environment")
     parser.add_argument("--mcpu", default=None, help="LLVM's name of the processor; default: this host's")
 
@@ -150,7 +157,12 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 def make_settings(options: argparse.Namespace, counts: Sequence[int]) -> Document:
     """Returns the settings of a table of searches with these numbers of trials."""
     given = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
-    return given | {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
+    return given | make_environment_settings(options)
+
+
+def make_environment_settings(options: argparse.Namespace) -> Document:
+    """Returns the settings of turns with TVM: pause, version, processor."""
+    return {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import te, topi
 from tvm.topi.nn.winograd_util import winograd_transform_matrices
 
+from benchmarks.order_rows import ROWS
 from benchmarks.peers.base import PeerError
 from search_space.workloads import Workload
 
@@ -15,12 +16,19 @@ Definition = Callable[[Workload], list[te.Tensor]]
 """Inputs and, last, the output."""
 
 
-def make_definitions(workload: Workload) -> dict[str, Definition]:
+def make_definitions(workload: Workload, options: Mapping[str, Any]) -> dict[str, Definition]:
     """Maps algorithms to definitions: the direct one, and Winograd's where it fits.
+
+    Args:
+        workload: workload to define.
+        options: `row` and `order` of `benchmarks.order_rows`, if it is one of these.
 
     Raises:
         PeerError: an operator that is not defined here.
     """
+    if "row" in options:
+        row = next(row for row in ROWS if row.name == options["row"])
+        return {"direct": lambda _: row.tensors(options["order"], te)}
     if workload.operator not in _DEFINITIONS:
         raise PeerError(f"`workload` must be one of {', '.join(_DEFINITIONS)}, but got {workload.key}")
     found = {"direct": _DEFINITIONS[workload.operator]}

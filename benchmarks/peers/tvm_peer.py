@@ -41,13 +41,15 @@ class TvmPeer(Peer):
     ) -> dict[str, Any]:
         """Tunes for LLVM's CPU `options["mcpu"]` from `options["seed"]`, or reads the result of an earlier search.
 
+        An expression of `benchmarks.order_rows` is named by `options["row"]` and `options["order"]`.
+
         Returns:
             Facts about the search of the faster algorithm alone.
         """
         target = tvm.target.Target({"kind": "llvm", "mcpu": options["mcpu"], "num-cores": threads})
         upto, folder = options["upto"], Path(options["folder"])
         by_algorithm = {}
-        for algorithm, definition in make_definitions(workload).items():
+        for algorithm, definition in make_definitions(workload, options).items():
             search = _Search(te.create_prim_func(definition(workload)), folder / algorithm)
             if not search.folder.exists():
                 search.run(target, options["trials"], threads, options.get("seed", 0))

@@ -61,4 +61,4 @@ class Fakes:
 
         monkeypatch.setattr(module, "tune_workload", self.tune)
         monkeypatch.setattr(module, "PeerProcess", Process)
-        monkeypatch.setattr(module, "measure_turns", lambda peers, repeat: measure_turns(peers, repeat, pause=0.0))
+        monkeypatch.setattr(module, "measure_turns", lambda peers, repeat, **_: measure_turns(peers, repeat, pause=0.0))
