@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -84,9 +85,13 @@ def positive(name: str, value: Any) -> float:
 
 def not_negative(name: str, value: Any) -> float:
     """Checks for a finite number of at least 0."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
-        raise ValueError(f"`{name}` must be 0 or a positive number, but got {name}={value!r}")
-    return float(value)
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer beyond the floats
+        number = math.inf
+    if not 0 <= number < math.inf:
+        raise ValueError(f"`{name}` must be 0 or a positive number, but got {name}={value!r:.40}")
+    return number
 
 
 def _is_list(value: Any) -> bool:

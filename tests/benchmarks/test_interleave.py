@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -90,24 +89,31 @@ def test_slow_turns_count_for_nobody() -> None:
 
 # Four processes, so that together they are seen at work however busy the machine is with other tests.
 SPINNING = """
-import os, sys, time
-end = time.monotonic() + 1.5
+import os, select, sys
 os.fork(), os.fork()
 print(flush=True)
-while time.monotonic() < end:
+while not select.select([sys.stdin], [], [], 0)[0]:
     pass
-sys.stdin.read()
 """
 
 
-def test_a_turn_waits_for_threads_that_still_spin() -> None:
+def test_a_turn_waits_for_threads_that_still_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn would share a core with them otherwise: TVM's spin for longer than the usual pause."""
+    looks, read = [], interleave._seconds_used
     with subprocess.Popen([sys.executable, "-c", SPINNING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as spinning:
-        assert spinning.stdout is not None
+        assert spinning.stdin is not None and spinning.stdout is not None
+
+        def look() -> float:
+            looks.append(read())
+            if len(looks) == 12:
+                spinning.stdin.close()
+            return looks[-1]
+
+        monkeypatch.setattr(interleave, "_seconds_used", look)
+        monkeypatch.setattr(interleave, "_LONGEST", 600.0)
         spinning.stdout.readline()
-        start = time.monotonic()
-        interleave._rest(0.06)
-        assert time.monotonic() - start > 0.5
+        interleave._rest(0.06)  # two looks for each decision; it goes on until nobody spins
+    assert len(looks) >= 12
 
 
 def test_nobody_is_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

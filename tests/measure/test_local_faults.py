@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -70,11 +69,9 @@ def pool(tmp_path_factory):
     ],
 )
 def test_each_fault_has_its_class_and_the_run_goes_on(pool, step, error, message):
-    start = time.monotonic()
-    results = pool.run(
-        [trial(number=0), trial(options=QUICK if "hang" in step.values() else {}, **step), trial(number=1)]
-    )
-    assert time.monotonic() - start < 60  # not the time-out of a trial that hangs
+    # What does not hang has a time-out beyond that of this test.
+    options = QUICK if "hang" in step.values() else {"build_timeout": 600.0, "run_timeout": 600.0}
+    results = pool.run([trial(number=0), trial(options=options, **step), trial(number=1)])
     assert [result.error for result in results] == [ErrorClass.ok, error, ErrorClass.ok]
     assert message in results[1].message
     assert results[1].seconds != results[1].seconds and results[1].latencies == ()

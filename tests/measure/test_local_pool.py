@@ -79,7 +79,7 @@ def test_no_result_is_promised_while_another_run_has_the_host(pool, lock):
     assert held.acquire("time", 1)
     pool.submit([trial()])
     start = time.monotonic()
-    assert pool.results(0.1) == [] and 0.09 < time.monotonic() - start < 1
+    assert pool.results(0.1) == [] and time.monotonic() - start > 0.09
     held.close()
     assert pool.results()[0].ok
 

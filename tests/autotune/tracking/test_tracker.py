@@ -396,25 +396,27 @@ def test_rank_accuracy_is_that_of_the_scores_before_the_fit():
     assert math.isnan(scorer.rank_accuracy)
 
 
-def test_what_a_round_costs_the_driver(tmp_path):
-    """A round of 32 trials takes a second or more; telling of it must take less than a hundredth of that."""
+def test_a_round_writes_a_few_lines_however_many_trials_it_has(tmp_path):
     tracker = make_tracker(config_for(tmp_path / "run"), "small.yaml", lambda text: None)
     assert isinstance(tracker, SpoolTracker) and isinstance(tracker, Tracker)
     tracker.begin(tmp_path, resume=False)
+    (events,) = tmp_path.rglob(spool.EVENTS)
 
     class Record:
         ok, seconds, provenance = True, 1e-3, SimpleNamespace(order=3)
 
     progress = Progress("conv", 32, None, 32, 2000, 1e-3, 10.0, 0.5, 1.0, 0.8)
     tracker._errors["conv"] = Counter({"crash": 2})
-    best = math.inf
-    for _ in range(20):
-        start = time.perf_counter()
-        for _ in range(32):
+    tracker.on_round(progress)
+    counts = []
+    for trials in (1, 32, 256):
+        before = events.read_text().count("\n")
+        for _ in range(trials):
             tracker.on_trial(progress, Record())
+        assert events.read_text().count("\n") == before
         tracker.on_round(progress)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.01
+        counts.append(events.read_text().count("\n") - before)
+    assert counts[0] == counts[1] == counts[2] <= 5
 
 
 def test_neither_the_driver_nor_a_worker_imports_mlflow():

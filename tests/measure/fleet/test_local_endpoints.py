@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -46,11 +45,10 @@ def test_a_trial_is_built_and_run(settings):
 def test_what_is_cancelled_or_closed_ends_at_once_and_the_next_one_works(settings):
     async def scenario():
         device = LocalDevice("vta", settings)
-        hangs, good = trial(run="hang"), trial()
+        hangs, good = trial(run="hang", options={"run_timeout": 600.0}), trial()
         module = b'{"run": "hang", "step": "fake"}'
         try:
             await device.start()
-            start = time.monotonic()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(device.run(hangs, module, None), 0.5)
             assert (await device.run(good, b'{"step": "fake"}', None)).error is ErrorClass.ok
@@ -59,7 +57,6 @@ def test_what_is_cancelled_or_closed_ends_at_once_and_the_next_one_works(setting
             await device.close()
             with pytest.raises(EndpointLost, match="was closed"):
                 await under_way
-            assert time.monotonic() - start < 8  # far less than the ten seconds of its time-out
         finally:
             await device.close()
 

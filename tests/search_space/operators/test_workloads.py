@@ -153,6 +153,7 @@ REFUSED_WORKLOADS: list[tuple[Callable[[], Any], str]] = [
     (lambda: workloads.dense_blocked(3, 16, 16, relu=1), "`relu` must be true or false, but got relu=1"),  # type: ignore[arg-type]
     (lambda: workloads.max_pool2d(1, 4, 4, 3, padding=2), "`padding` must be at most half the kernel"),
     (lambda: workloads.layer_norm(2, 3, epsilon=-1), "`epsilon` must be 0 or a positive number, but got epsilon=-1"),
+    (lambda: workloads.layer_norm(2, 3, epsilon=10**400), "`epsilon` must be 0 or a positive number, but got epsilon="),
     (lambda: workloads.reduce((3, 4), (0, 1)), "`axes` must leave an axis"),
     (lambda: workloads.reduce((3, 4), 2), "`axes` must be distinct axes of 2 dimensions, but got axes=2"),
     (lambda: workloads.reduce((3, 4), (1, -1)), "`axes` must be distinct axes"),
