@@ -35,7 +35,7 @@ def test_a_result_has_everything_that_was_measured(pool):
     assert result.seconds == 2e-3 and result.spread == 0 and set(result.latencies) == {2e-3}
     assert result.min_seconds == 2e-3
     assert result.outcome.max_error == 0 and result.outcome.rotation_bytes == 0
-    assert 0 < result.outcome.build_seconds < 5 and 0 < result.outcome.run_seconds < 5
+    assert result.outcome.build_seconds > 0 and result.outcome.run_seconds > 0
 
 
 def test_what_is_deterministic_is_timed_once(pool):

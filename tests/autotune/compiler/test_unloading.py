@@ -52,7 +52,7 @@ def threads() -> int:
 
 def until(done: Callable[[], bool]) -> bool:
     """Waits for what the system does in its own time."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not done() and time.monotonic() < end:
         time.sleep(0.01)
     return done()

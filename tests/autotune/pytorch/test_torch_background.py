@@ -307,9 +307,7 @@ def below(pid):
 b = GraphBuilder("layer", {"x": TensorType((4, 16))})
 graph = b.finish([b.add("exp", [b.add("relu", ["x"])])])
 loaded = compile_graph(graph, Options(trials=100000, threads=1, background=True))
-end = time.monotonic() + 60
 while not (children := below(os.getpid())):
-    assert time.monotonic() < end
     time.sleep(0.05)
 time.sleep(float(sys.argv[1]))
 print(*children, *below(os.getpid()))

@@ -106,7 +106,7 @@ def trials(path: Path, seed: int = 0) -> list[Record]:
         return [record for record in database if record.trial.seed == seed and not is_final(record)]
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
+def wait_until(true: Callable[[], bool], seconds: float = 100.0) -> bool:
     """Waits until a condition holds; returns whether it did in time."""
     deadline = time.monotonic() + seconds
     while not (found := true()) and time.monotonic() < deadline:

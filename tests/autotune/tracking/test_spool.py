@@ -231,10 +231,8 @@ def test_the_lock_of_a_driver_goes_with_it(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=os.getcwd()) as driver:
         assert driver.stdout.readline() == b"open\n" and driver_lives(spool)
         driver.kill()
-    until = time.monotonic() + 5
-    while driver_lives(spool) and time.monotonic() < until:
+    while driver_lives(spool):
         time.sleep(0.01)
-    assert not driver_lives(spool)
 
 
 def test_backends_are_named(monkeypatch):

@@ -94,7 +94,7 @@ def worker(folder: Path, *options: str, target: str = "cpu", fake: bool = True) 
         process.end()
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], Any], seconds: float = 100.0) -> None:
     """Waits until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
