@@ -154,7 +154,7 @@ def test_a_loop_that_does_not_run_costs_nothing() -> None:
 
 
 def test_populations_are_scored_as_arrays() -> None:
-    """As many functions are called for 4,096 candidates as for 64: none of them per candidate."""
+    """Calls of functions are as many for 4,096 candidates as for 64: none is made per candidate."""
     sketch = generate(SPACES["conv"], HARDWARE).sketches[0]
     columns = np.tile(sketch.expand(draw(sketch, 200)), 30)
     extractor = FeatureExtractor(sketch.program, sketch.columns, HARDWARE)
