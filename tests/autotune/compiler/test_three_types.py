@@ -181,7 +181,10 @@ def test_a_run_in_three_types(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["network"]
     mixture = summary["mixture"]
     assert bool(mixture["int8"]) == HAS_DOTS and mixture["bytes_allowed"] and summary["accuracy"] is None
-    assert mixture["measured"] >= 15 and summary["max_error"] < TOLERANCE
+    # Null is infinite: nothing is rounded where floats are the fastest of all.
+    rounded = bool(mixture["int8"] or mixture["narrow"])
+    assert mixture["measured"] >= 15 if rounded else mixture["measured"] is None
+    assert summary["max_error"] < TOLERANCE
     assert json.loads((tmp_path / "run" / "precision.json").read_text()) == mixture
     assert "in int8" in done.output
     shown = call("tasks", config)
