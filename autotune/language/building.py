@@ -25,9 +25,13 @@ from autotune.tuner.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
 from search_space.terms import SizePoint
+from targets.arrays import allocate_aligned
 
-COPIES = 3
-"""Copies of the weights that fit into the memory reserved: the original, the layout of a step, and that of a prompt."""
+COPIES = 4
+"""Copies of the weights that fit into the memory reserved: the original, the layout of a step, and two of prompts.
+
+Prompts of other lengths may have further layouts. Then all weights are copied once more at the end.
+"""
 
 
 def make_options(precision: str, quantise: str | None, how: Quantisation) -> CompileOptions:
@@ -77,6 +81,9 @@ def build_executables(
 
             shapes = ShapeSet.of({"n": span})
             compile_graph(graph_at, schedules, folder / name, settings, shapes, weights, weights_file=False)
-    whole = weights.joined_parts
-    assert isinstance(whole, np.ndarray), "there is room for them"
-    return whole
+    joined = weights.joined_parts
+    if isinstance(joined, np.ndarray):
+        return joined
+    array = allocate_aligned((max(64, weights.nbytes),), "uint8", np.empty)
+    np.concatenate(joined, out=array[: weights.nbytes])
+    return array

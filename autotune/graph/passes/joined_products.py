@@ -33,7 +33,7 @@ class _Group:
     """
 
     products: tuple[Node, ...]
-    sums: tuple[Node, ...] = ()
+    sums: tuple[Node, ...]
 
 
 def joined_products(graph: Graph, alignment: int = 1) -> Graph:

@@ -21,7 +21,7 @@ from torch.nn import functional
 import autotune
 from autotune import language
 from autotune.graph.evaluate import evaluate
-from autotune.language import GPT2, LanguageModel, LanguageModelError, Llama, Model
+from autotune.language import GPT2, LanguageModel, LanguageModelError, Llama, Model, building
 from autotune.language.graphs import Decoder, state_names
 from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from targets.native_executable import NativeExecutable
@@ -64,6 +64,16 @@ def prompt(network: LanguageModel, count: int, seed: int = 1) -> NDArray[np.int6
 
 def close(actual: NDArray[Any], expected: NDArray[Any]) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
+
+
+def test_weights_beyond_the_memory_reserved_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts of prompts of several lengths can take more than was reserved."""
+    monkeypatch.setattr(building, "COPIES", 1)
+    model, oracle = make_model("gpt2")
+    network = language.compile(model, LONGEST, threads=1)
+    tokens = prompt(network, 20)
+    close(network.prefill(tokens[:-1]), oracle(tokens[:-1])[-1])
+    close(network.step(int(tokens[-1])), oracle(tokens)[-1])
 
 
 # ------------------------------------------------------------------ what it computes
