@@ -52,10 +52,15 @@ def make_model(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
     import torch
 
     torch.manual_seed(seed)
-    module, inputs = _MAKERS[model.library](model)
-    module = module.eval()
+    module, inputs = make_plain_model(model)
     stir(module, seed)
     return module, inputs
+
+
+def make_plain_model(model: Model) -> tuple[Any, dict[str, Any]]:
+    """Makes the module of a model as its library initialises it, and its inputs by name."""
+    module, inputs = _MAKERS[model.library](model)
+    return module.eval(), inputs
 
 
 def stir(module: Any, seed: int) -> None:
@@ -102,7 +107,7 @@ def _first_line(error: Exception) -> str:
 def _torchvision(model: Model) -> tuple[Any, dict[str, Any]]:
     import torch
 
-    _operators_of_torchvision()
+    declare_torchvision_operators()
     from torchvision import models
 
     more = {"aux_logits": False, "init_weights": True} if model.family in ("googlenet", "inception") else {}
@@ -114,7 +119,7 @@ def _torchvision(model: Model) -> tuple[Any, dict[str, Any]]:
 def _timm(model: Model) -> tuple[Any, dict[str, Any]]:
     import torch
 
-    _operators_of_torchvision()
+    declare_torchvision_operators()
     import timm
 
     module = timm.create_model(model.name, pretrained=False, exportable=True)
@@ -125,7 +130,7 @@ def _timm(model: Model) -> tuple[Any, dict[str, Any]]:
 def _transformers(model: Model) -> tuple[Any, dict[str, Any]]:
     import torch
 
-    _operators_of_torchvision()
+    declare_torchvision_operators()
     import transformers
 
     kind = getattr(transformers, model.options["model"])
@@ -173,7 +178,7 @@ def first_output(module: Any, names: Sequence[str] = ()) -> Any:
 
 
 @cache
-def _operators_of_torchvision() -> object:
+def declare_torchvision_operators() -> object:
     """Declares two operators that a torchvision built for CUDA needs when torch is for the CPU.
 
     Its own library cannot be loaded then. Its models need no operator of it, but it cannot be imported without these.

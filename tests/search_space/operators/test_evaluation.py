@@ -18,7 +18,7 @@ from tests.properties.programs import PROGRAMS
 from tests.search_space.operators.cases import EVERY, SMALL, make_gated_product, roots
 
 
-@pytest.mark.parametrize("tile", [TILE, 50, 1])
+@pytest.mark.parametrize("tile", [TILE, 50, 5])
 @pytest.mark.parametrize(("workload", "algorithm"), EVERY, ids=str)
 def test_the_reference_of_an_operator_is_what_its_definition_says(
     workload: Workload, algorithm: str, tile: int

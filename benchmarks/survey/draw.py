@@ -1,0 +1,169 @@
+"""Random list of models for the survey, without models whose names stand in the repository.
+
+`python -m benchmarks.survey.draw --seed 7 --counts torchvision=4,timm=20,transformers=16 > LIST.yaml` draws models of
+the installed libraries, at most one of a family. It passes over models with more than `--gigabytes` of weights, and
+over models that their own library cannot run on one input of the listed kinds. It neither exports nor compiles any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.survey.exports import declare_torchvision_operators, make_model, make_plain_model
+from benchmarks.survey.models import LIBRARIES, Model
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKENS = [1, 128]
+SAMPLES = {"float": [1, 16000]}
+COUNTS = {"torchvision": 4, "timm": 20, "transformers": 16}
+
+
+def list_torchvision() -> list[Model]:
+    """Lists the classifiers of images, by module."""
+    from torchvision import models
+
+    names = models.list_models(module=models)
+    return [Model(name, "torchvision", models.get_model_builder(name).__module__.rpartition(".")[2]) for name in names]
+
+
+def list_timm() -> list[Model]:
+    """Lists all architectures, by module."""
+    import timm
+
+    return [Model(name, "timm", family) for family in timm.list_modules() for name in timm.list_models(module=family)]
+
+
+def list_transformers() -> list[Model]:
+    """Lists the base models with the default configuration whose one input is tokens, an image or sound."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    listed = []
+    for family, names in MODEL_MAPPING_NAMES.items():
+        name = names[0] if isinstance(names, tuple) else names
+        try:
+            kind = getattr(transformers, name)
+            inputs = make_inputs(kind.main_input_name, kind.config_class())
+        except Exception as error:  # no such class, or a configuration without defaults; each has an error of its own
+            sys.stderr.write(f"{name} is passed over: {error!r:.200}\n")
+            continue
+        if inputs:
+            listed.append(Model(name, "transformers", family, {"model": name, "inputs": inputs}))
+    return listed
+
+
+def make_inputs(name: str, config: Any) -> dict[str, Any]:
+    """Makes the description of a base model's input, as lists of models have it; empty for other kinds of input."""
+    if name == "input_ids":
+        return {name: list(TOKENS)}
+    if name == "input_values":
+        return {name: {kind: list(extents) for kind, extents in SAMPLES.items()}}
+    size = getattr(config, "image_size", 224)
+    if name == "pixel_values" and isinstance(size, int):
+        return {name: {"float": [1, getattr(config, "num_channels", 3), size, size]}}
+    return {}
+
+
+LISTS = {"torchvision": list_torchvision, "timm": list_timm, "transformers": list_transformers}
+
+
+def is_mentioned(name: str) -> bool:
+    """Tells whether a name stands as a word in any file that git knows."""
+    command = ["git", "-C", str(ROOT), "grep", "--quiet", "-I", "-i", "-w", "-F", "-e", name]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def explain_refusal(model: Model, gigabytes: float) -> str | None:
+    """Returns why a model is passed over; None if it is not."""
+    import torch
+
+    names = {model.name, str(model.options.get("model", model.name))}
+    if model.library == "transformers":
+        names.add(model.family)
+    if any(is_mentioned(name) for name in names):
+        return "its name stands in the repository"
+    try:
+        with torch.device("meta"):
+            module, _ = make_plain_model(model)
+        weights = sum(tensor.numel() * tensor.element_size() for tensor in module.parameters()) * 1e-9
+        if weights > gigabytes:
+            return f"it has {weights:.2f} GB of weights"
+        module, inputs = make_model(model, 0)
+        with torch.no_grad():
+            module(*inputs.values())
+    except Exception as error:  # whatever the library raises
+        return f"its library cannot run it: {error!r:.200}"
+    return None
+
+
+def draw(models: Sequence[Model], count: int, generator: np.random.Generator, gigabytes: float) -> Iterator[Model]:
+    """Draws models of different families, each model of the list being equally likely to come next."""
+    families: set[str] = set()
+    for index in generator.permutation(len(models)):
+        model = models[index]
+        if len(families) == count:
+            return
+        if model.family in families:
+            continue
+        if reason := explain_refusal(model, gigabytes):
+            sys.stderr.write(f"{model.name} is passed over: {reason}\n")
+            continue
+        families.add(model.family)
+        sys.stderr.write(f"{model.name} is drawn\n")
+        yield model
+
+
+def format_list(models: Sequence[Model]) -> str:
+    """Formats models as a list of the survey."""
+    document: dict[str, dict[str, list[Any]]] = {}
+    for model in models:
+        entry = {model.name: dict(model.options)} if model.options else model.name
+        document.setdefault(model.library, {}).setdefault(model.family, []).append(entry)
+    return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120)
+
+
+def parse_counts(text: str) -> dict[str, int]:
+    """Parses the number of models of each library.
+
+    Raises:
+        argparse.ArgumentTypeError: another form, or a library without a list.
+    """
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name in LISTS and count.isdigit() for name, _, count in pairs):
+        raise argparse.ArgumentTypeError(
+            f"`counts` must be LIBRARY=NUMBER,... with {', '.join(LISTS)}, but got {text!r}"
+        )
+    return {name: int(count) for name, _, count in pairs}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints a list."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.survey.draw", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, required=True, help="seed of the draw")
+    parser.add_argument("--counts", type=parse_counts, default=COUNTS, help="number of models of each library")
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="largest size of the weights (1)")
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    declare_torchvision_operators()
+    counts: Mapping[str, int] = options.counts
+    drawn: list[Model] = []
+    for library in (name for name in LIBRARIES if name in counts):
+        generator = np.random.default_rng([options.seed, LIBRARIES.index(library)])
+        drawn += draw(LISTS[library](), counts[library], generator, options.gigabytes)
+    sys.stdout.write(format_list(drawn))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
