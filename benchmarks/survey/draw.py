@@ -1,4 +1,4 @@
-"""Random list of models for the survey, without models whose names stand in the repository.
+"""Random list of models for the survey, without models that a file of the repository mentions.
 
 `python -m benchmarks.survey.draw --seed 7 --counts torchvision=4,timm=20,transformers=16 > LIST.yaml` draws models of
 the installed libraries, at most one of a family. It passes over models with more than `--gigabytes` of weights, and
@@ -78,7 +78,7 @@ LISTS = {"torchvision": list_torchvision, "timm": list_timm, "transformers": lis
 
 
 def is_mentioned(name: str) -> bool:
-    """Tells whether a name stands as a word in any file that git knows."""
+    """Tells whether any file of the repository mentions a name."""
     command = ["git", "-C", str(ROOT), "grep", "--quiet", "-I", "-i", "-w", "-F", "-e", name]
     return subprocess.run(command, check=False).returncode == 0
 

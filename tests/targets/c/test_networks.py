@@ -16,7 +16,7 @@ import pytest
 import autotune
 from autotune.compiler.executable.compile import Schedule
 from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Graph
+from autotune.graph.ir import Graph, GraphBuilder, TensorType
 from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
@@ -25,7 +25,7 @@ from targets.c import network
 from targets.c.compiler import Compiler
 from targets.registry import get as get_target
 from tests.aarch64 import rootfs
-from tests.autotune.graph.nets import branches, compile_graph, feeds, residual
+from tests.autotune.graph.nets import branches, compile_graph, feeds, residual, weight
 from tests.targets.c.strict import WARNINGS
 
 MAIN = """
@@ -127,8 +127,9 @@ def test_a_network_is_a_source_and_a_header(its_own: CompiledNetwork) -> None:
 
 @pytest.mark.parametrize("name", ["case", "expf", "memset", "3d"])
 def test_a_network_may_be_called_what_c_has_a_meaning_for(name: str, tmp_path: Path) -> None:
-    graph = residual()
-    write_network(Graph(name, graph.inputs, graph.constants, graph.nodes, graph.outputs, graph.output_names), tmp_path)
+    b = GraphBuilder(name, {"x": TensorType((1, 16))})
+    graph = b.finish([b.add("relu", [b.add("matmul", ["x", weight(b, np.random.default_rng(0), 16, 10)])])])
+    write_network(graph, tmp_path)
     assert (tmp_path / f"n{name}.h").is_file()
 
 

@@ -1,0 +1,61 @@
+"""Lists of networks for the survey that a seed draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.survey import draw
+from benchmarks.survey.models import MODELS_FILE, Model, load_models
+
+MODELS = [Model(f"model{i}", "timm", f"family{i // 2}") for i in range(20)]
+
+
+def draw_names(seed: int, count: int) -> list[str]:
+    return [model.name for model in draw.draw(MODELS, count, np.random.default_rng(seed), 1.0)]
+
+
+def test_a_seed_draws_one_model_of_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"model4", "model5"}
+    monkeypatch.setattr(draw, "explain_refusal", lambda model, _: "it is refused" if model.name in refused else None)
+    drawn = draw_names(1, 6)
+    assert drawn == draw_names(1, 6) and len(drawn) == 6
+    assert drawn != draw_names(2, 6)
+    every = draw_names(1, 100)
+    assert every[:6] == drawn
+    families = {model.name: model.family for model in MODELS}
+    assert sorted(families[name] for name in every) == sorted({f"family{i}" for i in range(10)} - {"family2"})
+
+
+def test_a_name_in_the_repository_is_passed_over_before_anything_is_loaded() -> None:
+    assert draw.explain_refusal(Model("ResNet50", "timm", "resnet"), 1.0) == "its name stands in the repository"
+    assert not draw.is_mentioned("a_name_of" + "_no_file")
+
+
+def test_a_list_is_one_of_the_survey(tmp_path: Path) -> None:
+    models = [
+        Model("one", "torchvision", "a"),
+        Model("two", "timm", "b"),
+        Model("Three", "transformers", "c", {"model": "Three", "inputs": {"pixel_values": {"float": [1, 3, 8, 8]}}}),
+    ]
+    file = tmp_path / "list.yaml"
+    file.write_text(draw.format_list(models))
+    assert load_models(file) == models
+
+
+@pytest.mark.parametrize("text", ["timm", "timm=-1", "timm=x", "other=3", "onnx=1", ""])
+def test_bad_counts_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        draw.main(["--seed", "1", "--counts", text])
+    assert (
+        "`counts` must be LIBRARY=NUMBER,... with torchvision, timm, transformers, but got" in capsys.readouterr().err
+    )
+
+
+def test_drawn_networks_are_on_no_list_by_hand() -> None:
+    unseen = load_models(MODELS_FILE.with_name("unseen.yaml"))
+    counts = {library: sum(model.library == library for model in unseen) for library in draw.COUNTS}
+    assert counts == draw.COUNTS
+    assert not {model.name for model in unseen} & {model.name for model in load_models()}
