@@ -139,28 +139,44 @@ def parse_counts(text: str) -> dict[str, int]:
         argparse.ArgumentTypeError: another form, or a library without a list.
     """
     pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(name in LISTS and count.isdigit() for name, _, count in pairs):
+    if not all(name in LISTS and count.isdecimal() for name, _, count in pairs):
         raise argparse.ArgumentTypeError(
             f"`counts` must be LIBRARY=NUMBER,... with {', '.join(LISTS)}, but got {text!r}"
         )
     return {name: int(count) for name, _, count in pairs}
 
 
+def parse_seed(text: str) -> int:
+    """Parses a seed.
+
+    Raises:
+        argparse.ArgumentTypeError: no number, or a negative one.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"`seed` must be an integer from 0, but got {text!r}")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a list."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey.draw", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, required=True, help="seed of the draw")
+    parser.add_argument("--seed", type=parse_seed, required=True, help="seed of the draw")
     parser.add_argument("--counts", type=parse_counts, default=COUNTS, help="number of models of each library")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="largest size of the weights (1)")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    declare_torchvision_operators()
     counts: Mapping[str, int] = options.counts
+    libraries = [name for name in LIBRARIES if name in counts]
+    try:
+        declare_torchvision_operators()
+        lists = {library: LISTS[library]() for library in libraries}
+    except ModuleNotFoundError as error:
+        parser.error(f"the packages of the survey must be installed (pip install '.[bench,survey]'), but got: {error}")
     drawn: list[Model] = []
-    for library in (name for name in LIBRARIES if name in counts):
+    for library in libraries:
         generator = np.random.default_rng([options.seed, LIBRARIES.index(library)])
-        drawn += draw(LISTS[library](), counts[library], generator, options.gigabytes)
+        drawn += draw(lists[library], counts[library], generator, options.gigabytes)
     sys.stdout.write(format_list(drawn))
     return 0
 

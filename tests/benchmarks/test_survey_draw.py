@@ -45,13 +45,29 @@ def test_a_list_is_one_of_the_survey(tmp_path: Path) -> None:
     assert load_models(file) == models
 
 
-@pytest.mark.parametrize("text", ["timm", "timm=-1", "timm=x", "other=3", "onnx=1", ""])
+@pytest.mark.parametrize("text", ["timm", "timm=-1", "timm=²", "timm=x", "other=3", "onnx=1", ""])
 def test_bad_counts_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         draw.main(["--seed", "1", "--counts", text])
     assert (
         "`counts` must be LIBRARY=NUMBER,... with torchvision, timm, transformers, but got" in capsys.readouterr().err
     )
+
+
+def test_a_bad_seed_and_missing_packages_are_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def miss() -> list[Model]:
+        raise ModuleNotFoundError("No module named 'timm'")
+
+    monkeypatch.setitem(draw.LISTS, "timm", miss)
+    for arguments, message in (
+        (["--seed", "-1"], "`seed` must be an integer from 0, but got '-1'"),
+        (["--seed", "1", "--counts", "timm=1"], "(pip install '.[bench,survey]'), but got: No module named 'timm'"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            draw.main(arguments)
+        assert end.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_drawn_networks_are_on_no_list_by_hand() -> None:
