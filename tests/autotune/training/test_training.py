@@ -430,7 +430,7 @@ def test_parameters_are_read_where_they_lie_and_states_are_there_once() -> None:
 
 def test_values_that_are_computed_again_change_no_bit(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    blocks = [[nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(), nn.Dropout(0.2)] for _ in range(3)]
+    blocks = [[nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(), nn.Dropout(0.2)] for _ in range(2)]
     layers = [nn.Conv2d(3, 8, 1), *(layer for block in blocks for layer in block)]
     module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
     x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
