@@ -13,18 +13,15 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from benchmarks.provenance import ROOT
 from benchmarks.survey.exports import declare_torchvision_operators, make_model, make_plain_model
 from benchmarks.survey.models import LIBRARIES, Model
 
-ROOT = Path(__file__).resolve().parents[2]
-TOKENS = [1, 128]
-SAMPLES = {"float": [1, 16000]}
 COUNTS = {"torchvision": 4, "timm": 20, "transformers": 16}
 
 
@@ -65,9 +62,9 @@ def list_transformers() -> list[Model]:
 def make_inputs(name: str, config: Any) -> dict[str, Any]:
     """Makes the description of a base model's input, as lists of models have it; empty for other kinds of input."""
     if name == "input_ids":
-        return {name: list(TOKENS)}
+        return {name: [1, 128]}
     if name == "input_values":
-        return {name: {kind: list(extents) for kind, extents in SAMPLES.items()}}
+        return {name: {"float": [1, 16000]}}
     size = getattr(config, "image_size", 224)
     if name == "pixel_values" and isinstance(size, int):
         return {name: {"float": [1, getattr(config, "num_channels", 3), size, size]}}
@@ -78,18 +75,23 @@ LISTS = {"torchvision": list_torchvision, "timm": list_timm, "transformers": lis
 
 
 def is_mentioned(name: str) -> bool:
-    """Tells whether any file of the repository mentions a name."""
-    command = ["git", "-C", str(ROOT), "grep", "--quiet", "-I", "-i", "-w", "-F", "-e", name]
-    return subprocess.run(command, check=False).returncode == 0
+    """Tells whether any file of the repository mentions a name.
+
+    Raises:
+        RuntimeError: the folder is no repository of git, so that no name would be in it.
+    """
+    command = ["git", "grep", "--quiet", "-I", "-i", "-w", "-F", "-e", name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode > 1:
+        raise RuntimeError(f"names must be looked up in a repository of git, but got: {done.stderr.strip()}")
+    return done.returncode == 0
 
 
 def explain_refusal(model: Model, gigabytes: float) -> str | None:
     """Returns why a model is passed over; None if it is not."""
     import torch
 
-    names = {model.name, str(model.options.get("model", model.name))}
-    if model.library == "transformers":
-        names.add(model.family)
+    names = [model.name, model.family] if model.library == "transformers" else [model.name]
     if any(is_mentioned(name) for name in names):
         return "its name stands in the repository"
     try:
@@ -174,9 +176,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         parser.error(f"the packages of the survey must be installed (pip install '.[bench,survey]'), but got: {error}")
     drawn: list[Model] = []
-    for library in libraries:
-        generator = np.random.default_rng([options.seed, LIBRARIES.index(library)])
-        drawn += draw(lists[library], counts[library], generator, options.gigabytes)
+    try:
+        for library in libraries:
+            generator = np.random.default_rng([options.seed, LIBRARIES.index(library)])
+            drawn += draw(lists[library], counts[library], generator, options.gigabytes)
+    except RuntimeError as error:
+        parser.error(str(error))
     sys.stdout.write(format_list(drawn))
     return 0
 

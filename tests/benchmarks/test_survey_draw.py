@@ -34,6 +34,12 @@ def test_a_name_in_the_repository_is_passed_over_before_anything_is_loaded() -> 
     assert not draw.is_mentioned("a_name_of" + "_no_file")
 
 
+def test_a_folder_without_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw, "ROOT", tmp_path)
+    with pytest.raises(RuntimeError, match="^names must be looked up in a repository of git, but got: fatal"):
+        draw.is_mentioned("resnet50")
+
+
 def test_a_list_is_one_of_the_survey(tmp_path: Path) -> None:
     models = [
         Model("one", "torchvision", "a"),
