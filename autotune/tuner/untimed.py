@@ -66,7 +66,7 @@ class _RankedCandidate:
     Attributes:
         seconds: estimate by the roofline.
         expected: value that orders candidates: seconds by the model, up to a factor that all of a task share; by the
-            roofline without a model.
+            roofline without a model. Both on a machine that does other things as well.
     """
 
     seconds: float
@@ -266,6 +266,9 @@ def _sample(
         assert model is not None
         return model.predict(extractor(sketch)(space.sketches[sketch].expand(choices)))
 
+    def disturbance(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
+        return extractor(sketch).disturbance(space.sketches[sketch].expand(choices))
+
     frame, seen = Frame(space), SeenCandidates()
     named = frame.population(proposals)
     seen.add(frame.keys(named))
@@ -275,10 +278,11 @@ def _sample(
     pool = Population.concatenate([drawn, named])
     seconds, proposed = frame.score(pool, estimate), np.arange(len(pool)) >= len(drawn)
     if model is None:
-        return _Sample(space, frame, pool, seconds, seconds, proposed)
+        return _Sample(space, frame, pool, seconds, seconds * frame.score(pool, disturbance), proposed)
     near = np.flatnonzero((seconds <= NEAR * seconds.min()) | proposed)  # others cannot be chosen
     pool = pool.take(near)
-    return _Sample(space, frame, pool, seconds[near], np.exp2(-frame.score(pool, throughput)), proposed[near])
+    expected = np.exp2(-frame.score(pool, throughput)) * frame.score(pool, disturbance)
+    return _Sample(space, frame, pool, seconds[near], expected, proposed[near])
 
 
 def _compute_spills(one: _RankedCandidate, target: Target, name: str | None) -> tuple[float | None, Module | None]:

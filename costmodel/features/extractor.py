@@ -99,6 +99,16 @@ class FeatureExtractor:
         seconds: NDArray[np.float64] = self._roofline(columns)[0].astype(np.float64)
         return seconds
 
+    def disturbance(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Computes the estimate of a machine that does other things as well, over `roofline`: (columns, n) → (n,)."""
+        busy, idle = self._busy_and_idle(columns).astype(np.float64)
+        ratio: NDArray[np.float64] = busy / idle
+        return ratio
+
+    @cached_property
+    def _busy_and_idle(self) -> ColumnProgram:
+        return ColumnProgram(self._tape, [self._estimate.busy_seconds, self._estimate.seconds], self._width)
+
     @cached_property
     def _roofline(self) -> ColumnProgram:
         return ColumnProgram(self._tape, [self._estimate.seconds], self._width)

@@ -45,6 +45,17 @@ def _gelu(x: Expr) -> Expr:
     return x * 0.5 * (te.erf(x * math.sqrt(0.5)) + 1.0)
 
 
+def _gelu_tanh(x: Expr) -> Expr:
+    """Computes GELU by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)."""
+    gate = te.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
+    return x * 0.5 * (gate + 1.0)
+
+
+def _compute_gelu_tanh(x: Array) -> Array:
+    x = x.astype(np.float64)
+    return np.asarray(x * 0.5 * (1 + np.tanh((x + 0.044715 * x**3) * math.sqrt(2 / math.pi))))
+
+
 ACTIVATIONS = {
     "relu": Function(lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), on_integers=True),
     "relu6": Function(
@@ -61,6 +72,7 @@ UNARY = {
     **ACTIVATIONS,
     **{name: _of_table(name) for name, row in FUNCTIONS.items() if row.input_range is not None},
     "negative": Function(lambda x: -x, np.negative, on_integers=True),
+    "gelu_tanh": Function(_gelu_tanh, _compute_gelu_tanh),
 }
 
 BINARY = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from costmodel.features import FeatureExtractor
+from costmodel.features.estimators.cpu import LATE
 from search_space import workloads
 from search_space.hardware import CpuRates
 from search_space.ir.stmt import LoopProgram
@@ -61,6 +62,20 @@ def test_more_cores_help_only_parallel_loops() -> None:
     alone = matmul(SIZE, SIZE, SIZE, parallel="serial")
     assert seconds(*GOOD, program=alone, hardware=wide) == pytest.approx(seconds(*GOOD, program=alone), rel=0.01)
     assert seconds(*GOOD, program=alone) > 1.8 * seconds(*GOOD)
+
+
+def disturbance(*row: int, threads: int = 2, parallel: str = "parallel") -> float:
+    program = matmul(SIZE, SIZE, SIZE, parallel=parallel)
+    extractor = FeatureExtractor(program, MATMUL_COLUMNS, HARDWARE, False, threads)
+    return float(extractor.disturbance(np.array(row)[:, None])[0])
+
+
+def test_a_loop_of_few_iterations_waits_for_a_late_core() -> None:
+    shares = [disturbance(rows, 1, 8) - 1 for rows in (256, 128, 16)]  # 2, 4 and 32 iterations
+    assert shares == pytest.approx([LATE, LATE / 2, LATE / 16], abs=1e-6)
+    assert disturbance(512, 1, 8) == 1, "one iteration has no other core to wait for"
+    assert disturbance(256, 1, 8, threads=1) == 1
+    assert disturbance(256, 1, 8, parallel="serial") == 1
 
 
 def test_an_uneven_share_of_the_cores_costs() -> None:

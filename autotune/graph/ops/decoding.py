@@ -5,13 +5,11 @@ A cache of keys or values is (n, heads, d): its first n rows are dense for every
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.ops.elementwise import from_function
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
@@ -129,19 +127,7 @@ def _rms_computed(attrs: Attributes, x: Array, gamma: Array) -> Array:
     return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + attrs["epsilon"]) * gamma)
 
 
-def _gelu_tanh(x: Expr) -> Expr:
-    """Computes GELU by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)."""
-    gate = te.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
-    return x * 0.5 * (gate + 1.0)
-
-
-def _gelu_computed(x: Array) -> Array:
-    x = x.astype(np.float64)
-    return np.asarray(x * 0.5 * (1 + np.tanh((x + 0.044715 * x**3) * math.sqrt(2 / math.pi))))
-
-
 register(
-    from_function("gelu_tanh", _gelu_tanh, _gelu_computed),
     GraphOp("extended", Kind.view, _extended_attributes, _extend, compute=_extended_computed),
     GraphOp("cached_scores", Kind.compute, exactly(scale=1.0), _scores, compute=_scores_computed),
     GraphOp("cached_mix", Kind.compute, exactly(), _mix, compute=_mixed_computed),

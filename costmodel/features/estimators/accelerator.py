@@ -20,7 +20,8 @@ from search_space.ir.tape import Value
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
     terms = [_terms(nest, hardware) for nest in nests]
-    return Estimate(terms, _seconds(nests, terms, hardware))
+    seconds = _seconds(nests, terms, hardware)
+    return Estimate(terms, seconds, seconds)
 
 
 def _terms(nest: Nest, hardware: Hardware) -> Terms:

@@ -56,10 +56,12 @@ class Estimate:
     Attributes:
         terms: terms of each statement, in order.
         seconds: estimated time of all statements together.
+        busy_seconds: the same on a machine that does other things as well, so that cores are late now and then.
     """
 
     terms: list[Terms]
     seconds: Value
+    busy_seconds: Value
 
 
 class Estimator(Protocol):

@@ -217,7 +217,7 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
                 balance=computing,
                 seconds=kernel_seconds * share,
             )
-    return Estimate(done, seconds)
+    return Estimate(done, seconds, seconds)
 
 
 def _hidden(nest: Nest, active: Value) -> Value:

@@ -19,13 +19,15 @@ from autotune.tuner.database.projection import project
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from costmodel.features import SECONDS, FeatureExtractor
+from costmodel.features.estimators import cpu
 from costmodel.features.estimators.least import least_seconds
 from costmodel.models.errors import CostModelError
 from costmodel.models.roofline import RooflineModel
 from costmodel.pretrained import open_pretrained
 from search_space import te, workloads
+from search_space.ir.stmt import For, walk_stmt
 from search_space.operators.base import LIBRARY
-from search_space.space import generate
+from search_space.space import generate, make_program
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.fakes import settings_with
@@ -201,3 +203,21 @@ def test_estimates_go_by_the_threads_that_a_kernel_runs_on(threads: int) -> None
     assert many.on(None) == many.on(8) == many.on(9) == many
     gpu = registry.get("cuda:sm_90").hardware
     assert gpu.on(1) == gpu
+
+
+@pytest.mark.parametrize("model", [None, RooflineModel()], ids=["roofline", "model"])
+def test_of_equal_candidates_one_with_more_iterations_is_chosen(
+    model: RooflineModel | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late core then holds up the others for less time."""
+
+    def choose(late: float, columns: int) -> int:
+        monkeypatch.setattr(cpu, "LATE", late)
+        task = Task("product", workloads.dense(256, 256, columns))
+        chosen = untimed.select_by_model(task, SETTINGS, ["direct"], hardware=HARDWARE, model=model)
+        program = make_program(chosen.workload, chosen.schedule.algorithm, chosen.schedule.trace)
+        loops = [s for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "parallel"]
+        return min(int(loop.extent.value) for loop in loops)
+
+    # Other sizes are other programs, whose estimates are not cached.
+    assert choose(0.0, 512) < choose(10.0, 768)

@@ -1,9 +1,10 @@
-"""Layers that exporters decompose into small operations: gelu, silu, softmax, layer normalisation."""
+"""Layers that exporters decompose into small operations: gelu in two forms, silu, softmax, layer normalisation."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import product
 
 import numpy as np
 
@@ -13,8 +14,11 @@ from autotune.graph.passes.site import Rule, Site, orders
 from search_space.dtypes import NARROW
 from search_space.operators.estimates import STEP
 
+DEPTH = 8
+"""Greatest number of nested operations in a pattern of products and sums."""
 
-def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], float]:
+
+def _product(site: Site, name: str, root: bool = True, depth: int = DEPTH) -> tuple[Counter[str], float]:
     """Returns a value as a product: its factors, and the product of all constant ones.
 
     Products without other readers are expanded; `root` marks the value that is replaced, which may have any readers.
@@ -23,18 +27,47 @@ def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], fl
     if number is not None:
         return Counter(), number
     node = site.node(name, "multiply", "divide")
-    if node is None or not (root or site.private(name)):
+    if node is None or not depth or not (root or site.private(name)):
         return Counter([name]), 1.0
     first, second = node.inputs
     if node.op == "multiply":
         # A square reads one value twice: `private` counts readers, not reads.
-        (some, a), (others, b) = (_product(site, i, False) for i in (first, second))
+        (some, a), (others, b) = (_product(site, i, False, depth - 1) for i in (first, second))
         return some + others, a * b
     divisor = site.scalar(second)
     if not divisor:
         return Counter([name]), 1.0
-    some, a = _product(site, first, False)
+    some, a = _product(site, first, False, depth - 1)
     return some, a / divisor
+
+
+def _polynomial(site: Site, name: str, x: str, depth: int = DEPTH) -> dict[int, float] | None:
+    """Returns the coefficients of a polynomial in x of degree 3 at most, by degree; None for other values.
+
+    Sums and products without other readers are expanded.
+    """
+    if name == x:
+        return {1: 1.0}
+    number = site.scalar(name)
+    if number is not None:
+        return {0: number}
+    node = site.node(name, "add", "multiply", "divide")
+    if node is None or not depth or not site.private(name):
+        return None
+    first, second = (_polynomial(site, i, x, depth - 1) for i in node.inputs)
+    if first is None or second is None:
+        return None
+    if node.op == "divide":
+        if second.keys() != {0} or not second[0]:
+            return None
+        second = {0: 1 / second[0]}
+    terms = [*first.items(), *second.items()]
+    if node.op != "add":
+        terms = [(i + j, a * b) for (i, a), (j, b) in product(first.items(), second.items())]
+    out: dict[int, float] = {}
+    for degree, factor in terms:
+        out[degree] = out.get(degree, 0.0) + factor
+    return out if max(out) <= 3 else None
 
 
 def _close(value: float, expected: float, tolerance: float = 1e-5) -> bool:
@@ -71,6 +104,39 @@ def _is_one_plus_erf(site: Site, name: str, x: str) -> bool:
             factors, number = _product(site, erf.inputs[0], False)
             return factors == Counter([x]) and _close(number, math.sqrt(0.5), _precision(site, x))
     return False
+
+
+def gelu_tanh(site: Site, node: Node) -> str | None:
+    """Recognises x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x³))), in any order and grouping of the factors."""
+    if node.op not in ("multiply", "divide"):
+        return None
+    factors, number = _product(site, node.name)
+    if number != 0.5 or sum(factors.values()) != 2:
+        return None
+    for x in factors:
+        (other,) = factors - Counter([x]) or [x]
+        if other != x and _is_one_plus_tanh(site, other, x) and site.type(x).shape == node.type.shape:
+            return site.add("gelu_tanh", [site.new[x]], node.name)
+    return None
+
+
+def _is_one_plus_tanh(site: Site, name: str, x: str) -> bool:
+    total = site.node(name, "add")
+    if total is None or not site.private(name):
+        return False
+    for inner, one in orders(total):
+        tanh = site.node(inner, "tanh")
+        if tanh is not None and site.scalar(one) == 1 and site.private(inner):
+            terms = _polynomial(site, tanh.inputs[0], x)
+            return terms is not None and _is_inner_of_gelu(terms, _precision(site, x))
+    return False
+
+
+def _is_inner_of_gelu(terms: dict[int, float], tolerance: float) -> bool:
+    """Tells whether a polynomial is sqrt(2 / pi) * (x + 0.044715 * x³)."""
+    scale = math.sqrt(2 / math.pi)
+    expected = {1: scale, 3: scale * 0.044715}
+    return terms.keys() == expected.keys() and all(_close(terms[d], expected[d], tolerance) for d in expected)
 
 
 def silu(site: Site, node: Node) -> str | None:
@@ -198,4 +264,4 @@ def _by_column(site: Site, name: str, columns: int) -> Array | None:
     return np.broadcast_to(wide.reshape(-1), (columns,))
 
 
-RULES: tuple[Rule, ...] = (gelu, silu, softmax, layer_norm, into_layer_norm)
+RULES: tuple[Rule, ...] = (gelu, gelu_tanh, silu, softmax, layer_norm, into_layer_norm)

@@ -236,6 +236,61 @@ def test_what_is_nearly_gelu_stays(net: Net) -> None:
     assert "gelu" not in net.ops(whole, gate), "the caller reads a part"
 
 
+SCALE = math.sqrt(2 / math.pi)
+
+
+def _inner(net: Net, x: str, form: str) -> str:
+    """Returns sqrt(2 / pi) * (x + 0.044715 * x³), as exporters write it."""
+    if form == "cube":
+        cube = net("multiply", net("multiply", x, x), x)
+        return net("multiply", net("add", x, net("multiply", cube, net.full(0.044715, 1))), net.full(SCALE, 1))
+    square = net("multiply", net.full(0.044715, 1), net("multiply", x, x))
+    if form == "square":
+        return net("multiply", net("multiply", x, net.full(SCALE, 1)), net("add", square, net.full(1, 1)))
+    scaled = net("multiply", net.full(0.044715, 1), x)  # the factor belongs to one x, the quotient to the sum
+    return net("divide", net("add", net("multiply", scaled, net("multiply", x, x)), x), net.full(1 / SCALE, 1))
+
+
+@pytest.mark.parametrize("form", ["cube", "square", "quotient"])
+@pytest.mark.parametrize("outer", range(3))
+def test_gelu_by_tanh(net: Net, form: str, outer: int) -> None:
+    gate = net("add", net.full(1, 1), net("tanh", _inner(net, "x", form)))
+    if outer == 0:
+        out = net("multiply", net("multiply", net.full(0.5, 1), "x"), gate)
+    elif outer == 1:
+        out = net("multiply", "x", net("multiply", gate, net.full(0.5, 1)))
+    else:
+        out = net("divide", net("multiply", gate, "x"), net.full(2, 1))
+    assert net.ops(out) == ["gelu_tanh"]
+
+
+def test_what_is_nearly_gelu_by_tanh_stays(net: Net) -> None:
+    def list_ops(x: str, other: str, half: float, cubic: float, scale: float) -> list[str]:
+        cube = net("multiply", net("multiply", x, x), x)
+        inner = net("multiply", net("add", x, net("multiply", cube, net.full(cubic, 1))), net.full(scale, 1))
+        gate = net("add", net("tanh", inner), net.full(1, 1))
+        return net.ops(net("multiply", net("multiply", other, net.full(half, 1)), gate))
+
+    assert list_ops("x", "x", 0.5, 0.044715, SCALE) == ["gelu_tanh"]
+    assert "tanh" in list_ops("x", "y", 0.5, 0.044715, SCALE)
+    assert "tanh" in list_ops("x", "x", 0.4, 0.044715, SCALE)
+    assert "tanh" in list_ops("x", "x", 0.5, 0.0448, SCALE)
+    assert "tanh" in list_ops("x", "x", 0.5, 0.044715, 0.798)
+    gate = net("add", net("tanh", net("multiply", "x", net.full(SCALE, 1))), net.full(1, 1))
+    assert "tanh" in net.ops(net("multiply", net("multiply", "x", net.full(0.5, 1)), gate)), "without the cube"
+
+
+def test_long_chains_of_products_stay_cheap(net: Net) -> None:
+    power = "x"
+    for _ in range(40):  # expanded, 2^40 factors
+        power = net("multiply", power, power)
+    assert net.ops(power) == ["multiply"] * 40
+    product = "x"
+    for _ in range(1500):  # deeper than Python's stack
+        product = net("multiply", product, "y")
+    assert len(net.ops(product)) == 1500
+
+
 def test_silu(net: Net) -> None:
     assert net.ops(net("multiply", net("sigmoid", "x"), "x")) == ["silu"]
     assert net.ops(net("multiply", net("sigmoid", "x"), "y")) == ["sigmoid", "multiply"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from autotune.graph.calls import Call
@@ -98,14 +96,7 @@ def softsign(call: Call) -> str:
 def gelu(call: Call) -> str:
     """Computes GELU by the error function, or by tanh if requested."""
     x = call.value(0)
-    if call.attrs.get("approximate", b"none") == b"none":
-        return call.add("gelu", [x])
-    cube = call.add("multiply", [call.add("multiply", [x, x]), x])
-    inner = call.add("add", [x, with_number(call, "multiply", cube, 0.044715)])
-    gate = call.add("tanh", [with_number(call, "multiply", inner, math.sqrt(2 / math.pi))])
-    # The factor 0.5 applies to the gate, not to x: then all of it is one chain, which one kernel computes.
-    share = with_number(call, "multiply", with_number(call, "add", gate, 1.0), 0.5)
-    return call.add("multiply", [x, share])
+    return call.add("gelu" if call.attrs.get("approximate", b"none") == b"none" else "gelu_tanh", [x])
 
 
 @imports("ThresholdedRelu")
