@@ -75,9 +75,9 @@ def _close(value: float, expected: float, tolerance: float = 1e-5) -> bool:
     return math.isclose(value, expected, rel_tol=tolerance)
 
 
-def _precision(site: Site, x: str) -> float:
+def _precision(site: Site, x: str, least: float = 1e-5) -> float:
     """Returns the relative rounding error of numbers beside a value: models in 16-bit floats round them."""
-    return max(STEP.get(site.type(x).dtype, 0.0), 1e-5)
+    return max(STEP.get(site.type(x).dtype, 0.0), least)
 
 
 def gelu(site: Site, node: Node) -> str | None:
@@ -128,7 +128,7 @@ def _is_one_plus_tanh(site: Site, name: str, x: str) -> bool:
         tanh = site.node(inner, "tanh")
         if tanh is not None and site.scalar(one) == 1 and site.private(inner):
             terms = _polynomial(site, tanh.inputs[0], x)
-            return terms is not None and _is_inner_of_gelu(terms, _precision(site, x))
+            return terms is not None and _is_inner_of_gelu(terms, _precision(site, x, 1e-6))
     return False
 
 
