@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from search_space.hardware import CpuRates, Hardware
 from targets.blas import blas_library
@@ -34,9 +35,9 @@ class Limits:
     vector_registers: int
     cores: int
 
-    @property
+    @cached_property
     def caches(self) -> tuple[int, int, int]:
-        """Bytes of the caches by level."""
+        """Bytes of the caches by level. Names of kernels depend on them, so they are read from the system once."""
         return host_caches().sizes if self.is_host else get_description(self.cpu).sizes
 
 
