@@ -49,8 +49,8 @@ INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits:
 LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 LATE = 0.1
 """Iterations of a parallel loop by which a core is late on a machine that does other things as well: the pool takes
-work from a late thread, but no part of an iteration. Of 0, 0.1 and 0.25, this had the least geometric mean of the times of
-seven networks, in turns on a shared AMD EPYC (znver3)."""
+work from a late thread, but no part of an iteration. Of 0, 0.1 and 0.25, this had the least geometric mean of
+the times of seven networks, in turns on a shared AMD EPYC (znver3)."""
 REACHED_SHARES = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach. Lines from the second level take cycles of the first from loads of
 lines that are there already. This has no effect on code that reads each line once."""
