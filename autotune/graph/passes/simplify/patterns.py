@@ -70,73 +70,52 @@ def _polynomial(site: Site, name: str, x: str, depth: int = DEPTH) -> dict[int, 
     return out if max(out) <= 3 else None
 
 
-def _close(value: float, expected: float, tolerance: float = 1e-5) -> bool:
+def _close(value: float, expected: float, tolerance: float) -> bool:
     """Tells whether numbers are equal up to the rounding of weights to float32 or of printed digits."""
     return math.isclose(value, expected, rel_tol=tolerance)
 
 
-def _precision(site: Site, x: str, least: float = 1e-5) -> float:
-    """Returns the relative rounding error of numbers beside a value: models in 16-bit floats round them."""
-    return max(STEP.get(site.type(x).dtype, 0.0), least)
+_SCALE = math.sqrt(2 / math.pi)
+_GATES = {
+    "erf": ("gelu", {1: math.sqrt(0.5)}, 1e-5),
+    "tanh": ("gelu_tanh", {1: _SCALE, 3: _SCALE * 0.044715}, 1e-6),
+}
+"""Function → the form of GELU that it gates, the function's argument as a polynomial in x, and the greatest relative
+error of the form's numbers."""
 
 
 def gelu(site: Site, node: Node) -> str | None:
-    """Recognises x / 2 * (1 + erf(x / sqrt(2))), in any order and grouping of the factors."""
+    """Recognises x / 2 * (1 + gate(x)), in any order and grouping of the factors, see `_GATES`."""
     if node.op not in ("multiply", "divide"):
         return None
     factors, number = _product(site, node.name)
-    if not _close(number, 0.5) or sum(factors.values()) != 2:
+    if sum(factors.values()) != 2:
         return None
     for x in factors:
         (other,) = factors - Counter([x]) or [x]
-        if other != x and _is_one_plus_erf(site, other, x) and site.type(x).shape == node.type.shape:
-            return site.add("gelu", [site.new[x]], node.name)
+        if other != x and site.type(x).shape == node.type.shape:
+            form = _find_gelu(site, other, x, number)
+            if form is not None:
+                return site.add(form, [site.new[x]], node.name)
     return None
 
 
-def _is_one_plus_erf(site: Site, name: str, x: str) -> bool:
+def _find_gelu(site: Site, name: str, x: str, half: float) -> str | None:
+    """Returns the form of GELU that a value completes, if it is 1 + gate(x) and `half` is 0.5; otherwise None."""
     total = site.node(name, "add")
     if total is None or not site.private(name):
-        return False
+        return None
     for inner, one in orders(total):
-        erf = site.node(inner, "erf")
-        if erf is not None and site.scalar(one) == 1 and site.private(inner):
-            factors, number = _product(site, erf.inputs[0], False)
-            return factors == Counter([x]) and _close(number, math.sqrt(0.5), _precision(site, x))
-    return False
-
-
-def gelu_tanh(site: Site, node: Node) -> str | None:
-    """Recognises x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x³))), in any order and grouping of the factors."""
-    if node.op not in ("multiply", "divide"):
-        return None
-    factors, number = _product(site, node.name)
-    if number != 0.5 or sum(factors.values()) != 2:
-        return None
-    for x in factors:
-        (other,) = factors - Counter([x]) or [x]
-        if other != x and _is_one_plus_tanh(site, other, x) and site.type(x).shape == node.type.shape:
-            return site.add("gelu_tanh", [site.new[x]], node.name)
+        gate = site.node(inner, *_GATES)
+        if gate is not None and site.scalar(one) == 1 and site.private(inner):
+            form, expected, tolerance = _GATES[gate.op]
+            # Models in 16-bit floats round their numbers.
+            inside = max(STEP.get(site.type(x).dtype, 0.0), tolerance)
+            terms = _polynomial(site, gate.inputs[0], x)
+            if terms is None or terms.keys() != expected.keys() or not _close(half, 0.5, tolerance):
+                return None
+            return form if all(_close(terms[d], expected[d], inside) for d in expected) else None
     return None
-
-
-def _is_one_plus_tanh(site: Site, name: str, x: str) -> bool:
-    total = site.node(name, "add")
-    if total is None or not site.private(name):
-        return False
-    for inner, one in orders(total):
-        tanh = site.node(inner, "tanh")
-        if tanh is not None and site.scalar(one) == 1 and site.private(inner):
-            terms = _polynomial(site, tanh.inputs[0], x)
-            return terms is not None and _is_inner_of_gelu(terms, _precision(site, x, 1e-6))
-    return False
-
-
-def _is_inner_of_gelu(terms: dict[int, float], tolerance: float) -> bool:
-    """Tells whether a polynomial is sqrt(2 / pi) * (x + 0.044715 * x³)."""
-    scale = math.sqrt(2 / math.pi)
-    expected = {1: scale, 3: scale * 0.044715}
-    return terms.keys() == expected.keys() and all(_close(terms[d], expected[d], tolerance) for d in expected)
 
 
 def silu(site: Site, node: Node) -> str | None:
@@ -264,4 +243,4 @@ def _by_column(site: Site, name: str, columns: int) -> Array | None:
     return np.broadcast_to(wide.reshape(-1), (columns,))
 
 
-RULES: tuple[Rule, ...] = (gelu, gelu_tanh, silu, softmax, layer_norm, into_layer_norm)
+RULES: tuple[Rule, ...] = (gelu, silu, softmax, layer_norm, into_layer_norm)
