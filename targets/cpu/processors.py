@@ -112,6 +112,8 @@ def probed_features(cpu: str, architecture: str = "") -> list[str]:
         features += ["avx512vnni"] if "vpdpbusd" in code(_DOT) else []
         features += ["avx512bf16"] if "vcvtneps2bf16" in code(_NARROW) else []
         features += ["amx-bf16", "amx-int8"] if cpu in _TILES else []
+    elif "vpdpbusd" in code(_DOT):
+        features += ["avxvnni"]
     return features
 
 

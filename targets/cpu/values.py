@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from search_space.hardware import fragment_columns
-from search_space.ir.expr import Expr, const, substitute, var, variables, walk
+from search_space.ir.expr import Expr, const, make, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.rounding import match_clamp
 from search_space.ir.sizes import is_sized, span
@@ -442,16 +443,22 @@ class Values:
             if fused is not None:
                 return fused
         if op == "bytedot":
-            return byte_dots.add_products(self.math, None, *map(self.value, e.args))
-        if op == "add" and (dot := next((x for x in reversed(e.args) if x.op == "bytedot"), None)) is not None:
-            other = e.args[0] if dot is e.args[1] else e.args[1]
-            return byte_dots.add_products(self.math, self.value(other), *map(self.value, dot.args))
+            return byte_dots.add_products(self.math, None, [self.dot(e)])
+        if op == "add" and e.dtype == "int32":
+            others, dots = byte_dots.split_sum(e, self.math.features)
+            if dots:
+                total = self.value(reduce(lambda so_far, x: make("add", so_far, x), others)) if others else None
+                return byte_dots.add_products(self.math, total, [self.dot(x) for x in dots])
         a, b = self.condition_or_value(e.args[0]), self.condition_or_value(e.args[1])
         if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes may be kept in 32 bits
             narrow = all(self.is_index(x) and self._fits(x) for x in e.args)
             a, b = (self._broadcast_index(x, a.lanes or b.lanes, "int32" if narrow else "int64") for x in (a, b))
         a, b = self.ops.same_lanes(a, b)
         return self.ops.combine(op, a, b, e.args[0].dtype)
+
+    def dot(self, e: Expr) -> byte_dots.Dot:
+        """Emits the factors of a dot of bytes."""
+        return byte_dots.Dot(self.value(e.args[0]), self.value(e.args[1]), byte_dots.greatest_byte(e.args[0]))
 
     def condition_or_value(self, e: Expr) -> Value:
         return self.condition(e) if e.dtype == "bool" else self.value(e)

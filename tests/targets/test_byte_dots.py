@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +15,8 @@ from autotune.tuner.settings import Settings
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import select_by_roofline
 from search_space import te, workloads
-from search_space.ir.expr import byte_dot
+from search_space.ir.expr import Expr, byte_dot
+from search_space.operators.dynamic import BY_BYTES
 from search_space.operators.evaluation import evaluate
 from search_space.operators.weights_only import BY_PANEL, BY_SLICES
 from search_space.space import generate, make_program
@@ -58,7 +62,51 @@ def test_dots_are_those_of_bytes(count: int) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(("spec", "one"), [("cpu:znver4", True), ("cpu:sapphirerapids", True), ("cpu:haswell", False)])
+MASKS = (0x0F0F0F0F, 0x7F7F7F7F, 0x1F3F7F0F, -1)
+"""Words whose bytes are at most 15 (as of 4 bits), 127, and any."""
+
+
+def chain_masked_dots(masks: Sequence[int]) -> Workload:
+    """Sums of a dot for each mask, of words whose bytes are masked, and a number."""
+    left, right = (te.placeholder((len(masks), 19), "int32", name) for name in ("left", "right"))
+    total = te.placeholder((19,), "int32", "more")
+
+    def add_dots(i: te.IterVar) -> Expr:
+        dots = [byte_dot(left[row, i] & mask, right[row, i]) for row, mask in enumerate(masks)]
+        return reduce(lambda so_far, dot: so_far + dot, dots) + total[i]
+
+    return Workload.of([total, left, right, te.compute((19,), add_dots, name="dots")])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from(MASKS), min_size=1, max_size=12), st.integers(0, 1 << 20), st.booleans())
+def test_sums_of_small_bytes_do_not_saturate(masks: list[int], seed: int, extreme: bool) -> None:
+    rng, shape = np.random.default_rng(seed), (len(masks), 19)
+    if extreme:  # the greatest products of one sign
+        left = np.full((*shape, 4), 255, np.uint8)
+        right = np.full((*shape, 4), rng.choice([-128, 127]), np.int8)
+    else:
+        left = rng.integers(0, 256, (*shape, 4)).astype(np.uint8)
+        right = rng.integers(-128, 128, (*shape, 4)).astype(np.int8)
+    more = rng.integers(-1000, 1000, 19).astype(np.int32)
+    masked = left & np.array(masks, np.int32).view(np.uint8).reshape(-1, 1, 4)
+    wanted = more + (masked.astype(np.int32) * right).sum((0, 2), dtype=np.int32)
+    words = [array.view(np.int32)[..., 0] for array in (left, right)]
+    found = run_module(HOST, build_module(chain_masked_dots(masks), "cpu:haswell"), [more, *words], 1)[0]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_bytes_are_multiplied_in_pairs_where_no_instruction_adds_four() -> None:
+    text = registry.get("cpu:haswell").assembly(build_module(chain_masked_dots([0x0F0F0F0F] * 8), "cpu:haswell"))
+    # 8 dots of at most 15 * 128 * 2 fit into 16 bits: only their sum is widened.
+    loop = [line.split()[0] for line in text.splitlines() if line.split()[:1]]
+    assert loop.count("vpmaddubsw") == 8 * loop.count("vpmaddwd") > 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "one"),
+    [("cpu:znver4", True), ("cpu:sapphirerapids", True), ("cpu:alderlake", True), ("cpu:haswell", False)],
+)
 def test_processors_that_have_the_instruction_use_it(spec: str, one: bool) -> None:
     target = registry.get(spec)
     assert ("vpdpbusd" in target.assembly(build_module(chain_dots(64), spec))) == one
@@ -93,7 +141,7 @@ def test_data_of_zeros_and_of_no_numbers() -> None:
         ("cpu:znver4", 1, {BY_SLICES}),
         ("cpu:sapphirerapids", 1, {BY_SLICES}),
         ("cpu:znver4", 4, {BY_SLICES}),
-        ("cpu:haswell", 1, {"direct", "by_word"}),
+        ("cpu:haswell", 1, {BY_SLICES}),
         ("cpu:znver4", 128, {BY_PANEL}),
         ("cpu:haswell", 128, {BY_PANEL}),
     ],
@@ -102,3 +150,14 @@ def test_what_is_chosen_without_a_trial(spec: str, rows: int, algorithm: set[str
     settings = Settings(registry.get(spec), trials=0, measure=Measure(cache="network"))
     chosen = select_by_roofline(Task("product", workloads.matmul_nbits(rows, 768, 768)), settings)
     assert chosen.algorithm in algorithm
+
+
+@pytest.mark.parametrize(
+    ("spec", "bits"),
+    [("cpu:znver4", 4), ("cpu:znver4", 8), ("cpu:haswell", 4)],  # of 8 bits, 16 registers may be too few
+)
+@pytest.mark.parametrize("rows", [1, 128])
+def test_data_in_bytes_are_multiplied_as_bytes(spec: str, bits: int, rows: int) -> None:
+    settings = Settings(registry.get(spec), trials=0, measure=Measure(cache="network"))
+    chosen = select_by_roofline(Task("product", workloads.dynamic_matmul(rows, 1024, 1024, bits)), settings)
+    assert chosen.algorithm == BY_BYTES
