@@ -16,6 +16,10 @@ from search_space.ir.tape import Value
 
 T = TypeVar("T")
 
+FEW_READS = 7
+"""Greatest number of reads of an array whose lines are counted for each: they overlap little, and the shipped model has
+learned from estimates that count so."""
+
 
 class Nest:
     """Quantities of one statement: columns, or lists of columns with one per level.
@@ -46,7 +50,7 @@ class Nest:
         self._dims: dict[Access, list[tuple[list[Value], list[Value]]]] = {}
         self._cache: dict[Hashable, Any] = {}
         self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
-        self.footprints = [self.footprint(a) for a in self.accesses]
+        self.footprints = self._list_footprints()
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -137,6 +141,21 @@ class Nest:
                 row = _lines((width + 1) * size).least(count) * LINE
                 hull = hull.least(self.tape.product(d[0][i] for d in others) * row)
             out.append(hull)
+        return out
+
+    def _list_footprints(self) -> list[list[Value]]:
+        """Returns the footprint of each access; those of an array with many reads are no larger than it together."""
+        out = [self.footprint(access) for access in self.accesses]
+        names = [access.buffer.name for access in self.accesses]
+        for name in dict.fromkeys(name for name in names if names.count(name) > FEW_READS):
+            among = [i for i, other in enumerate(names) if other == name]
+            buffer = self.accesses[among[0]].buffer
+            size = _lines(self.tape.product(map(self.columns, buffer.shape)) * dtype_bytes(buffer.dtype)) * LINE
+            for level in range(len(self._starts)):
+                together = self.tape.total(out[i][level] for i in among)
+                share = (size / together.most(LINE)).least(1)
+                for i in among:
+                    out[i][level] = out[i][level] * share
         return out
 
     def strides(self, access: Access) -> list[Value]:

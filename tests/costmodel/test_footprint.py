@@ -14,7 +14,7 @@ from costmodel.features.statement import statements
 from search_space.hardware import LINE
 from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, const, load, maximum, minimum, select, substitute, var
-from search_space.ir.stmt import Buffer
+from search_space.ir.stmt import Buffer, LoopProgram, Store
 from search_space.ir.tape import Tape
 from tests.costmodel import programs
 
@@ -140,3 +140,12 @@ def test_a_fused_loop_goes_through_what_its_remainder_says_again_and_again() -> 
         footprint, rounds = nest.footprint(access), nest.rounds(access)
         brought = [value.number for value in nest.compute_loaded_bytes(footprint, rounds)]
         assert brought[1] == brought[0] * wanted[0]
+
+
+def test_reads_of_one_array_are_no_larger_than_it_together() -> None:
+    source, out = programs.buffer("x", 8, 12), programs.buffer("out", 8)
+    total = sum((load("x", (i, const(c)), "float32") for c in range(12)), const(0.0, "float32"))
+    body = programs.nest(Store("out", (i,), total), ("i", 8, "serial"))
+    (statement,) = statements(LoopProgram("sum", (source, out), body, ("out",)))
+    nest = Nest(statement, Columns(Tape(), (), loops=True))
+    assert nest.working_sets[0].number == 8 * 12 * 4 + LINE  # each of the twelve reads alone touches most lines

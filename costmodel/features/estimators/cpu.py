@@ -45,6 +45,7 @@ WAIT = 40.0
 """Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
 WIDENED_VECTOR, WIDENED_ELEMENT = 2.0, 3.0
 """Instructions that make float32 of a vector of 16-bit floats, or of a register of pairs, and of one for all lanes."""
+PAIRS_OF_FOUR_BITS, PAIRS = 2.0, 5.0  # instructions of a dot of bytes, if there are some that add up two products
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 LATE = 0.1
@@ -100,7 +101,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
         registers = registers.most(tile + nest.product(lambda loop: loop is slid) * 2 + 1)
     registers = registers if statement.reducing else tape.const(4)
     # Cycles per instruction: ports, then the wait for the sum so far, then spills.
-    costs = COST | _byte_dots(hardware)
+    costs = COST | _byte_dots(statement, hardware)
     work = sum(n * costs.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     if statement.output.buffer.dtype == "int32" and not any(loop.kind == "tensor" for loop in statement.loops):
         work += statement.operations.get("fma", 0.0) * (INTEGER - 1)
@@ -177,12 +178,15 @@ def _divisions(statement: Statement) -> int:
     return len(divisions)
 
 
-def _byte_dots(hardware: Hardware) -> dict[str, float]:
-    """Returns the cost of four byte products in each lane, if the processor has an instruction that adds them up."""
-    feature = "avx512vnni" if hardware.float_lanes == 16 else "avxvnni"
-    return (
-        {"bytedot": hardware.rates.fma / hardware.rates.dot_rates({"int8"})[0]} if feature in hardware.features else {}
-    )
+def _byte_dots(statement: Statement, hardware: Hardware) -> dict[str, float]:
+    """Returns the cost of four byte products in each lane on processors that have instructions for them."""
+    one, pairs = ("avx512vnni", "avx512bw") if hardware.float_lanes == 16 else ("avxvnni", "avx2")
+    if one in hardware.features:
+        return {"bytedot": hardware.rates.fma / hardware.rates.dot_rates({"int8"})[0]}
+    if pairs not in hardware.features:
+        return {}
+    # Bytes are masked where they are numbers of 4 bits. Then sums of two products fit in 16 bits.
+    return {"bytedot": PAIRS_OF_FOUR_BITS if statement.operations.get("bitand") else PAIRS}
 
 
 def _instruction_rates(statement: Statement, rates: CpuRates) -> tuple[float, float]:
