@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--activations", choices=["floats", "bytes"], default="floats", help="that such weights multiply"
     )
+    parser.add_argument("--states", choices=["float32", "float16"], default="float32", help="dtype of keys and values")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         precision=options.precision,
         quantise=options.quantise,
         activations=options.activations,
+        states=options.states,
     )
     print(f"compiled in {time.perf_counter() - start:.1f} s, {network.weights_bytes / 1e6:.0f} MB of weights")
 

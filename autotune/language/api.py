@@ -23,6 +23,8 @@ from targets.native_executable import FORMAT, NativeExecutable
 
 KIND = "language"
 """Kind of the manifest of a language model."""
+STATES = ("float32", "float16")
+"""Dtypes in which keys and values can be stored."""
 SHORTEST = 8
 """Least value of `longest`, the greatest length of a sequence."""
 
@@ -37,6 +39,7 @@ def compile(
     group: int = 32,
     symmetric: bool = True,
     activations: Literal["floats", "bytes"] = "floats",
+    states: Literal["float32", "float16"] = "float32",
     cache: str | os.PathLike[str] | None = None,
 ) -> LanguageModel:
     """Compiles a decoder for this machine; its kernels are chosen without trials.
@@ -49,17 +52,19 @@ def compile(
         longest: most tokens of a prompt and its continuation; None: the model's number of positions, or 2048 if it has
             no limit.
         threads: threads to choose kernels for, and to run them on; None: one for each core.
-        precision: `float32`, `bfloat16` or `float16` of weights and factors, see docs/precision.md. Keys and values are
-            kept in float32.
+        precision: `float32`, `bfloat16` or `float16` of weights and factors, see docs/precision.md.
         quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: as the
             model has them.
         group: weights along the sum that share a scale, where they are quantised.
         symmetric: whether they have no zero of their own.
         activations: `bytes` rounds the other factors of such weights, in blocks of 32 numbers; or `floats`.
+        states: dtype in which keys and values are stored. In `float16` they take half the memory, and a step behind
+            many tokens less time; each number is rounded by at most 2^-11 of itself.
         cache: folder of results of earlier compilations, or `none`; see `autotune.compile`.
 
     Raises:
-        LanguageModelError: a length that the model does not take, or `quantise` for weights of a few bits.
+        LanguageModelError: a length that the model does not take, `quantise` for weights of a few bits, an unknown
+            dtype of `states`, or `float16` beside `precision` `bfloat16`.
         ValueError: an unknown `quantise`, an invalid group, or unknown `activations`.
         ConfigError, BuildError, RuntimeError: see `autotune.compile`.
     """
@@ -76,13 +81,18 @@ def compile(
         raise LanguageModelError(
             f"`quantise` must be None for a model with weights of a few bits, but got quantise={quantise!r}"
         )
+    if states not in STATES:
+        raise LanguageModelError(f"`states` must be {' or '.join(STATES)}, but got states={states!r}")
+    if states == "float16" and precision == "bfloat16":
+        raise LanguageModelError("`states` must be float32 if `precision` is bfloat16, but got states='float16'")
     from autotune.config import Quantisation
     from autotune.language.building import build_executables, make_options
 
     options = make_options(precision, quantise, Quantisation(group=group, symmetric=symmetric, activations=activations))
     scratch = ScratchFolder("language")
     folder = Path(scratch.name)
-    weights = build_executables(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
+    place = None if cache is None else os.fspath(cache)
+    weights = build_executables(model, longest, folder, threads, options, place, states)
     prefill, step = (NativeExecutable(folder / name, threads, weights=weights) for name in (PREFILL, STEP))
     weakref.finalize(step, scratch.cleanup)
     return LanguageModel(prefill, step)

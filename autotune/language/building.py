@@ -51,12 +51,14 @@ def build_executables(
     threads: int | None,
     options: CompileOptions,
     cache: str | None,
+    states: str = "float32",
 ) -> Array:
     """Writes the executables of a prompt and of a step to folders in `folder`.
 
     Args:
         longest: positions at most.
         options: options of the graphs; both graphs share the quantised weights.
+        states: dtype of stored keys and values.
 
     Returns:
         The weights of both, (n,) bytes: those of the step are the first of them, and the prompt's all.
@@ -65,7 +67,7 @@ def build_executables(
     settings = Settings(target, trials=0, measure=Measure(cache="network", threads=threads))
     # Scales in float16 make a graph one of float16, which has no kernels in bfloat16.
     halves = options.precision.name != "bfloat16"
-    decoder = Decoder(model, longest, options.quantisation.activations, halves)
+    decoder = Decoder(model, longest, options.quantisation.activations, halves, states)
     weights = Weights(target.spacing, COPIES * decoder.nbytes)
     least = min(LEAST, longest - 1)
     parts: list[tuple[str, Callable[[int], Graph], Span]] = [

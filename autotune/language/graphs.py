@@ -34,10 +34,18 @@ class Decoder:
         longest: most positions.
         activations: `bytes` rounds the data that weights in groups are multiplied with; or `floats`.
         halves: whether scales of weights in groups may be in float16.
+        states: dtype in which keys and values are stored.
     """
 
-    def __init__(self, model: Model, longest: int, activations: str = "floats", halves: bool = True) -> None:
-        self.model, self.longest = model, longest
+    def __init__(
+        self,
+        model: Model,
+        longest: int,
+        activations: str = "floats",
+        halves: bool = True,
+        states: str = "float32",
+    ) -> None:
+        self.model, self.longest, self.states = model, longest, states
         self.grouped_product = "dynamic_matmul" if activations == "bytes" else "matmul_nbits"
         self._halves, self._scales = halves, dict[int, Array]()
         self.turns = model.turns(longest) if model.positions is None else None
@@ -75,7 +83,7 @@ class Decoder:
         Inputs are `token` and `position`, (1,) each, then the states of each layer.
         """
         sizes = self.model.sizes
-        state = TensorType((total, sizes.kv_heads, sizes.head_width))
+        state = TensorType((total, sizes.kv_heads, sizes.head_width), self.states)
         states = {name: state for layer in range(sizes.layers) for name in state_names(layer)}
         net = GraphBuilder(f"{self.model.name}_step", {"token": _ids(1), "position": _ids(1), **states})
         return _Pass(self, net, 1, total).graph("token", None)
@@ -145,10 +153,18 @@ class _Pass:
         read = self.normal(x, layer.first)
         names = row_names(number)
         query = self.in_heads(self.linear(read, layer.query), sizes.heads, "query", layer.query_norm)
-        key = self.in_heads(self.linear(read, layer.key), sizes.kv_heads, names[0], layer.key_norm)
+        in_floats = self.decoder.states == "float32"
+        key_name, value_name = names if in_floats else ("key", "value")
+        key = self.in_heads(self.linear(read, layer.key), sizes.kv_heads, key_name, layer.key_norm)
         value = self.linear(read, layer.value)
-        value = net.add("reshape", [value], names[1], shape=(self.rows, sizes.kv_heads, sizes.head_width))
-        self.outputs += [key, value]
+        value = net.add("reshape", [value], value_name, shape=(self.rows, sizes.kv_heads, sizes.head_width))
+        stored = [key, value]
+        if not in_floats:
+            pairs = zip(stored, names, strict=True)
+            stored = [net.add("cast", [row], name, dtype=self.decoder.states) for row, name in pairs]
+        self.outputs += stored
+        if self.total is not None:
+            key, value = stored
         attended = self.attend(query, key, value, number)
         flat = net.add("reshape", [attended], shape=(self.rows, sizes.heads * sizes.head_width))
         x = net.add("add", [self.linear(flat, layer.output), x])

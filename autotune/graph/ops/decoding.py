@@ -1,6 +1,7 @@
 """Operations of decoders: appends to caches, attention over a cache, rotary positions, root-mean-square norms.
 
-A cache of keys or values is (n, heads, d): its first n rows are dense for every maximum length.
+A cache of keys or values is (n, heads, d): its first n rows are dense for every maximum length. Its elements may have
+16 bits where those of the other factor have 32.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, WideningTensor, exactly, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
@@ -52,11 +53,17 @@ def _heads(queries: te.Tensor, cache: te.Tensor, index: int) -> None:
         raise ValueError(f"a cache must fit {list(queries.shape)}, but got {list(cache.shape)}")
 
 
+def _widen(cache: te.Tensor, other: te.Tensor) -> te.Tensor:
+    """Reads a cache of 16 bits as float32, if the other factor is not of its dtype."""
+    return cache if cache.dtype == other.dtype else WideningTensor.of(cache)
+
+
 def _scores(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Multiplies queries (heads, rows, d) by a cache of keys (n, heads, d) and a scale: (heads, rows, n)."""
     queries, keys = tensors
     _heads(queries, keys, 2)
     (heads, rows, depth), n = queries.shape, keys.shape[0]
+    keys = _widen(keys, queries)
     r = te.reduce_axis((0, depth), "r")
     products = te.compute((heads, rows, n), lambda g, i, j: te.sum(queries[g, i, r] * keys[j, g, r], axis=r), "scores")
     return te.compute((heads, rows, n), lambda g, i, j: products[g, i, j] * attrs["scale"], name="scaled")
@@ -71,6 +78,7 @@ def _mix(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     shares, values = tensors
     _heads(shares, values, 0)
     (heads, rows, n), depth = shares.shape, values.shape[2]
+    values = _widen(values, shares)
     r = te.reduce_axis((0, n), "r")
     return te.compute((heads, rows, depth), lambda g, i, c: te.sum(shares[g, i, r] * values[r, g, c], axis=r), "mixed")
 

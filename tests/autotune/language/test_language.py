@@ -175,6 +175,31 @@ def test_in_bfloat16_it_is_near() -> None:
         assert np.abs(found - wanted[place]).max() < 0.05 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_with_keys_and_values_in_float16_it_is_near(name: str, tmp_path: Path) -> None:
+    model, oracle = make_model(name)
+    network = language.compile(model, LONGEST, threads=1, states="float16")
+    sizes = model.sizes
+    assert network.state_bytes == 2 * 2 * sizes.layers * LONGEST * sizes.kv_heads * sizes.head_width
+    tokens = prompt(network, 20)
+    wanted = oracle(tokens)
+    close(network.prefill(tokens[:12]), wanted[11])  # a prompt reads its keys and values before they are rounded
+    steps = [network.step(int(token)) for token in tokens[12:]]
+    errors = [np.abs(f - w).max() / np.abs(wanted).max() for f, w in zip(steps, wanted[12:], strict=True)]
+    assert 1e-6 < max(errors) < 2.0**-10
+    loaded = language.load(network.save(tmp_path / "model"))
+    loaded.prefill(tokens[:12])
+    np.testing.assert_array_equal(loaded.step(int(tokens[12])), steps[0])
+
+
+def test_dtypes_of_states_that_there_are_not_are_refused() -> None:
+    model, _ = make_model("gpt2")
+    with pytest.raises(LanguageModelError, match="must be float32 or float16, but got states='int8'"):
+        language.compile(model, LONGEST, states="int8")  # type: ignore[arg-type]
+    with pytest.raises(LanguageModelError, match="must be float32 if `precision` is bfloat16"):
+        language.compile(model, LONGEST, states="float16", precision="bfloat16")
+
+
 @pytest.mark.parametrize(
     ("name", "quantise", "activations", "most"),
     [("gpt2", "weights8", "floats", 0.02), ("gpt2", "weights8", "bytes", 0.03), ("llama", "weights4", "floats", 0.3)],
