@@ -166,8 +166,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--counts", type=parse_counts, default=COUNTS, help="number of models of each library")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="largest size of the weights (1)")
     options = parser.parse_args(arguments)
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
     counts: Mapping[str, int] = options.counts
     libraries = [name for name in LIBRARIES if name in counts]
     try:
@@ -187,4 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Of the libraries, whose models warn; here, since it holds for the whole process.
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
     sys.exit(main())

@@ -28,7 +28,6 @@ def test_every_kernel_of_every_candidate_is_compiled() -> None:
     assert row["candidates"] == 3 and 3 <= row["kernels"] <= 6 and 1 <= row["texts"] <= 3
     spent = row["milliseconds"]
     assert set(spent) == {"lowered", "kernels", "text", "nvrtc", "ptx", "together"} and min(spent.values()) > 0
-    assert spent["ptx"] < spent["nvrtc"]
     whole = sum(value for stage, value in spent.items() if stage not in WITHIN) / 1e3
     assert row["candidates_per_second"] == pytest.approx(1 / whole)
     assert row["per_second"] == pytest.approx(row["kernels"] / 3 / whole)
