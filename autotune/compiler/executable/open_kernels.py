@@ -125,14 +125,14 @@ class OpenKernels:
         family, cells = self._family, self._family.shapes.cells
         candidates: list[Candidate] = []
         refused: ScheduleError | None = None
-        known: list[tuple[Workload, SizePoint]] = []
+        listed: list[tuple[Workload, SizePoint]] = []
         for point in family.shapes.samples:
             workload = family.workload(call, point)
             schedule = self._choose_schedule(workload)
-            holds_here = any(same == workload and bool(np.less_equal(least, point).all()) for same, least in known)
+            holds_here = any(same == workload and bool(np.less_equal(least, point).all()) for same, least in listed)
             if holds_here and not family.definition(call, schedule.algorithm).terms:
                 continue  # a call without open sizes has the kernel of lesser sizes
-            known.append((workload, point))
+            listed.append((workload, point))
             other = exchange_axes(schedule.trace)
             for trace in (schedule.trace, *(() if other is None else (other,))):
                 try:
