@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from search_space.ir.expr import Expr
 from targets.cpu.text import Value
@@ -28,7 +29,7 @@ class Dot:
 
     left: Value
     right: Value
-    most: int = ANY_BYTE
+    most: int
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,9 @@ def add_products(math: VectorMath, total: Value | None, dots: Sequence[Dot]) -> 
     total = None if total is None else math.text.splat(total, lanes)
     if not one_instruction(math.features, lanes) and in_pairs(math.features, lanes):
         return _PairSums(math, lanes).add(total, splat)
-    zero = Value("zeroinitializer" if lanes else "0", "int32", lanes)
-    total = total or zero
-    for dot in splat:
-        add = _instruction if one_instruction(math.features, lanes) else _by_byte
-        total = add(math, total, dot)
-    return total
+    total = total or Value("zeroinitializer" if lanes else "0", "int32", lanes)
+    add = _instruction if one_instruction(math.features, lanes) else _by_byte
+    return reduce(lambda so_far, dot: add(math, so_far, dot), splat, total)
 
 
 def _instruction(math: VectorMath, total: Value, dot: Dot) -> Value:
@@ -149,7 +147,7 @@ class _PairSums:
         self.types = {"i8": f"<{lanes * 4} x i8>", "i16": f"<{lanes * 2} x i16>", "i32": f"<{lanes} x i32>"}
 
     def add(self, total: Value | None, dots: Sequence[Dot]) -> Value:
-        """Adds the dots to a total: those of small bytes in int16 for as long as no sum can saturate."""
+        """Adds the dots to a total: those of small bytes in int16 while no sum can exceed it."""
         parts = [] if total is None else [total.text]
         narrow, bound = "", 0
         for dot in sorted(dots, key=lambda dot: dot.most):
@@ -169,7 +167,7 @@ class _PairSums:
         return Value(parts[0], "int32", self.lanes)
 
     def halves(self, dot: Dot) -> list[str]:
-        """Returns the sums over even and over odd bytes, as numbers of int16."""
+        """Returns the sums of products of even and of odd bytes, which are widened to int16 first."""
         left, right = (self.cast(x, "i16") for x in (dot.left, dot.right))
         eight = "splat (i16 8)"
         even = self.emit("ashr", "i16", self.emit("shl", "i16", right, eight), eight)

@@ -45,7 +45,9 @@ WAIT = 40.0
 """Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
 WIDENED_VECTOR, WIDENED_ELEMENT = 2.0, 3.0
 """Instructions that make float32 of a vector of 16-bit floats, or of a register of pairs, and of one for all lanes."""
-PAIRS_OF_FOUR_BITS, PAIRS = 2.0, 5.0  # instructions of a dot of bytes, if there are some that add up two products
+PAIRS_OF_FOUR_BITS, PAIRS = 2.0, 5.0
+"""Instructions that a dot of bytes counts for, if there are some that add up two products: fitted to times of products
+of one row and of 128 on an AMD EPYC (znver3)."""
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 LATE = 0.1
