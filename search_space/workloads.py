@@ -146,7 +146,7 @@ class Workload:
             raise ValueError(f"`workload` must have the keys operator and args, but got workload={got!r}")
         return Workload(data["operator"], data["args"])
 
-    @property
+    @cached_property
     def algorithms(self) -> tuple[str, ...]:
         """Equal definitions of the workload, the plainest first."""
         return self._operator.algorithms(self.args)

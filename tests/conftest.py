@@ -72,6 +72,21 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+@pytest.fixture(scope="module")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of kernels that the processes of a test run share: a kernel of several tests is compiled once.
+
+    It is for modules that look at results. A test that compiles twice to compare, or that replaces a part of the
+    compiler, would find the kernels of another test instead.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # each process has a folder of its own in that of the run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNE_CACHE", str(folder / "kernel-cache"))
+        yield
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares text with `tests/golden/text/NAME`, or writes it there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, ParamSpec
 
 import numpy as np
@@ -87,7 +88,7 @@ class Operator(Generic[P]):
     describe: Callable[[Args], str] = format_arguments
     draw_integers: Callable[[Args, tuple[int, ...], np.random.Generator], Array | None] = lambda args, shape, rng: None
 
-    @property
+    @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The arguments by name, in order."""
         return inspect.signature(self.normalise).parameters
@@ -123,8 +124,8 @@ class Operator(Generic[P]):
         Raises:
             ValueError: no such algorithm for these arguments.
         """
-        choices = self.algorithms(args)
-        if algorithm not in choices:
+        if algorithm not in self.definitions or not self.available(args, algorithm):
+            choices = self.algorithms(args)
             raise ValueError(
                 f"`algorithm` must be one of {', '.join(choices)}, "
                 f"but got algorithm={algorithm!r}{nearest(algorithm, choices)}"

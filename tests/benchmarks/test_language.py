@@ -19,6 +19,8 @@ from tests.autotune.language import gguf_files
 from tests.autotune.language.decoders import llama_weights
 from tests.benchmarks.waiting import waiting
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 
 def test_files_are_compared_with_llama_cpp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     class Process(nullcontext[Any]):

@@ -15,6 +15,8 @@ from autotune.graph.zoo import bert_base
 from benchmarks import lengths, results
 from benchmarks.interleave import measure_turns
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 SMALL = partial(bert_base.build, hidden=32, heads=2)
 
 

@@ -12,6 +12,8 @@ from benchmarks import quick, results
 from benchmarks.quick import QuickError, compile_network, extract_tree, make_lines, resolve_base
 from tests.autotune.compiler.test_network import two_layers
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 
 def row(before: float, now: float, half: float = 1.0) -> dict[str, Any]:
     """Turns of a network, the second half of those now `half` times as long as the first."""

@@ -16,6 +16,8 @@ from benchmarks.pytorch.training import __main__ as command
 from benchmarks.pytorch.training.networks import EXAMPLES
 from benchmarks.pytorch.training.table import NETWORKS, STEP, ratio_to_fastest, training
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 ROW: dict[str, Any] = {
     "name": "unet",
     "errors": {STEP: 4e-6, "autotune": 1e-6, "inductor": 2e-6, "eager": 3e-6},

@@ -24,6 +24,8 @@ from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import settings_with
 from tests.autotune.kept import make_untuned
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 LEAST_DECIBELS = 15.0
 """Least signal-to-noise ratio in dB beside the model in float32; weights of 4 bits have 20 or so."""
 PAIRS = [(precision, quantise) for precision, quantise in product(PRECISIONS, (None, *QUANTISATIONS))]

@@ -29,6 +29,8 @@ from targets import registry
 from targets.manifest import MANIFEST, ExecutableError, read_manifest, write_manifest
 from targets.native_executable import FORMAT, NativeExecutable
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 LONGEST, FEATURES = 24, 8
 
 

@@ -36,6 +36,8 @@ from tests.autotune.graph.random_graphs import random_graph
 from tests.autotune.kept import make_untuned
 from tests.autotune.tracking.test_tracker import make_world
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 SETTINGS = settings_with(threads=1)
 SCHEDULES = make_untuned(SETTINGS)
 """Schedules of all networks here, so that each workload's space is searched once."""

@@ -42,6 +42,8 @@ from targets import registry
 from tests.autotune.graph.helpers import save
 from tests.autotune.graph.nets import feeds
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 SHAPE = (1, 16, 14, 14)
 
 

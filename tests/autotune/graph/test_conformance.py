@@ -12,7 +12,10 @@ from tests.autotune.fakes import settings_with
 from tests.autotune.graph.compiled import failing
 from tests.autotune.graph.conformance import CONSTANT, EXCLUSIONS, REFUSALS, Case, cases, outside, passing, sample
 
-pytestmark = pytest.mark.xdist_group("conformance")  # all are generated, which takes seconds, at the first of them
+pytestmark = [
+    pytest.mark.xdist_group("conformance"),  # all are generated, which takes seconds, at the first of them
+    pytest.mark.usefixtures("kernel_cache"),
+]
 
 COMPILED_CASES = 60
 """Tests of the sample."""

@@ -20,6 +20,8 @@ from autotune.compiler.prepare import load_network
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ops.base import OPS
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 Array = NDArray[Any]
 Case = tuple[str, Sequence[Any], dict[str, Any]]
 """Operator, constants behind x (None: left out), attributes."""

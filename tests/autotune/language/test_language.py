@@ -27,6 +27,8 @@ from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from targets.native_executable import NativeExecutable
 from tests.autotune.language.decoders import attend, gpt2_logits, gpt2_weights, llama_logits, llama_weights
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 LONGEST = 40
 SMALL_GPT2 = GPT2(vocabulary=61, hidden=32, layers=2, heads=4, positions=48)
 SMALL_LLAMA = Llama(vocabulary=67, hidden=32, layers=2, heads=4, kv_heads=2, inner=48, head_width=12, biases=True)

@@ -30,6 +30,8 @@ from autotune.pytorch.pieces import Piece, split
 from autotune.pytorch.program import Program, make_program
 from targets.manifest import ExecutableError
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 
 def compile_piece(model: Callable[..., Any], *inputs: torch.Tensor, threads: int = 1) -> tuple[Call, LoadedGraph]:
     """A model of one piece, and its executable."""

@@ -22,6 +22,8 @@ from autotune.pytorch.backend import autotune_backend  # noqa: E402
 from autotune.pytorch.options import MOST_TRIALS, read_options  # noqa: E402
 from tests.autotune.graph.torch_models import Counting  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 ONE = {"threads": 1}
 
 

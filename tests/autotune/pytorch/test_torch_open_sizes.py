@@ -20,6 +20,8 @@ from autotune.pytorch import backend
 from autotune.pytorch.backend import autotune_backend
 from tests.autotune.pytorch.noted_graphs import noted_graphs
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 SizeSpans = list[dict[str, tuple[int, int]]]
 
 

@@ -23,6 +23,8 @@ from autotune.pytorch.program import Programs
 from autotune.pytorch.shapes import Recent
 from tests.autotune.pytorch.noted_graphs import noted_graphs
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:

@@ -26,6 +26,8 @@ from autotune.pytorch.backend import autotune_backend
 from autotune.pytorch.options import read_options
 from tests.autotune.pytorch.noted_graphs import noted_graphs
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:

@@ -28,6 +28,8 @@ from autotune.training.precision import training_mode
 from autotune.training.step import PARAMETERS, TrainingGraph, make_training_graph
 from tests.autotune.training.test_training import Case, perceptron, tokens
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 RATE = 0.125
 """Learning rate: a power of two, by which differences of parameters are divided without a rounding."""
 

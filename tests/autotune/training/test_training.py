@@ -23,6 +23,8 @@ from targets.base import BuildError
 from targets.manifest import ExecutableError
 from tests.autotune.training.eager import step_eagerly
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 Case = tuple[nn.Module, torch.Tensor, torch.Tensor]
 
 

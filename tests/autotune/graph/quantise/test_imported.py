@@ -36,6 +36,8 @@ from tests.autotune.graph.quantise.qdq_models import (
     volumes,
 )
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 onnxruntime = pytest.importorskip("onnxruntime")
 
 LAYERS = {residual: 7, branches: 4, block: 6, lines: 3, volumes: 3}
