@@ -37,11 +37,11 @@ def sum_products(element: Mapping[str, int], solution: Solution, value: Expr) ->
     if not uneven or math.prod(positions.values()) > MOST_TERMS:
         return None
     extents = _list_extents(element, solution)
-    summed = {axis: extent for axis, extent in solution.free.items() if axis not in read}
+    inner = {axis: extent for axis, extent in solution.free.items() if axis not in read}
     names = [axis for axis in values if axis in variables(value)]
-    if any(axis not in extents for axis in names) or not variables(value) <= {*names, *summed}:
+    if any(axis not in extents for axis in names) or not variables(value) <= {*names, *inner}:
         return None
-    products = _store_products(value, {axis: extents[axis] for axis in names}, summed) if summed else None
+    products = _store_products(value, {axis: extents[axis] for axis in names}, inner) if inner else None
     terms = []
     for place in itertools.product(*map(range, positions.values())):
         at = {axis: const(step) for axis, step in zip(positions, place, strict=True)}
@@ -59,13 +59,13 @@ def _list_extents(element: Mapping[str, int], solution: Solution) -> dict[str, i
     return inside | solution.outside
 
 
-def _store_products(value: Expr, axes: dict[str, int], summed: dict[str, int]) -> Tensor:
+def _store_products(value: Expr, axes: dict[str, int], inner: dict[str, int]) -> Tensor:
     """Computes the products of all positions, each a sum."""
-    over = [te.reduce_axis((0, extent), axis) for axis, extent in summed.items()]
+    over = [te.reduce_axis((0, extent), axis) for axis, extent in inner.items()]
 
     def product(*indices: IterVar) -> te.Reduction:
         at = {axis: index.expr for axis, index in zip(axes, indices, strict=True)}
-        at |= {axis: index.expr for axis, index in zip(summed, over, strict=True)}
+        at |= {axis: index.expr for axis, index in zip(inner, over, strict=True)}
         return te.sum(substitute(value, at), axis=over)
 
     return te.compute(list(axes.values()), product, name="products")

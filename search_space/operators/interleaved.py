@@ -31,8 +31,8 @@ class _Side(NamedTuple):
     """One of the two axes of an image.
 
     Attributes:
-        extent: elements of the input; count: of the output.
-        kernel, stride, padding: those of the operator.
+        extent: number of input elements; count: number of output elements.
+        kernel, stride, padding: numbers of the operator for this axis.
     """
 
     extent: int
@@ -112,13 +112,13 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
 
     layer = te.compute((args["batch"], *(side.blocks for side in sides), columns), body, name="conv")
 
-    def place(n: Any, h: Any, w: Any, k: Any) -> Expr:
+    def interleave(n: Any, h: Any, w: Any, k: Any) -> Expr:
         (down, row), (right, column) = (side.split(i) for side, i in zip(sides, (h, w), strict=True))
         index = ((row * strides[1] + column) * outputs) + k
         return layer[n, down - sides[0].first, right - sides[1].first, index]
 
     shape_of_output = (args["batch"], *(side.count for side in sides), outputs)
-    return with_epilogue(args, [data, weight], te.compute(shape_of_output, place, name="interleaved"))
+    return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="interleaved"))
 
 
 def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
