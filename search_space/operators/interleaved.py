@@ -23,7 +23,7 @@ from search_space.tags import Tag
 
 PHASES, COLUMNS = "phases", "columns"
 """Names of the algorithms."""
-MOST_TERMS = 16
+MOST_TERMS = 32
 """Greatest number of products that `columns` adds up for an output element, all in one expression."""
 
 
@@ -61,6 +61,29 @@ class _Side(NamedTuple):
         shifted = lift(index) + self.padding
         return shifted // self.stride, shifted % self.stride
 
+    @property
+    def terms(self) -> int:
+        """Number of terms of `list_terms`."""
+        return min(self.taps, self.extent)
+
+    def list_terms(self, index: Expr) -> list[tuple[Expr, Expr, list[Expr]]]:
+        """Lists the input elements that an output element reads, each with its position in the filter.
+
+        Returns:
+            Input element, position, and tests; where a test is false the output element does not read it.
+        """
+        terms = []
+        for step in range(self.terms):
+            if self.extent < self.taps:
+                element, position = lift(step), lift(index) + (self.padding - self.stride * step)
+                tests = [position >= 0, position < self.kernel]
+            else:
+                block, phase = self.split(index)
+                element, position = block - step, phase + self.stride * step
+                tests = [element >= 0, element < self.extent, position < self.kernel]
+            terms.append((element, position, tests))
+        return terms
+
 
 def list_sides(args: Args, counts: Sequence[int]) -> list[_Side]:
     """Lists the two axes of an image, for outputs of `counts` elements."""
@@ -69,16 +92,16 @@ def list_sides(args: Args, counts: Sequence[int]) -> list[_Side]:
 
 
 def is_available(args: Args, algorithm: str) -> bool:
-    """Tells whether an algorithm is defined: both are for strides, `phases` for kernels of whole strides alone.
+    """Tells whether an algorithm is defined: `phases` for strides that divide the kernel.
 
     Other kernels have phases with fewer positions. To fill these with zeros is wrong where an input is infinite.
+    `columns` is also for images smaller than the kernel, around which the plain definition multiplies zeros.
     """
-    pairs = list(zip(args["kernel"], args["stride"], strict=True))
-    if all(stride == 1 for _, stride in pairs):
-        return False
+    sides = list_sides(args, (0, 0))
     if algorithm == PHASES:
-        return all(kernel % stride == 0 for kernel, stride in pairs)
-    return prod(-(-kernel // stride) for kernel, stride in pairs) <= MOST_TERMS
+        return any(side.stride > 1 for side in sides) and all(side.kernel % side.stride == 0 for side in sides)
+    spread = any(side.stride > 1 or side.extent < side.kernel for side in sides)
+    return spread and prod(side.terms for side in sides) <= MOST_TERMS
 
 
 def _placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
@@ -140,15 +163,10 @@ def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     layer = te.compute((args["batch"], *(side.extent for side in sides), shape[-1]), body, name="conv")
 
     def add(n: Any, h: Any, w: Any, k: Any) -> Expr:
-        (down, row), (right, column) = (side.split(i) for side, i in zip(sides, (h, w), strict=True))
         terms = []
-        for at in pairs_of(*(range(side.taps) for side in sides)):
-            index = [block - step for block, step in zip((down, right), at, strict=True)]
-            position = [of + side.stride * step for of, side, step in zip((row, column), sides, at, strict=True)]
-            tests = [test for i, side in zip(index, sides, strict=True) for test in (i >= 0, i < side.extent)]
-            tests += [i < side.kernel for i, side in zip(position, sides, strict=True)]
-            place = (position[0] * kernel[1] + position[1]) * outputs + k
-            terms.append(te.if_then_else(te.all(*tests), layer[n, index[0], index[1], place], zero(args["dtype"])))
+        for (down, row, above), (right, column, beside) in pairs_of(sides[0].list_terms(h), sides[1].list_terms(w)):
+            element = layer[n, down, right, (row * kernel[1] + column) * outputs + k]
+            terms.append(te.if_then_else(te.all(*above, *beside), element, zero(args["dtype"])))
         return reduce(operator.add, terms)
 
     shape_of_output = (args["batch"], *(side.count for side in sides), outputs)

@@ -92,6 +92,7 @@ SMALL: tuple[Workload, ...] = (
     ),
     workloads.conv2d_transpose(height=3, width=3, in_channels=2, out_channels=3, dtype="int8", stride=2),
     workloads.conv2d_transpose(2, 3, 4, 3, 2, kernel=4, stride=2, padding=1, bias=True),
+    workloads.conv2d_transpose(2, 2, 1, 3, 4, kernel=3, stride=1, padding=(1, 0)),
     workloads.conv2d_transpose(1, 3, 2, 3, 5, kernel=(2, 1), stride=(3, 2), output_padding=(1, 1)),
     workloads.conv2d(height=6, width=5, in_channels=3, out_channels=4, stride=2, padding=((0, 1), (1, 2))),
     workloads.depthwise_conv2d(height=6, width=5, channels=4, stride=2, padding=((0, 1), (1, 0))),

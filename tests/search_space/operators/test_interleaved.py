@@ -26,9 +26,11 @@ def upsample(kernel: int, stride: int = 2, padding: int = 0, **more: object) -> 
         (upsample(4, padding=1), ("direct", PHASES, COLUMNS)),
         (upsample(3, padding=1), ("direct", COLUMNS)),
         (upsample(1), ("direct", COLUMNS)),
-        (upsample(10), ("direct", PHASES)),
+        (upsample(14), ("direct", PHASES, COLUMNS)),
+        (workloads.conv2d_transpose(1, 7, 7, 3, 2, 14, 2), ("direct", PHASES)),
+        (workloads.conv2d_transpose(1, 1, 2, 3, 2, 4), ("direct", COLUMNS)),
     ],
-    ids=["stride 1", "2x2", "4x4", "3x3", "1x1", "25 products of an element"],
+    ids=["stride 1", "2x2", "4x4", "3x3", "1x1", "20 terms", "49 terms", "a pixel"],
 )
 def test_algorithms_are_for_strides(workload: Workload, algorithms: tuple[str, ...]) -> None:
     assert workload.algorithms == algorithms
