@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from search_space import te
 from search_space.gradient.derivatives import Guards
 from search_space.gradient.gather import Solution
+from search_space.gradient.strided import sum_products
 from search_space.ir.access import check_reads
 from search_space.ir.expr import (
     FLOATS,
@@ -108,6 +109,8 @@ def make_share(element: Mapping[str, int], solution: Solution, guards: Guards, v
     factors = list(_factors(value))
     if len(plain.axes) < len(solution.free) or not solution.free or len(factors) < 2:
         return plain
+    if not guards and (products := sum_products(element, solution, value)) is not None:
+        return Share(element, {}, (), products, {})
     split, phases, replaced = _split(element, [*solution.values.values(), *solution.conditions])
     phases = {name: _limit(phase, factors, solution, replaced) for name, phase in phases.items()}
     ranges = {**split, **{phase.name: phase.limit for phase in phases.values()}, **solution.free}

@@ -14,6 +14,7 @@ from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Operator
 from search_space.operators.checks import sizes, spread
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import apply_epilogue, with_epilogue
+from search_space.operators.interleaved import COLUMNS, PHASES, columns, is_available, list_sides, phases
 from search_space.operators.windows import Pair
 from search_space.tags import Tag
 
@@ -118,8 +119,13 @@ def flops(args: Args) -> int:
 CONV2D_TRANSPOSE = Operator(
     "conv2d_transpose",
     conv2d_transpose,
-    {"direct": direct},
+    {
+        "direct": direct,
+        PHASES: lambda args: phases(args, list_sides(args, _output(args))),
+        COLUMNS: lambda args: columns(args, list_sides(args, _output(args))),
+    },
     reference,
     flops,
     Precision(lambda args: prod(args["kernel"]) * int(args["in_channels"])),
+    available=lambda args, algorithm: algorithm == "direct" or is_available(args, algorithm),
 )

@@ -204,10 +204,32 @@ def test_a_padded_tensor_has_no_gradient_of_its_own() -> None:
     assert [(op.name, op.shape) for op in padded] == [("seed_around", (1, 9, 9, 6)), ("d_data", (1, 7, 7, 4))]
     (spread,) = differentiate_data(workloads.conv2d_transpose(1, 4, 4, 2, 3, 2, 2))
     assert spread.shape == (1, 4, 4, 2) and [axis.extent for axis in spread.reduce_axis] == [3, 2, 2]
-    *_, phases, joined = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 3, 2, 1))
-    assert joined.shape == (1, 7, 7, 4) and phases.shape == (2, 2, 1, 4, 4, 4)
+    *_, phases, joined = differentiate_data(workloads.conv2d(1, 8, 8, 4, 6, 4, 2, 1))
+    assert joined.shape == (1, 8, 8, 4) and phases.shape == (2, 2, 1, 5, 5, 4)
+
+
+def test_windows_that_are_no_multiple_of_the_stride_multiply_once() -> None:
+    """An element is read by one or two of three positions: products for two would be zeros for half of them."""
+    products, joined = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 3, 2, 1))
+    assert joined.shape == (1, 7, 7, 4) and products.shape == (1, 4, 4, 3, 3, 4)
+    assert [axis.extent for axis in products.reduce_axis] == [6]
     product, _ = differentiate_data(workloads.conv2d(1, 7, 7, 4, 6, 1, 2))
     assert product.shape == (1, 1, 1, 4, 4, 4), "three of four phases meet no window"
+    (joined,) = differentiate_data(workloads.depthwise_conv2d(1, 7, 7, 3, kernel=3, stride=2, padding=1))
+    assert joined.shape == (1, 7, 7, 3) and joined.reducer is None, "nothing is summed but the positions"
+
+
+@pytest.mark.parametrize(
+    "workload", [workloads.conv2d(1, 7, 7, 2, 3, 3, 2, 1), workloads.depthwise_conv2d(1, 7, 7, 2, 3, 2, 1)]
+)
+def test_an_infinite_gradient_reaches_only_elements_of_its_window(workload: Workload) -> None:
+    data, weight, output = workload.tensors()
+    seed = te.placeholder(output.shape, name="seed")
+    values = {t.op: torch.ones(t.shape, dtype=torch.float64) for t in (data, weight, seed)}
+    values[seed.op][0, 1, 1, 0] = torch.inf
+    (gradient,) = float64.evaluate(te.gradient(output, [data], seed), values)
+    rows = torch.isfinite(gradient).all(-1)[0].logical_not().nonzero()
+    assert rows.min(0).values.tolist() == [1, 1] and rows.max(0).values.tolist() == [3, 3] and len(rows) == 9
 
 
 def test_an_input_that_is_padded_by_the_caller_has_a_gradient() -> None:
