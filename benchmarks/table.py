@@ -1,8 +1,8 @@
 """Generator of tables in README and docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
 `<!-- summary:NAME -->` to `<!-- /summary -->` is replaced by the summary of a table. Tables of a second processor are
-in a folder: `<!-- table:FOLDER/NAME -->`. `table:headline`, `table:readme` and the same for a page, `table:subjects`, cover
-all result files.
+in a folder: `<!-- table:FOLDER/NAME -->`. All result files are covered by `table:headline`, by `table:readme`, and by
+`table:subjects`, which is the same for a page of docs.
 
 `python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
