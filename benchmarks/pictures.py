@@ -1,13 +1,14 @@
 """Pictures of README and docs/benchmarks.md, from the result files: `python -m benchmarks.pictures`.
 
-The speed-ups of README's table, searches, networks beside every peer, more trials, and cost models with their
-intervals. A picture whose results are missing is not drawn.
+The speed-ups of README's table, searches and their cost, networks beside the fastest peer, more trials, more threads,
+and cost models with their intervals. A picture whose results are missing is not drawn.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 from benchmarks import readme_table, results, tvm_table
 from benchmarks.collected import UNFINISHED_FOLDER
 from benchmarks.interleave import geometric_mean
-from benchmarks.networks_table import OURS, PEERS
+from benchmarks.networks_table import OURS, list_peers
+from benchmarks.networks_table import ratio as network_ratio
 from benchmarks.search.statistics import group_by_kind
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -36,43 +38,78 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def ratios(document: Mapping[str, Any], peer: str) -> dict[str, float]:
-    """Computes, by network, seconds of a peer over ours, where both were timed."""
-    rows = document["rows"].values()
-    return {r["title"]: r["seconds"][peer] / r["seconds"][OURS] for r in rows if {peer, OURS} <= r["seconds"].keys()}
-
-
 def draw_networks(documents: Documents) -> Any | None:
-    """Draws bars: each peer's time over ours, after no trial; networks in order of the best peer's ratio."""
+    """Draws a bar for each network: the fastest peer's time over ours without trials, with the measurement noise.
+
+    Points are the same networks on other processors.
+    """
     document = documents["networks_0_2"]
     if document is None:
         return None
-    by_peer = {title: longer_by for peer, title in PEERS.items() if (longer_by := ratios(document, peer))}
-    least = {row["title"]: min((f[row["title"]] for f in by_peer.values() if row["title"] in f), default=0.0) for row in
-             document["rows"].values()}  # fmt: skip
-    names = sorted(least, key=least.__getitem__)
-    held_out = {row["title"] for row in document["rows"].values() if row.get("held_out")}
-    figure = new_figure(8.0, 0.42 * len(names) + 1.2)
+    bars = sorted(list_network_ratios(document), key=lambda bar: bar.ratio)
+    heights = {bar.title: place for place, bar in enumerate(bars)}
+    figure = new_figure(8.0, 0.26 * len(bars) + 1.3)
     axes = figure.subplots()
-    high = 0.8 / max(1, len(by_peer))
-    for number, (title, longer_by) in enumerate(by_peer.items()):
-        at = [y + (number - (len(by_peer) - 1) / 2) * high for y, name in enumerate(names) if name in longer_by]
-        longer = [longer_by[name] - 1.0 for name in names if name in longer_by]  # bars begin where both take as long
-        axes.barh(at, longer, high, left=1.0, color=f"C{number}", label=title)
+    for held_out, color in ((False, "C0"), (True, "C2")):
+        drawn = [bar for bar in bars if bar.held_out == held_out]
+        axes.barh(
+            [heights[bar.title] for bar in drawn],
+            [bar.ratio - 1.0 for bar in drawn],  # bars begin where both take as long
+            0.7,
+            left=1.0,
+            color=color,
+            xerr=[bar.ratio * bar.noise for bar in drawn],
+            error_kw={"ecolor": "0.3", "elinewidth": 0.8},
+            label="held out" if held_out else "learned from",
+        )
+    others = {name: other for name, other in documents.items() if other is not None and "/" in name}
+    for other, marker in zip(others.values(), "osD", strict=False):
+        points = [bar for bar in list_network_ratios(other) if bar.title in heights]
+        cpu = next(iter(other["rows"].values()))["made"]["cpu"]
+        at = [heights[bar.title] for bar in points]
+        axes.plot([bar.ratio for bar in points], at, marker, color="0.2", markersize=3, label=cpu)
     axes.axvline(1.0, color="0.2", linewidth=1.0)
+    cpu = next(iter(document["rows"].values()))["made"]["cpu"]
     axes.set(
-        yticks=range(len(names)),
-        yticklabels=[f"{name} (held out)" if name in held_out else name for name in names],
-        xlabel="time of the peer / time of autotune; float32, no trials",
-        ylim=(-0.6, len(names) - 0.4),
+        yticks=range(len(bars)),
+        yticklabels=[bar.title for bar in bars],
+        xlabel=f"time of the fastest peer / time of autotune; float32, no trials; bars: {cpu}, lines: noise",
+        ylim=(-0.6, len(bars) - 0.4),
     )
     axes.set_xscale("log")
-    ticks = [0.5, 1, 2, 4, 8]
+    ticks = [0.8, 1, 1.25, 1.5, 2, 2.5]
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.tick_params(labelsize=8)
-    figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    axes.xaxis.label.set_fontsize(8)
+    figure.legend(loc="outside upper center", ncols=5, fontsize=8, frameon=False)
     return figure
+
+
+@dataclass(frozen=True)
+class NetworkRatio:
+    """Time of the fastest peer over ours for a network, in float32.
+
+    Attributes:
+        title: name of the network; held_out: whether nothing was trained on it.
+        ratio: the ratio; noise: relative difference between halves of the turns.
+    """
+
+    title: str
+    held_out: bool
+    ratio: float
+    noise: float
+
+
+def list_network_ratios(document: Mapping[str, Any]) -> list[NetworkRatio]:
+    """Lists the networks that were timed beside a peer."""
+    wide, _ = list_peers(document)
+    timed = [(row, *network_ratio(row, OURS, wide)) for row in document["rows"].values()]
+    return [
+        NetworkRatio(row["title"], bool(row.get("held_out")), ratio, noise)
+        for row, ratio, noise in timed
+        if ratio is not None
+    ]
 
 
 BUDGETS = {"none": "networks_0_2", "10 a kernel": "networks_10_2", "1,000": "networks_1000_2"}
@@ -250,12 +287,71 @@ def draw_speedups(documents: Documents) -> Any | None:
     return figure
 
 
+def draw_scaling(documents: Documents) -> Any | None:
+    """Draws lines: speed-up of each network over the number of threads, by the programs; points where it was timed."""
+    document = documents["scaling"]
+    if document is None:
+        return None
+    figure = new_figure(6.0, 3.6)
+    axes = figure.subplots()
+    most = 1
+    for number, (name, row) in enumerate(document["rows"].items()):
+        expected = {int(n): sum(layer["seconds"] for layer in layers) for n, layers in row["threads"].items()}
+        counts = sorted(expected)
+        most = max(most, counts[-1])
+        line = [expected[1] / expected[n] for n in counts]
+        axes.plot(counts, line, color=f"C{number}", label=name)
+        timed = {int(n): beside["seconds"]["autotune"] for n, beside in row.get("measured", {}).items()}
+        if 1 in timed:
+            axes.plot(list(timed), [timed[1] / seconds for seconds in timed.values()], "o", color=f"C{number}")
+    axes.plot([1, most], [1, most], color="0.7", linewidth=0.8, linestyle="--")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    ticks = [2**power for power in range(most.bit_length())]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_yticks(ticks, [f"{tick}x" for tick in ticks])
+    axes.set(xlabel="threads; lines: expected from the programs, points: measured", ylabel="speed-up")
+    axes.legend(fontsize=8, frameon=False)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.tick_params(labelsize=8)
+    return figure
+
+
+def draw_search_cost(documents: Documents) -> Any | None:
+    """Draws points: seconds of TVM's search of an operator over those of ours, at equal trials."""
+    document = documents["tvm"]
+    if document is None:
+        return None
+    seconds = [tvm_table.search_seconds(row) for row in document["rows"].values() if "tuning" in row]
+    if not seconds:
+        return None
+    ours, theirs = zip(*seconds, strict=True)
+    figure = new_figure(5.0, 3.6)
+    axes = figure.subplots()
+    axes.plot(ours, theirs, "o", color="C0", alpha=0.7, markersize=5, markeredgewidth=0)
+    span = [min(ours) * 0.8, max(ours) * 1.25]
+    for factor in (1, 10, 100):
+        axes.plot(span, [each * factor for each in span], color="0.7", linewidth=0.8, linestyle="--")
+        axes.annotate(f"{factor}x", (span[1], span[1] * factor), fontsize=8, color="0.4", va="center")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([5, 10, 20, 40], ["5", "10", "20", "40"])
+    axes.set_yticks([10, 100, 1000], ["10", "100", "1,000"])
+    axes.minorticks_off()
+    axes.set(xlabel="seconds of our search, an operator a point", ylabel="seconds of TVM's search, as many trials")
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    return figure
+
+
 PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] = {
     "speedups.png": (draw_speedups, tuple(dict.fromkeys(line.table for line in readme_table.LINES))),
     "search.png": (draw_search, ("search",)),
     "networks.png": (draw_networks, ("networks_0_2",)),
     "trials.png": (draw_trials, (*BUDGETS.values(), "tvm", "tvm_long")),
     "models.png": (draw_models, ("models",)),
+    "scaling.png": (draw_scaling, ("scaling",)),
+    "search_cost.png": (draw_search_cost, ("tvm",)),
 }
 """File among the pages → function that draws it, and names of its results."""
 

@@ -1,4 +1,4 @@
-"""The table of README: one line for each subject, at most eight, from the result files."""
+"""The table of README and docs/benchmarks.md: one line for each subject, at most eight, from the result files."""
 
 from __future__ import annotations
 
@@ -164,8 +164,13 @@ def speed_up(cases: Cases) -> float:
     return geometric_mean([ratio for ratio, _ in cases.ratios]) if cases.overall is None else cases.overall
 
 
-def readme(folder: Path = results.FOLDER) -> str:
-    """Returns the table, and a line with commits and days."""
+def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
+    """Returns the table, and a line with commits and days.
+
+    Args:
+        folder: folder of the result files.
+        pages: path of the pages from the file that shows the table.
+    """
     lines, commits = [], {}
     loaded = {line.table: results.load(line.table, folder) for line in LINES}
     for line, document, cases in lines_from({name: each for name, each in loaded.items() if each is not None}):
@@ -174,7 +179,7 @@ def readme(folder: Path = results.FOLDER) -> str:
         else:
             mean, ends = f"{cases.overall:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
         held_out = f", {len(cases.held_out)} held out: {geometric_mean(cases.held_out):.2f}x" if cases.held_out else ""
-        cells = [f"[{line.title}](docs/{line.page})", line.peers, _describe_machine(document), line.trials]
+        cells = [f"[{line.title}]({pages}{line.page})", line.peers, _describe_machine(document), line.trials]
         lines.append([*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}"])
         commits[_find_commit(document)] = None
     said = f"Commits {' and '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."

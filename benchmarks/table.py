@@ -1,7 +1,8 @@
 """Generator of tables in README and docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
 `<!-- summary:NAME -->` to `<!-- /summary -->` is replaced by the summary of a table. Tables of a second processor are
-in a folder: `<!-- table:FOLDER/NAME -->`. `table:headline` and `table:readme` cover all result files.
+in a folder: `<!-- table:FOLDER/NAME -->`. All result files are covered by `table:headline`, by `table:readme`, and by
+`table:subjects`, which is the same for a page of docs.
 
 `python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
@@ -12,6 +13,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks import results
@@ -25,7 +27,7 @@ from benchmarks.tables import TABLES
 ROOT = Path(__file__).resolve().parents[1]
 OF_MANY_STATES = ("survey",)
 """Tables whose rows say themselves where they come from."""
-OF_ALL = {"headline": headline, "readme": readme}
+OF_ALL = {"headline": headline, "readme": readme, "subjects": partial(readme, pages="")}
 """Table of all result files → its text, of their folder."""
 _MARKERS = re.compile(
     r"(<!-- (?P<sort>table|summary):(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /(?P=sort) -->)",

@@ -27,19 +27,26 @@ def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
     pages.mkdir()
     assert pictures.draw(pages, measured) == []
     rows = {"a": row("a", 1e-3), "b": row("b", 5e-4), "c": {"title": "c", "made": {}, "seconds": {"onnxruntime": 1e-3}}}
-    assert pictures.ratios({"rows": rows}, "openvino") == {"a": 1.0, "b": 2.0}
+    found = pictures.list_network_ratios({"rows": rows})
+    assert {network.title: network.ratio for network in found} == {"a": 1.0, "b": 2.0}
     for name in ("networks_0_2", "networks_10_2"):
         (measured / f"{name}.json").write_text(json.dumps({"rows": rows}))
     assert [path.name for path in pictures.draw(pages, measured)] == ["speedups.png", "networks.png"]
     (measured / "networks_1000_2.json").write_text(json.dumps({"rows": rows}))
-    for name in ("models", "search"):
+    for name in ("models", "search", "scaling"):
         (measured / f"{name}.json").write_text(json.dumps(results.load(name)))
-    assert {path.name for path in pictures.draw(pages, measured)} == set(pictures.PICTURES)
+    assert {path.name for path in pictures.draw(pages, measured)} == {*pictures.PICTURES} - {"search_cost.png"}
     alone = (pages / "trials.png").read_bytes()
     took = {"ours 64": 2e-3, "ours 256": 1e-3, "tvm 64": 3e-3, "tvm 256": 2e-3}
-    tvm = {"rows": {"a": {"title": "a", "seconds": took}, "b": {"title": "b", "refused": "it is of groups"}}}
+    tuning = {"ours": {"seconds": 4.0}, "tvm": {"seconds": 50.0}}
+    tvm = {
+        "rows": {
+            "a": {"title": "a", "seconds": took, "tuning": tuning},
+            "b": {"title": "b", "refused": "it is of groups"},
+        }
+    }
     (measured / "tvm.json").write_text(json.dumps(tvm))
-    assert pages / "trials.png" in pictures.draw(pages, measured)
+    assert {path.name for path in pictures.draw(pages, measured)} == set(pictures.PICTURES)
     assert (pages / "trials.png").read_bytes() != alone, "TVM stands in a panel of its own"
     tvm["rows"]["c"] = {"title": "c", "seconds": {"ours 64": 2e-3, "tvm 64": 3e-3}}
     (measured / "tvm.json").write_text(json.dumps(tvm))
