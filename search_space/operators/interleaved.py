@@ -31,12 +31,12 @@ class _Side(NamedTuple):
     """One of the two axes of an image.
 
     Attributes:
-        extent: number of input elements; count: number of output elements.
+        extent: number of input elements; outputs: number of output elements.
         kernel, stride, padding: numbers of the operator for this axis.
     """
 
     extent: int
-    count: int
+    outputs: int
     kernel: int
     stride: int
     padding: int
@@ -54,7 +54,7 @@ class _Side(NamedTuple):
     @property
     def blocks(self) -> int:
         """Number of blocks of `stride` output elements, the first and the last one cut off by the padding."""
-        return (self.count - 1 + self.padding) // self.stride - self.first + 1
+        return (self.outputs - 1 + self.padding) // self.stride - self.first + 1
 
     def split(self, index: Expr) -> tuple[Expr, Expr]:
         """Returns the block of an output element and its phase: block b reads inputs b, b - 1 and so on."""
@@ -140,7 +140,7 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
         index = ((row * strides[1] + column) * outputs) + k
         return layer[n, down - sides[0].first, right - sides[1].first, index]
 
-    shape_of_output = (args["batch"], *(side.count for side in sides), outputs)
+    shape_of_output = (args["batch"], *(side.outputs for side in sides), outputs)
     return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="interleaved"))
 
 
@@ -169,7 +169,7 @@ def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
             terms.append(te.if_then_else(te.all(*above, *beside), element, zero(args["dtype"])))
         return reduce(operator.add, terms)
 
-    shape_of_output = (args["batch"], *(side.count for side in sides), outputs)
+    shape_of_output = (args["batch"], *(side.outputs for side in sides), outputs)
     return with_epilogue(args, [data, weight], te.compute(shape_of_output, add, name="interleaved"))
 
 
