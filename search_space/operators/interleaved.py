@@ -133,7 +133,7 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
         return te.sum(product(source[n, h + rh, w + rw, rc], filters[rh, rw, rc, k], args["dtype"]), axis=[rh, rw, rc])
 
-    layer = te.compute((args["batch"], *(side.blocks for side in sides), columns), body, name="conv")
+    layer = te.compute((args["batch"], *(side.blocks for side in sides), columns), body, name="products")
 
     def interleave(n: Any, h: Any, w: Any, k: Any) -> Expr:
         (down, row), (right, column) = (side.split(i) for side, i in zip(sides, (h, w), strict=True))
@@ -141,7 +141,7 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
         return layer[n, down - sides[0].first, right - sides[1].first, index]
 
     shape_of_output = (args["batch"], *(side.outputs for side in sides), outputs)
-    return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="interleaved"))
+    return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="conv"))
 
 
 def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
@@ -160,7 +160,7 @@ def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
         return te.sum(product(data[n, h, w, rc], filters[rc, k], args["dtype"]), axis=[rc])
 
-    layer = te.compute((args["batch"], *(side.extent for side in sides), shape[-1]), body, name="conv")
+    layer = te.compute((args["batch"], *(side.extent for side in sides), shape[-1]), body, name="products")
 
     def read(n: Expr, h: Expr, w: Expr, row: Expr, column: Expr, k: Expr) -> Expr:
         return layer[n, h, w, (row * kernel[1] + column) * outputs + k]
@@ -177,7 +177,7 @@ def positions(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     def body(n: Any, h: Any, w: Any, row: Any, column: Any, k: Any) -> te.Reduction:
         return te.sum(product(data[n, h, w, rc], weight[row, column, rc, k], args["dtype"]), axis=[rc])
 
-    layer = te.compute((args["batch"], *(side.extent for side in sides), *kernel, outputs), body, name="conv")
+    layer = te.compute((args["batch"], *(side.extent for side in sides), *kernel, outputs), body, name="products")
 
     def read(n: Expr, h: Expr, w: Expr, row: Expr, column: Expr, k: Expr) -> Expr:
         return layer[n, h, w, row, column, k]
@@ -203,7 +203,7 @@ def _add_terms(
         return reduce(operator.add, terms)
 
     shape = (args["batch"], *(side.outputs for side in sides), args["out_channels"])
-    return with_epilogue(args, inputs, te.compute(shape, add, name="interleaved"))
+    return with_epilogue(args, inputs, te.compute(shape, add, name="conv"))
 
 
 def _pad(data: te.Tensor, sides: Sequence[_Side], dtype: str) -> te.Tensor:
