@@ -25,7 +25,9 @@ WINDOW: Mapping[str, tuple[int, int]] = {"kernel": (3, 3), "stride": (2, 2), "pa
 
 def differentiate_operator(forward: Mapping[str, Any], of: str) -> list[te.Tensor]:
     """Differentiates a workload by the input of a name; weights change with each step, and are no constants."""
-    *inputs, output = Workload.from_json(forward).tensors()
+    workload = Workload.from_json(forward)
+    place = [spec.name for spec in workload.inputs].index(of)
+    *inputs, output = workload.tensors_to_differentiate(place)
     variables = [te.placeholder(tensor.shape, tensor.dtype, tensor.name) for tensor in inputs]
     output = replace_stages(output, {old.op: new for old, new in zip(inputs, variables, strict=True)})
     (wanted,) = [tensor for tensor in variables if tensor.name == of]

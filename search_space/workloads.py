@@ -159,6 +159,11 @@ class Workload:
         """
         return self._operator.tensors(self.args, algorithm)
 
+    def tensors_to_differentiate(self, wrt: int) -> list[te.Tensor]:
+        """Returns the inputs and then the output of the definition that is differentiated by the input of a number."""
+        definition = self._operator.differentiable(self.args, self.inputs[wrt].name)
+        return self.tensors() if definition is None else definition(self.args)
+
     @cached_property
     def _specs(self) -> tuple[TensorSpec, ...]:
         tensors = self.tensors(self.algorithms[0])

@@ -74,6 +74,8 @@ class Operator(Generic[P]):
         bounds: range of floating-point inputs on which the operator is defined.
         available: whether an algorithm is defined for given arguments.
         describe: arguments as one short text that stays the same over versions and tells workloads apart: their key.
+        differentiable: arguments and the name of an input → the definition that is differentiated by this input, where
+            the gradient of the plainest one would multiply zeros; else None.
         draw_integers: arguments, the shape of an integer input and a generator → a random input; None: any.
     """
 
@@ -86,6 +88,7 @@ class Operator(Generic[P]):
     bounds: Callable[[Args], tuple[float, float]] = lambda args: (-1.0, 1.0)
     available: Callable[[Args, str], bool] = lambda args, algorithm: True
     describe: Callable[[Args], str] = format_arguments
+    differentiable: Callable[[Args, str], Definition | None] = lambda args, name: None
     draw_integers: Callable[[Args, tuple[int, ...], np.random.Generator], Array | None] = lambda args, shape, rng: None
 
     @cached_property

@@ -7,7 +7,7 @@ filter, and these positions are the same for all of its rows.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product as pairs_of
 from math import prod
@@ -133,7 +133,7 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
         return te.sum(product(source[n, h + rh, w + rw, rc], filters[rh, rw, rc, k], args["dtype"]), axis=[rh, rw, rc])
 
-    layer = te.compute((args["batch"], *(side.blocks for side in sides), columns), body, name="conv")
+    layer = te.compute((args["batch"], *(side.blocks for side in sides), columns), body, name="products")
 
     def interleave(n: Any, h: Any, w: Any, k: Any) -> Expr:
         (down, row), (right, column) = (side.split(i) for side, i in zip(sides, (h, w), strict=True))
@@ -141,7 +141,7 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
         return layer[n, down - sides[0].first, right - sides[1].first, index]
 
     shape_of_output = (args["batch"], *(side.outputs for side in sides), outputs)
-    return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="interleaved"))
+    return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="conv"))
 
 
 def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
@@ -160,17 +160,50 @@ def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
         return te.sum(product(data[n, h, w, rc], filters[rc, k], args["dtype"]), axis=[rc])
 
-    layer = te.compute((args["batch"], *(side.extent for side in sides), shape[-1]), body, name="conv")
+    layer = te.compute((args["batch"], *(side.extent for side in sides), shape[-1]), body, name="products")
+
+    def read(n: Expr, h: Expr, w: Expr, row: Expr, column: Expr, k: Expr) -> Expr:
+        return layer[n, h, w, (row * kernel[1] + column) * outputs + k]
+
+    return _add_terms(args, sides, [data, weight], read)
+
+
+def positions(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
+    """Defines what `columns` does, with an axis for each dimension of a filter: the weight's gradient is a product."""
+    data, weight = _placeholders(args)
+    outputs, kernel = args["out_channels"], [side.kernel for side in sides]
+    rc = te.reduce_axis((0, args["in_channels"]), "rc")
+
+    def body(n: Any, h: Any, w: Any, row: Any, column: Any, k: Any) -> te.Reduction:
+        return te.sum(product(data[n, h, w, rc], weight[row, column, rc, k], args["dtype"]), axis=[rc])
+
+    layer = te.compute((args["batch"], *(side.extent for side in sides), *kernel, outputs), body, name="products")
+
+    def read(n: Expr, h: Expr, w: Expr, row: Expr, column: Expr, k: Expr) -> Expr:
+        return layer[n, h, w, row, column, k]
+
+    return _add_terms(args, sides, [data, weight], read)
+
+
+def _add_terms(
+    args: Args, sides: Sequence[_Side], inputs: list[te.Tensor], read: Callable[..., Expr]
+) -> list[te.Tensor]:
+    """Adds up the products that meet in an output element.
+
+    Args:
+        inputs: data and weight.
+        read: function batch, input element, position in the filter and channel → product.
+    """
 
     def add(n: Any, h: Any, w: Any, k: Any) -> Expr:
         terms = []
         for (down, row, above), (right, column, beside) in pairs_of(sides[0].list_terms(h), sides[1].list_terms(w)):
-            element = layer[n, down, right, (row * kernel[1] + column) * outputs + k]
+            element = read(n, down, right, row, column, k)
             terms.append(te.if_then_else(te.all(*above, *beside), element, zero(args["dtype"])))
         return reduce(operator.add, terms)
 
-    shape_of_output = (args["batch"], *(side.outputs for side in sides), outputs)
-    return with_epilogue(args, [data, weight], te.compute(shape_of_output, add, name="interleaved"))
+    shape = (args["batch"], *(side.outputs for side in sides), args["out_channels"])
+    return with_epilogue(args, inputs, te.compute(shape, add, name="conv"))
 
 
 def _pad(data: te.Tensor, sides: Sequence[_Side], dtype: str) -> te.Tensor:

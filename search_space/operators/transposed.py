@@ -10,11 +10,11 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import OPERANDS, fast, product, zero
-from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Operator, Precision
+from search_space.operators.base import REQUIRED_ARGUMENT, Args, Array, Definition, Operator, Precision
 from search_space.operators.checks import sizes, spread
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import apply_epilogue, with_epilogue
-from search_space.operators.interleaved import COLUMNS, PHASES, columns, is_available, list_sides, phases
+from search_space.operators.interleaved import COLUMNS, PHASES, columns, is_available, list_sides, phases, positions
 from search_space.operators.windows import Pair
 from search_space.tags import Tag
 
@@ -116,6 +116,12 @@ def flops(args: Args) -> int:
     return 2 * int(size) * prod(args["kernel"])
 
 
+def _differentiable(args: Args, name: str) -> Definition | None:
+    """Returns the definition whose gradient by the weight skips the zeros that a stride spreads."""
+    skips = name == "weight" and is_available(args, COLUMNS)
+    return (lambda args: positions(args, list_sides(args, _output(args)))) if skips else None
+
+
 CONV2D_TRANSPOSE = Operator(
     "conv2d_transpose",
     conv2d_transpose,
@@ -128,4 +134,5 @@ CONV2D_TRANSPOSE = Operator(
     flops,
     Precision(lambda args: prod(args["kernel"]) * int(args["in_channels"])),
     available=lambda args, algorithm: algorithm == "direct" or is_available(args, algorithm),
+    differentiable=_differentiable,
 )

@@ -109,6 +109,12 @@ class GraphOp:
         ]
         return [*inputs, self.expression(attrs, inputs)]
 
+    def tensors_to_differentiate(self, attrs: Attributes, types: Types, wrt: int) -> list[te.Tensor]:
+        """Returns the inputs and the output of the definition that is differentiated by the input of a number."""
+        if self.workload is None:
+            return self.tensors(attrs, types)
+        return self.anchor(attrs, types, [False] * len(types)).tensors_to_differentiate(wrt)
+
     def evaluate(self, attrs: Attributes, arrays: Sequence[Array]) -> Array:
         """Computes the output in NumPy, with the dtype of `infer`."""
         types = [TensorType(a.shape, str(a.dtype)) for a in arrays]

@@ -78,7 +78,7 @@ def _make(description: Description) -> tuple[te.Tensor, tuple[te.Tensor, ...]] |
     """
     name, items, kinds, wrt = description
     operation, attrs = find(name), dict(items)
-    *inputs, output = operation.tensors(attrs, [TensorType(*kind) for kind in kinds])
+    *inputs, output = operation.tensors_to_differentiate(attrs, [TensorType(*kind) for kind in kinds], wrt)
     output_value, seed = (te.placeholder(output.shape, output.dtype, each) for each in ("value", "seed"))
     sources = *inputs, output_value, seed
     if operation.kind is Kind.elementwise:

@@ -96,7 +96,6 @@ def test_seconds_of_a_process_of_its_own(cache: str) -> None:
     found = onnxruntime_seconds([SMALL, unsupported, workloads.dense(1, 64, 32)], 1, cache, policy)
     assert found[1] is None
     assert all(seconds is not None and np.isfinite(seconds) and seconds >= 1e-9 for seconds in (found[0], found[2]))
-    assert found[0] > SMALL.flops / 1e12  # no core computes this fast: the seconds are of one execution, not a fraction
 
 
 def test_nothing_is_started_for_no_workload(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -206,6 +207,20 @@ def test_a_padded_tensor_has_no_gradient_of_its_own() -> None:
     assert spread.shape == (1, 4, 4, 2) and [axis.extent for axis in spread.reduce_axis] == [3, 2, 2]
     *_, phases, joined = differentiate_data(workloads.conv2d(1, 8, 8, 4, 6, 4, 2, 1))
     assert joined.shape == (1, 8, 8, 4) and phases.shape == (2, 2, 1, 5, 5, 4)
+
+
+@pytest.mark.parametrize(("kernel", "steps"), [(2, 2 * 4 * 5), (3, 2 * 4 * 5)])
+def test_weights_of_a_transposed_convolution_sum_over_its_input(kernel: int, steps: int) -> None:
+    """The plainest definition spreads the input, and its gradient would sum over four times as many elements."""
+    workload = workloads.conv2d_transpose(2, 4, 5, 3, 6, kernel, 2)
+    data, weight, output = workload.tensors_to_differentiate(1)
+    seed = te.placeholder(output.shape, name="seed")
+    (gradient,) = te.gradient(output, [weight], seed)
+    assert math.prod(axis.extent for axis in gradient.op.reduce_axis) == steps
+    generator = torch.Generator().manual_seed(0)
+    values = {t.op: torch.randn(t.shape, dtype=torch.float64, generator=generator) for t in (data, weight, seed)}
+    (right,) = float64.differentiate(output, [weight], values[seed.op], values)
+    torch.testing.assert_close(float64.evaluate([gradient], values)[0], right, rtol=1e-6, atol=1e-6)
 
 
 def test_windows_that_are_no_multiple_of_the_stride_multiply_once() -> None:

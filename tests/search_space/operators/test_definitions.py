@@ -89,6 +89,14 @@ def test_convolutions_of_any_window(data: st.DataObject) -> None:
         check(workload, run_interpreter(workload, algorithm, inputs), inputs)
 
 
+@pytest.mark.parametrize("workload", SMALL, ids=str)
+def test_algorithms_name_their_output_alike(workload: Workload) -> None:
+    """Who runs a program finds its output by the name in the workload."""
+    names = {workload.tensors(algorithm)[-1].name for algorithm in workload.algorithms}
+    assert names == {workload.output.name}
+
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_transposed_convolution_is_the_transpose(data: st.DataObject) -> None:
@@ -112,6 +120,8 @@ def test_transposed_convolution_is_the_transpose(data: st.DataObject) -> None:
     assert forward.output.shape == y.shape and back.output.shape == x.shape
     left, right = (forward.reference(x, weight) * y).sum(), (x * back.reference(y, turned)).sum()
     np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-4)
+    for algorithm in back.algorithms:
+        check(back, run_interpreter(back, algorithm, [y, turned]), [y, turned])
 
 
 @pytest.mark.parametrize("columns", [5, 300])
