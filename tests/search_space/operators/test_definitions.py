@@ -91,7 +91,7 @@ def test_convolutions_of_any_window(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("workload", SMALL, ids=str)
 def test_algorithms_name_their_output_alike(workload: Workload) -> None:
-    """Who runs a program finds its output by the name in the workload."""
+    """Callers look up the output of a program by its name in the workload."""
     names = {workload.tensors(algorithm)[-1].name for algorithm in workload.algorithms}
     assert names == {workload.output.name}
 
