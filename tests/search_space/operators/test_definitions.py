@@ -96,7 +96,6 @@ def test_algorithms_name_their_output_alike(workload: Workload) -> None:
     assert names == {workload.output.name}
 
 
-
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_transposed_convolution_is_the_transpose(data: st.DataObject) -> None:
