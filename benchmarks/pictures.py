@@ -6,6 +6,7 @@ and cost models with their intervals. A picture whose results are missing is not
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,18 +63,17 @@ def draw_networks(documents: Documents) -> Any | None:
             error_kw={"ecolor": "0.3", "elinewidth": 0.8},
             label="held out" if held_out else "learned from",
         )
-    others = {name: other for name, other in documents.items() if other is not None and "/" in name}
-    for other, marker in zip(others.values(), "osD", strict=False):
+    others = [other for name, other in documents.items() if other is not None and "/" in name]
+    for other, marker in zip(others, itertools.cycle("osD"), strict=False):
         points = [bar for bar in list_network_ratios(other) if bar.title in heights]
-        cpu = next(iter(other["rows"].values()))["made"]["cpu"]
         at = [heights[bar.title] for bar in points]
-        axes.plot([bar.ratio for bar in points], at, marker, color="0.2", markersize=3, label=cpu)
+        axes.plot([bar.ratio for bar in points], at, marker, color="0.2", markersize=3, label=_find_cpu(other))
     axes.axvline(1.0, color="0.2", linewidth=1.0)
-    cpu = next(iter(document["rows"].values()))["made"]["cpu"]
     axes.set(
         yticks=range(len(bars)),
         yticklabels=[bar.title for bar in bars],
-        xlabel=f"time of the fastest peer / time of autotune; float32, no trials; bars: {cpu}, lines: noise",
+        xlabel="time of the fastest peer / time of autotune; float32, no trials; "
+        f"bars: {_find_cpu(document)}, lines: noise",
         ylim=(-0.6, len(bars) - 0.4),
     )
     axes.set_xscale("log")
@@ -84,6 +84,10 @@ def draw_networks(documents: Documents) -> Any | None:
     axes.xaxis.label.set_fontsize(8)
     figure.legend(loc="outside upper center", ncols=5, fontsize=8, frameon=False)
     return figure
+
+
+def _find_cpu(document: Mapping[str, Any]) -> str:
+    return str(next(iter(document["rows"].values()))["made"]["cpu"])
 
 
 @dataclass(frozen=True)

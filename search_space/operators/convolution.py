@@ -72,7 +72,13 @@ def direct(args: Args) -> list[te.Tensor]:
 
 
 def window_sum(
-    source: te.Tensor, weight: te.Tensor, window: Window, dtype: str, groups: int = 1, tag: Tag = Tag.NONE
+    source: te.Tensor,
+    weight: te.Tensor,
+    window: Window,
+    dtype: str,
+    groups: int = 1,
+    tag: Tag = Tag.NONE,
+    name: str = "conv",
 ) -> te.Tensor:
     """Sums the products over the window and the channels of a group: (batch, output..., out_channels).
 
@@ -82,7 +88,7 @@ def window_sum(
         window: window over the data.
         dtype: type of the operator, which determines how factors are multiplied.
         groups: number of groups of channels.
-        tag: tag of the stage.
+        tag: tag of the stage; name: its name.
     """
     depth, width = weight.shape[-2], weight.shape[-1] // groups
     within, rc = window.reduce_axes(), te.reduce_axis((0, depth), "rc")
@@ -94,7 +100,7 @@ def window_sum(
         return te.sum(product(value, weight[(*within, rc, k)], dtype), axis=[*within, rc])
 
     shape = (source.shape[0], *window.output, weight.shape[-1])
-    return te.compute(shape, over(("n", *window.spatial, "k"), body), name="conv", tag=tag)
+    return te.compute(shape, over(("n", *window.spatial, "k"), body), name=name, tag=tag)
 
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:

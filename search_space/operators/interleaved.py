@@ -7,7 +7,7 @@ filter, and these positions are the same for all of its rows.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from itertools import product as pairs_of
 from math import prod
@@ -17,8 +17,10 @@ from search_space import te
 from search_space.ir.expr import Expr, lift
 from search_space.operators.arithmetic import OPERANDS, product, zero
 from search_space.operators.base import Args
+from search_space.operators.convolution import window_sum
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.naming import over
+from search_space.operators.windows import Window, pad
 from search_space.tags import Tag
 
 PHASES, COLUMNS = "phases", "columns"
@@ -27,19 +29,24 @@ MOST_TERMS = 32
 """Greatest number of products that `columns` adds up for an output element, all in one expression."""
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """One of the two axes of an image.
 
     Attributes:
-        extent: number of input elements; outputs: number of output elements.
-        kernel, stride, padding: numbers of the operator for this axis.
+        extent: number of input elements.
+        kernel, stride, padding, output_padding: numbers of the operator for this axis.
     """
 
     extent: int
-    outputs: int
     kernel: int
     stride: int
     padding: int
+    output_padding: int
+
+    @property
+    def outputs(self) -> int:
+        """Number of output elements; not positive if the padding cuts all of them off."""
+        return (self.extent - 1) * self.stride - 2 * self.padding + self.kernel + self.output_padding
 
     @property
     def taps(self) -> int:
@@ -52,9 +59,9 @@ class _Side(NamedTuple):
         return self.padding // self.stride
 
     @property
-    def blocks(self) -> int:
-        """Number of blocks of `stride` output elements, the first and the last one cut off by the padding."""
-        return (self.outputs - 1 + self.padding) // self.stride - self.first + 1
+    def last(self) -> int:
+        """Block of the last output element."""
+        return (self.outputs - 1 + self.padding) // self.stride
 
     def split(self, index: Expr) -> tuple[Expr, Expr]:
         """Returns the block of an output element and its phase: block b reads inputs b, b - 1 and so on."""
@@ -85,10 +92,10 @@ class _Side(NamedTuple):
         return terms
 
 
-def list_sides(args: Args, counts: Sequence[int]) -> list[_Side]:
-    """Lists the two axes of an image, for outputs of `counts` elements."""
-    extents = (args["height"], args["width"])
-    return [_Side(*each) for each in zip(extents, counts, args["kernel"], args["stride"], args["padding"], strict=True)]
+def list_sides(args: Args) -> list[Side]:
+    """Lists the two axes of an image."""
+    names = ("kernel", "stride", "padding", "output_padding")
+    return [Side(*each) for each in zip((args["height"], args["width"]), *map(args.__getitem__, names), strict=True)]
 
 
 def is_available(args: Args, algorithm: str) -> bool:
@@ -97,7 +104,7 @@ def is_available(args: Args, algorithm: str) -> bool:
     Other kernels have phases with fewer positions. To fill these with zeros is wrong where an input is infinite.
     `columns` is also for images smaller than the kernel, around which the plain definition multiplies zeros.
     """
-    sides = list_sides(args, (0, 0))
+    sides = list_sides(args)
     if algorithm == PHASES:
         return any(side.stride > 1 for side in sides) and all(side.kernel % side.stride == 0 for side in sides)
     spread = any(side.stride > 1 or side.extent < side.kernel for side in sides)
@@ -112,12 +119,12 @@ def _placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
     return data, te.placeholder(filters, weights, "weight", constant=True)
 
 
-def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
+def phases(args: Args) -> list[te.Tensor]:
     """Defines a plain convolution whose output channels are those of all phases, then puts these in their places."""
-    data, weight = _placeholders(args)
+    (data, weight), sides, dtype = _placeholders(args), list_sides(args), args["dtype"]
     outputs, strides = args["out_channels"], [side.stride for side in sides]
-    taps = [side.taps for side in sides]
-    source = _pad(data, sides, args["dtype"])
+    padding = tuple((side.taps - 1 - side.first, side.last - side.extent + 1) for side in sides)
+    window = Window(data.shape[1:3], tuple(side.taps for side in sides), (1, 1), padding, (1, 1))
 
     def read_weight(*index: te.IterVar) -> Expr:
         *steps, channel, column = index
@@ -125,15 +132,9 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
         place = [of + side.stride * (side.taps - 1 - at) for of, side, at in zip(phase, sides, steps, strict=True)]
         return weight[(*place, channel, lift(column) % outputs)]
 
-    columns = prod(strides) * outputs
-    shape = (*taps, args["in_channels"], columns)
+    shape = (*window.kernel, args["in_channels"], prod(strides) * outputs)
     filters = te.compute(shape, over(("rh", "rw", "c", "k"), read_weight), name="weight_phases", tag=Tag.CONSTANT)
-    rh, rw, rc = (te.reduce_axis((0, n), name) for n, name in zip(shape, ("rh", "rw", "rc"), strict=False))
-
-    def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
-        return te.sum(product(source[n, h + rh, w + rw, rc], filters[rh, rw, rc, k], args["dtype"]), axis=[rh, rw, rc])
-
-    layer = te.compute((args["batch"], *(side.blocks for side in sides), columns), body, name="products")
+    layer = window_sum(pad(data, window, zero(dtype)), filters, window, dtype, name="products")
 
     def interleave(n: Any, h: Any, w: Any, k: Any) -> Expr:
         (down, row), (right, column) = (side.split(i) for side, i in zip(sides, (h, w), strict=True))
@@ -144,10 +145,9 @@ def phases(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     return with_epilogue(args, [data, weight], te.compute(shape_of_output, interleave, name="conv"))
 
 
-def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
+def columns(args: Args) -> list[te.Tensor]:
     """Defines the product of each input element with all positions of the filters, then adds up what meets."""
-    data, weight = _placeholders(args)
-    outputs, kernel = args["out_channels"], [side.kernel for side in sides]
+    (data, weight), kernel, outputs = _placeholders(args), args["kernel"], args["out_channels"]
 
     def read_weight(c: Any, k: Any) -> Expr:
         position = lift(k) // outputs
@@ -160,40 +160,38 @@ def columns(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
         return te.sum(product(data[n, h, w, rc], filters[rc, k], args["dtype"]), axis=[rc])
 
-    layer = te.compute((args["batch"], *(side.extent for side in sides), shape[-1]), body, name="products")
+    layer = te.compute((*data.shape[:3], shape[-1]), body, name="products")
 
     def read(n: Expr, h: Expr, w: Expr, row: Expr, column: Expr, k: Expr) -> Expr:
         return layer[n, h, w, (row * kernel[1] + column) * outputs + k]
 
-    return _add_terms(args, sides, [data, weight], read)
+    return _add_terms(args, [data, weight], read)
 
 
-def positions(args: Args, sides: Sequence[_Side]) -> list[te.Tensor]:
+def positions(args: Args) -> list[te.Tensor]:
     """Defines what `columns` does, with an axis for each dimension of a filter: the weight's gradient is a product."""
-    data, weight = _placeholders(args)
-    outputs, kernel = args["out_channels"], [side.kernel for side in sides]
+    (data, weight), kernel, outputs = _placeholders(args), args["kernel"], args["out_channels"]
     rc = te.reduce_axis((0, args["in_channels"]), "rc")
 
     def body(n: Any, h: Any, w: Any, row: Any, column: Any, k: Any) -> te.Reduction:
         return te.sum(product(data[n, h, w, rc], weight[row, column, rc, k], args["dtype"]), axis=[rc])
 
-    layer = te.compute((args["batch"], *(side.extent for side in sides), *kernel, outputs), body, name="products")
+    layer = te.compute((*data.shape[:3], *kernel, outputs), body, name="products")
 
     def read(n: Expr, h: Expr, w: Expr, row: Expr, column: Expr, k: Expr) -> Expr:
         return layer[n, h, w, row, column, k]
 
-    return _add_terms(args, sides, [data, weight], read)
+    return _add_terms(args, [data, weight], read)
 
 
-def _add_terms(
-    args: Args, sides: Sequence[_Side], inputs: list[te.Tensor], read: Callable[..., Expr]
-) -> list[te.Tensor]:
+def _add_terms(args: Args, inputs: list[te.Tensor], read: Callable[..., Expr]) -> list[te.Tensor]:
     """Adds up the products that meet in an output element.
 
     Args:
         inputs: data and weight.
         read: function batch, input element, position in the filter and channel → product.
     """
+    sides = list_sides(args)
 
     def add(n: Any, h: Any, w: Any, k: Any) -> Expr:
         terms = []
@@ -204,18 +202,3 @@ def _add_terms(
 
     shape = (args["batch"], *(side.outputs for side in sides), args["out_channels"])
     return with_epilogue(args, inputs, te.compute(shape, add, name="conv"))
-
-
-def _pad(data: te.Tensor, sides: Sequence[_Side], dtype: str) -> te.Tensor:
-    """Pads the input with what the first and the last blocks read."""
-    before = [side.taps - 1 - side.first for side in sides]
-    extents = [side.blocks + side.taps - 1 for side in sides]
-    if not any(before) and extents == [side.extent for side in sides]:
-        return data
-
-    def element(n: Any, h: Any, w: Any, c: Any) -> Expr:
-        index = [i - offset for i, offset in zip((h, w), before, strict=True)]
-        inside = [test for i, side in zip(index, sides, strict=True) for test in (i >= 0, i < side.extent)]
-        return te.if_then_else(te.all(*inside), data[n, index[0], index[1], c], zero(dtype))
-
-    return te.compute((data.shape[0], *extents, data.shape[-1]), element, name="pad", tag=Tag.PAD)

@@ -62,9 +62,7 @@ def conv2d_transpose(
 
 
 def _output(args: Args) -> tuple[int, int]:
-    fields = [args[name] for name in ("kernel", "stride", "padding", "output_padding")]
-    extents = (args["height"], args["width"])
-    rows, columns = ((n - 1) * s - 2 * p + k + o for n, k, s, p, o in zip(extents, *fields, strict=True))
+    rows, columns = (side.outputs for side in list_sides(args))
     return rows, columns
 
 
@@ -118,18 +116,13 @@ def flops(args: Args) -> int:
 
 def _differentiable(args: Args, name: str) -> Definition | None:
     """Returns the definition whose gradient by the weight skips the zeros that a stride spreads."""
-    skips = name == "weight" and is_available(args, COLUMNS)
-    return (lambda args: positions(args, list_sides(args, _output(args)))) if skips else None
+    return positions if name == "weight" and is_available(args, COLUMNS) else None
 
 
 CONV2D_TRANSPOSE = Operator(
     "conv2d_transpose",
     conv2d_transpose,
-    {
-        "direct": direct,
-        PHASES: lambda args: phases(args, list_sides(args, _output(args))),
-        COLUMNS: lambda args: columns(args, list_sides(args, _output(args))),
-    },
+    {"direct": direct, PHASES: phases, COLUMNS: columns},
     reference,
     flops,
     Precision(lambda args: prod(args["kernel"]) * int(args["in_channels"])),
