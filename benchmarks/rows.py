@@ -70,6 +70,31 @@ def _depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Ro
     return Row(f"depthwise{kernel}x{kernel}_{size}_{channels}", "depthwise", title, make)
 
 
+def _transposed(
+    size: int | tuple[int, int],
+    inputs: int,
+    outputs: int,
+    kernel: int | tuple[int, int],
+    stride: int | tuple[int, int],
+    padding: int | tuple[int, int] = 0,
+    output_padding: int | tuple[int, int] = 0,
+) -> Row:
+    (height, width), (rows, columns) = _pair(size), _pair(kernel)
+
+    def make() -> Workload:
+        return workloads.conv2d_transpose(
+            1, height, width, inputs, outputs, kernel, stride, padding, output_padding=output_padding
+        )
+
+    window, image = f"{rows}x{columns}", f"{height}²" if height == width else f"{height}x{width}"
+    title = f"transposed conv {window} s{_pair(stride)[1]} {image} {inputs}→{outputs}"
+    return Row(f"transposed{window}_{width}_{inputs}_{outputs}", "transposed convolution", title, make)
+
+
+def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
 def _matmul(m: int, n: int, k: int) -> Row:
     title = f"matmul {m}³" if m == n == k else f"matmul {m}x{n}x{k}"
     return Row(f"matmul_{m}_{n}_{k}", "matmul", title, lambda: workloads.matmul(m, n, k))
@@ -110,6 +135,11 @@ ROWS = (
     _depthwise(14, 576),
     _depthwise(28, 120, kernel=5),
     _depthwise(28, 192, kernel=7),
+    _transposed(64, 128, 64, kernel=2, stride=2),
+    _transposed(56, 128, 64, kernel=3, stride=2, padding=1, output_padding=1),
+    _transposed(32, 256, 128, kernel=4, stride=2, padding=1),
+    _transposed((1, 256), 256, 128, kernel=(1, 16), stride=(1, 8), padding=(0, 4)),
+    _transposed(64, 56, 1, kernel=9, stride=3, padding=4, output_padding=2),
     _matmul(512, 512, 512),
     _matmul(1024, 1024, 1024),
     _matmul(1000, 777, 513),

@@ -128,6 +128,14 @@ def _conv2d(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
     return _assemble(_add_activation(nodes, workload), feeds, fixed, _nchw_shape(workload), _nhwc)
 
 
+def _conv2d_transpose(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
+    weight = np.ascontiguousarray(arrays[1].transpose(2, 3, 0, 1))
+    attributes = {**_conv_attributes(workload, weight), "output_padding": workload.args["output_padding"]}
+    nodes = [helper.make_node("ConvTranspose", _names(arrays), ["y"], **attributes)]
+    feeds, fixed = {"x": _nchw(arrays[0])}, {"w": weight, **_bias(arrays)}
+    return _assemble(_add_activation(nodes, workload), feeds, fixed, _nchw_shape(workload), _nhwc)
+
+
 def _product(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
     kind = "Gemm" if len(arrays) > 2 else "MatMul"
     nodes = [helper.make_node(kind, _names(arrays), ["y"])]
@@ -152,6 +160,7 @@ def _layer_norm(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
 _BUILDERS: dict[str, Callable[[Workload, Sequence[Array]], SingleOp]] = {
     "conv2d": _conv2d,
     "depthwise_conv2d": _conv2d,
+    "conv2d_transpose": _conv2d_transpose,
     "matmul": _product,
     "batch_matmul": _product,
     "dense": _product,

@@ -128,6 +128,17 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module
     return _append_activation(workload, layer), [arrays[0].permute(0, 3, 1, 2).contiguous()]
 
 
+def _conv_transpose(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
+    stride, padding, more = (_pair(workload.args[name]) for name in ("stride", "padding", "output_padding"))
+    weight = arrays[1].permute(2, 3, 0, 1)
+    inputs, outputs, *kernel = weight.shape
+    layer = nn.ConvTranspose2d(inputs, outputs, kernel, stride, padding, more, bias=len(arrays) > 2, device="meta")
+    layer.weight = _parameter(weight)
+    if len(arrays) > 2:
+        layer.bias = _parameter(arrays[2])
+    return _append_activation(workload, layer), [arrays[0].permute(0, 3, 1, 2).contiguous()]
+
+
 def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
     if not workload.inputs[1].constant:
         return _Product(), list(arrays)
@@ -174,6 +185,7 @@ def _append_activation(workload: Workload, module: nn.Module) -> nn.Module:
 _MODULES: dict[str, Callable[[Workload, Sequence[torch.Tensor]], tuple[nn.Module, list[torch.Tensor]]]] = {
     "conv2d": _conv,
     "depthwise_conv2d": _conv,
+    "conv2d_transpose": _conv_transpose,
     "matmul": _product,
     "dense": _product,
     "softmax": _softmax,

@@ -104,6 +104,29 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]
     return {name: _append_activation(workload, call) for name, call in calls.items()}
 
 
+def _conv_transpose(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]:
+    stride, padding, more = (_pair(workload.args[name]) for name in ("stride", "padding", "output_padding"))
+    plain, weight = arrays[0].permute(0, 3, 1, 2).contiguous(), arrays[1].permute(2, 3, 0, 1).contiguous()
+    last, weight_last = (each.contiguous(memory_format=torch.channels_last) for each in (plain, weight))
+    bias, once = arrays[2] if len(arrays) > 2 else None, [1, 1]
+    size = list(plain.shape)
+    reorder = torch.ops.mkldnn._reorder_convolution_transpose_weight
+    packed = reorder(weight, padding, more, stride, once, 1, size)
+
+    def make_prepacked_call(data: torch.Tensor) -> Call:
+        return lambda: torch.ops.mkldnn._convolution_transpose_pointwise(
+            data, packed, bias, padding, more, stride, once, 1, "none", [], ""
+        )
+
+    calls: dict[str, Call] = {
+        "plain": lambda: functional.conv_transpose2d(plain, weight, bias, stride, padding, more),
+        "channels_last": lambda: functional.conv_transpose2d(last, weight_last, bias, stride, padding, more),
+        "prepacked": make_prepacked_call(plain),
+        "prepacked_channels_last": make_prepacked_call(last),
+    }
+    return {name: _append_activation(workload, call) for name, call in calls.items()}
+
+
 def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]:
     data, weight = arrays[:2]
     bias = arrays[2] if len(arrays) > 2 else None
@@ -135,6 +158,7 @@ def _layer_norm(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str,
 _VARIANTS: dict[str, Callable[[Workload, Sequence[torch.Tensor]], dict[str, Call]]] = {
     "conv2d": _conv,
     "depthwise_conv2d": _conv,
+    "conv2d_transpose": _conv_transpose,
     "matmul": _product,
     "dense": _product,
     "softmax": _softmax,

@@ -134,6 +134,31 @@ def _depthwise(workload: Workload) -> list[te.Tensor]:
     return [data, weight, result]
 
 
+def _conv2d_transpose(workload: Workload) -> list[te.Tensor]:
+    """Defines a convolution of data with zeros between its elements, as TOPI does for images with channels first."""
+    if len(workload.inputs) > 2 or workload.args.get("activation"):
+        raise PeerError(f"`workload` must be a plain convolution, but got {workload.key}")
+    data, weight = _placeholders(workload)
+    kernel = weight.shape[:2]
+    stride, padding, more = (_pair(workload.args[name]) for name in ("stride", "padding", "output_padding"))
+    dilated = topi.nn.dilate(data, (1, *stride, 1), name="dilated")
+    before = [int(k) - 1 - p for k, p in zip(kernel, padding, strict=True)]
+    after = [first + extra for first, extra in zip(before, more, strict=True)]
+    padded = topi.nn.pad(dilated, (0, *before, 0), (0, *after, 0), name="padded")
+    rows, columns = te.reduce_axis((0, kernel[0]), name="rows"), te.reduce_axis((0, kernel[1]), name="columns")
+    depth = te.reduce_axis((0, data.shape[3]), name="depth")
+    result = te.compute(
+        workload.output.shape,
+        lambda n, h, w, c: te.sum(
+            padded[n, h + rows, w + columns, depth] * weight[kernel[0] - 1 - rows, kernel[1] - 1 - columns, depth, c],
+            axis=[rows, columns, depth],
+        ),
+        name="transposed",
+        attrs={"layout_free_placeholders": [weight]},
+    )
+    return [data, weight, result]
+
+
 def _product(workload: Workload) -> list[te.Tensor]:
     if len(workload.inputs) > 2 or workload.args.get("activation"):
         raise PeerError(f"`workload` must be a plain product, but got {workload.key}")
@@ -168,6 +193,7 @@ def _layer_norm(workload: Workload) -> list[te.Tensor]:
 _DEFINITIONS: dict[str, Definition] = {
     "conv2d": _conv2d,
     "depthwise_conv2d": _depthwise,
+    "conv2d_transpose": _conv2d_transpose,
     "matmul": _product,
     "dense": _product,
     "softmax": _softmax,

@@ -61,13 +61,14 @@ def test_geometric_mean() -> None:
 
 
 def test_rows_have_distinct_names_and_four_classes() -> None:
-    assert len({row.name for row in ROWS}) == len(ROWS) == 30
+    assert len({row.name for row in ROWS}) == len(ROWS) == 35
     counts = {kind: sum(row.kind == kind for row in ROWS) for kind in {row.kind for row in ROWS}}
-    assert counts == {"convolution": 15, "depthwise": 4, "matmul": 7, "row-wise": 4}
+    assert counts == {"convolution": 15, "depthwise": 4, "matmul": 7, "row-wise": 4, "transposed convolution": 5}
     flops = {row.name: row.make().flops for row in ROWS}
     assert flops["conv3x3_56_64_64"] == 2 * 56 * 56 * 64 * 64 * 9
     assert flops["conv7x7_224_3_64"] == 2 * 112 * 112 * 64 * 3 * 49
     assert flops["depthwise3x3_112_96"] == 2 * 56 * 56 * 96 * 9
+    assert flops["transposed4x4_32_256_128"] == 2 * 32 * 32 * 256 * 128 * 16
     assert flops["matmul_1000_777_513"] == 2 * 1000 * 777 * 513
     assert flops["conv3x3_14_512_512_g32"] == 2 * 14 * 14 * 512 * 16 * 9
     assert flops["depthwise7x7_28_192"] == 2 * 28 * 28 * 192 * 49

@@ -27,6 +27,8 @@ WORKLOADS = [
         activation="relu",
     ),
     workloads.depthwise_conv2d(1, 8, 8, 16, 3, 2, 1),
+    workloads.conv2d_transpose(1, 5, 4, 8, 16, (3, 4), (2, 3), (1, 0), output_padding=(1, 2)),
+    workloads.conv2d_transpose(1, 5, 4, 8, 16, 4, 2, 1, bias=True, activation="relu"),
     workloads.matmul(20, 6, 7),
     workloads.dense(1, 8, 5),
     workloads.dense(2, 8, 5, bias=True),

@@ -30,6 +30,8 @@ ALL = [
     ),
     workloads.conv2d(height=8, width=8, in_channels=4, out_channels=8, kernel=3, dilation=2, activation="relu"),
     workloads.depthwise_conv2d(1, 8, 8, 16, 3, 2, 1),
+    workloads.conv2d_transpose(2, 5, 4, 3, 6, (3, 4), (2, 3), (1, 0), output_padding=(1, 2)),
+    workloads.conv2d_transpose(1, 5, 4, 3, 6, 4, 2, 1, bias=True, activation="relu"),
     workloads.matmul(5, 6, 7),
     workloads.matmul(5, 6, 7, constant_b=False),
     workloads.dense(2, 8, 5, bias=True),
