@@ -1,4 +1,4 @@
-"""Random list of models for the survey, without models that a file of the repository mentions.
+"""Random list of models for the survey, without models that a file of the repository mentions or once mentioned.
 
 `python -m benchmarks.survey.draw --seed 7 --counts torchvision=4,timm=20,transformers=16 > LIST.yaml` draws models of
 the installed libraries, at most one of a family. It passes over models with more than `--gigabytes` of weights, and
@@ -74,25 +74,28 @@ def make_inputs(name: str, config: Any) -> dict[str, Any]:
 LISTS = {"torchvision": list_torchvision, "timm": list_timm, "transformers": list_transformers}
 
 
-def is_mentioned(name: str) -> bool:
-    """Tells whether any file of the repository mentions a name.
+def is_mentioned(name: str, commits: Sequence[str] = ()) -> bool:
+    """Tells whether any file of the repository mentions a name, now or at one of some commits.
 
     Raises:
-        RuntimeError: the folder is no repository of git, so that no name would be in it.
+        RuntimeError: the folder is no repository of git, or lacks a commit, so that no name would be in it.
     """
-    command = ["git", "grep", "--quiet", "-I", "-i", "-w", "-F", "-e", name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode > 1:
-        raise RuntimeError(f"names must be looked up in a repository of git, but got: {done.stderr.strip()}")
-    return done.returncode == 0
+    for commit in ("", *commits):
+        command = ["git", "grep", "--quiet", "-I", "-i", "-w", "-F", "-e", name, *([commit] if commit else [])]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode > 1:
+            raise RuntimeError(f"names must be looked up in a repository of git, but got: {done.stderr.strip()}")
+        if done.returncode == 0:
+            return True
+    return False
 
 
-def explain_refusal(model: Model, gigabytes: float) -> str | None:
+def explain_refusal(model: Model, gigabytes: float, commits: Sequence[str] = ()) -> str | None:
     """Returns why a model is passed over; None if it is not."""
     import torch
 
     names = [model.name, model.family] if model.library == "transformers" else [model.name]
-    if any(is_mentioned(name) for name in names):
+    if any(is_mentioned(name, commits) for name in names):
         return "its name stands in the repository"
     try:
         with torch.device("meta"):
@@ -108,7 +111,13 @@ def explain_refusal(model: Model, gigabytes: float) -> str | None:
     return None
 
 
-def draw(models: Sequence[Model], count: int, generator: np.random.Generator, gigabytes: float) -> Iterator[Model]:
+def draw(
+    models: Sequence[Model],
+    count: int,
+    generator: np.random.Generator,
+    gigabytes: float,
+    commits: Sequence[str] = (),
+) -> Iterator[Model]:
     """Draws models of different families, each model of the list being equally likely to come next."""
     families: set[str] = set()
     for index in generator.permutation(len(models)):
@@ -117,7 +126,7 @@ def draw(models: Sequence[Model], count: int, generator: np.random.Generator, gi
             return
         if model.family in families:
             continue
-        if reason := explain_refusal(model, gigabytes):
+        if reason := explain_refusal(model, gigabytes, commits):
             sys.stderr.write(f"{model.name} is passed over: {reason}\n")
             continue
         families.add(model.family)
@@ -165,6 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=parse_seed, required=True, help="seed of the draw")
     parser.add_argument("--counts", type=parse_counts, default=COUNTS, help="number of models of each library")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="largest size of the weights (1)")
+    parser.add_argument(
+        "--also-without", action="append", default=[], metavar="COMMIT", help="pass over names in this commit, too"
+    )
     options = parser.parse_args(arguments)
     counts: Mapping[str, int] = options.counts
     libraries = [name for name in LIBRARIES if name in counts]
@@ -177,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for library in libraries:
             generator = np.random.default_rng([options.seed, LIBRARIES.index(library)])
-            drawn += draw(lists[library], counts[library], generator, options.gigabytes)
+            drawn += draw(lists[library], counts[library], generator, options.gigabytes, options.also_without)
     except RuntimeError as error:
         parser.error(str(error))
     sys.stdout.write(format_list(drawn))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def draw_names(seed: int, count: int) -> list[str]:
 
 def test_a_seed_draws_one_model_of_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = {"model4", "model5"}
-    monkeypatch.setattr(draw, "explain_refusal", lambda model, _: "it is refused" if model.name in refused else None)
+    monkeypatch.setattr(draw, "explain_refusal", lambda model, *_: "it is refused" if model.name in refused else None)
     drawn = draw_names(1, 6)
     assert drawn == draw_names(1, 6) and len(drawn) == 6
     assert drawn != draw_names(2, 6)
@@ -32,6 +33,26 @@ def test_a_seed_draws_one_model_of_each_family(monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_in_the_repository_is_passed_over_before_anything_is_loaded() -> None:
     assert draw.explain_refusal(Model("ResNet50", "timm", "resnet"), 1.0) == "its name stands in the repository"
     assert not draw.is_mentioned("a_name_of" + "_no_file")
+
+
+def test_a_name_in_another_commit_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=someone", "-c", "user.email=someone@example.org")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init", "--quiet")
+    page = tmp_path / "page.md"
+    for text in ("of old_net", "of new_net"):
+        page.write_text(text)
+        git("add", "page.md")
+        git("commit", "--quiet", "-m", text)
+    before = git("rev-parse", "HEAD~1").strip()
+    monkeypatch.setattr(draw, "ROOT", tmp_path)
+    assert draw.is_mentioned("new_net") and not draw.is_mentioned("old_net")
+    assert draw.is_mentioned("old_net", [before])
+    assert not draw.is_mentioned("other_net", [before])
+    with pytest.raises(RuntimeError, match="names must be looked up in a repository of git"):
+        draw.is_mentioned("old_net", ["0" * 40])
 
 
 def test_a_folder_without_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
