@@ -70,7 +70,7 @@ def _depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Ro
     return Row(f"depthwise{kernel}x{kernel}_{size}_{channels}", "depthwise", title, make)
 
 
-def _transposed(
+def _conv_transpose(
     size: int | tuple[int, int],
     inputs: int,
     outputs: int,
@@ -135,11 +135,11 @@ ROWS = (
     _depthwise(14, 576),
     _depthwise(28, 120, kernel=5),
     _depthwise(28, 192, kernel=7),
-    _transposed(64, 128, 64, kernel=2, stride=2),
-    _transposed(56, 128, 64, kernel=3, stride=2, padding=1, output_padding=1),
-    _transposed(32, 256, 128, kernel=4, stride=2, padding=1),
-    _transposed((1, 256), 256, 128, kernel=(1, 16), stride=(1, 8), padding=(0, 4)),
-    _transposed(64, 56, 1, kernel=9, stride=3, padding=4, output_padding=2),
+    _conv_transpose(64, 128, 64, kernel=2, stride=2),
+    _conv_transpose(56, 128, 64, kernel=3, stride=2, padding=1, output_padding=1),
+    _conv_transpose(32, 256, 128, kernel=4, stride=2, padding=1),
+    _conv_transpose((1, 256), 256, 128, kernel=(1, 16), stride=(1, 8), padding=(0, 4)),
+    _conv_transpose(64, 56, 1, kernel=9, stride=3, padding=4, output_padding=2),
     _matmul(512, 512, 512),
     _matmul(1024, 1024, 1024),
     _matmul(1000, 777, 513),

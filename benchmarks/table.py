@@ -25,7 +25,7 @@ from benchmarks.summaries import SUMMARIES
 from benchmarks.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
-OF_MANY_STATES = ("survey",)
+OF_MANY_STATES = ("survey", "sealed")
 """Tables whose rows say themselves where they come from."""
 OF_ALL = {"headline": headline, "readme": readme, "subjects": partial(readme, pages="")}
 """Table of all result files → its text, of their folder."""

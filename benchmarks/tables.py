@@ -31,7 +31,7 @@ from benchmarks.search.summary import speedups
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
 from benchmarks.sparsity import sparsity
-from benchmarks.survey.table import survey
+from benchmarks.survey.table import sealed_list, survey
 from benchmarks.tvm_table import tvm, tvm_threads
 from benchmarks.warm_start_table import warm_start
 
@@ -309,6 +309,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "sizes": sizes,
     "in_network": in_network,
     "survey": survey,
+    "sealed": sealed_list,
     "gpu": beside_torch,
     "gpu_network": network_beside_torch,
     "gpu_offline": offline,

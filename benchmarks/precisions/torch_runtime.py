@@ -18,6 +18,8 @@ from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model
 from measure.host import cores_for
 
+INDUCTOR_OPTIONS = {"freezing": True, "max_autotune": True}
+"""Options of compiled modules: weights are packed in advance, and products are the fastest of several kernels."""
 EAGER = ("torch", "torch-autocast")
 INDUCTOR = ("torch-inductor", "torch-inductor-autocast")
 TITLES: Mapping[str, str] = {
@@ -41,7 +43,7 @@ class Torch:
         module, example = make_model(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
         if any(tensor.ndim == 4 for tensor in example.values()):
             module = module.to(memory_format=torch.channels_last)
-        self._module = torch.compile(module, options={"freezing": True}) if self.is_compiled else module
+        self._module = torch.compile(module, options=INDUCTOR_OPTIONS) if self.is_compiled else module
         self._names, self._inputs = list(example), list(example.values())
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -78,7 +80,7 @@ class TorchAutocast(Torch):
 
 
 class Inductor(Torch):
-    """The module compiled by `torch.compile`, its weights frozen."""
+    """The module compiled by `torch.compile`, see `INDUCTOR_OPTIONS`."""
 
     is_compiled = True
 

@@ -3,6 +3,9 @@
 `python -m benchmarks.survey` resumes an interrupted survey. Each model ends in a row of `survey.jsonl` in the folder of
 `--output`. Models with a row there, of this processor and as many threads and trials, are left out. Needs `pip install
 '.[bench,survey]'`.
+
+`--sealed` measures a list that was drawn once, beside PyTorch too. Its table keeps the first row of each model, and
+adds a later one to it as `again`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from benchmarks.provenance import read_commit, versions
 from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.log import Log, Row, make_row, row_key
-from benchmarks.survey.models import MODELS_FILE, Model, load_models, select
+from benchmarks.survey.models import MODELS_FILE, SEALED_FILE, Model, load_models, select
+from benchmarks.survey.one import MODULES, PEERS
 from benchmarks.survey.process import Facts, run_with_limit
 from benchmarks.survey.table import ratio, summary
 from measure.host import allowed_cores, describe_host
@@ -43,7 +47,7 @@ def survey_model(model: Model, common: dict[str, Any], options: argparse.Namespa
     with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
         facts = Facts(Path(place) / "facts.jsonl")
         request = _request(model, options, Path(place))
-        request |= {name: common[name] for name in ("threads", "trials", "each_task", "seed", "turns")}
+        request |= {name: common[name] for name in ("threads", "trials", "each_task", "seed", "turns", "peers")}
         if model.library == "onnx":
             request["file"], workers = str(model.options["path"]), WORKERS[1:]
         elif options.exports is not None:
@@ -81,6 +85,8 @@ def export(models: Sequence[Model], options: argparse.Namespace) -> None:
 
 def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[Row]:
     """Surveys the models that have no row yet, tells of each, and gives the rows of all that have one."""
+    published = (results.load(_table(options), options.results) or {"rows": {}})["rows"] if options.sealed else {}
+    before = {key: row.get("again", row) for key, row in published.items()}
     common = {
         "cpu": describe_host()["cpu"],
         "threads": options.threads or len(allowed_cores()),
@@ -88,12 +94,14 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
         "each_task": options.each_task,
         "seed": options.seed,
         "turns": options.turns,
+        "peers": list((*PEERS, *MODULES) if options.sealed else PEERS),
         "commit": read_commit(),
         "versions": versions(),
     }
     deadline = time.monotonic() + options.minutes * 60
     for model in models:
-        known = log.latest().get(row_key({**common, "name": model.name}))
+        key = row_key({**common, "name": model.name})
+        known = log.latest().get(key, before.get(key))
         listed = {"library": model.library, "options": dict(model.options)}  # as the list has it now
         if results.is_done(known, {**listed, "commit": common["commit"]} if options.again else listed):
             continue
@@ -104,7 +112,7 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
             break
         log.append(row)
         sys.stderr.write(f"{format_line(row)}\n")
-    latest = log.latest()
+    latest = {**before, **log.latest()}
     keys = [row_key({**common, "name": model.name}) for model in models]
     return [latest[key] for key in keys if key in latest]
 
@@ -148,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the survey, and writes `survey.json` among the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__.partition("\n")[0])
     parser.add_argument("--models", type=Path, default=MODELS_FILE, help="list of models, YAML")
+    parser.add_argument("--sealed", action="store_true", help="measure the sealed list, and keep its first rows")
     parser.add_argument("--only", metavar="NAMES", help="comma-separated models or families; * stands for anything")
     parser.add_argument("--list", action="store_true", help="show the models and do nothing")
     parser.add_argument("--minutes", type=_positive, default=float("inf"), help="end after so long; resume later")
@@ -163,15 +172,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--export-only", action="store_true", help="fill the folder of `--exports` and end")
     parser.add_argument("--again", action="store_true", help="also models whose row is of another commit")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of survey.jsonl")
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of survey.json")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the table")
     options = parser.parse_args(arguments)
     if options.trials < 0 or options.seed < 0:
         parser.error(f"`trials` and `seed` must not be negative, but got {options.trials} and {options.seed}")
     if options.export_only and options.exports is None:
         parser.error("`--export-only` must have a folder, `--exports FOLDER`, but there is none")
     try:
-        models = select(load_models(options.models), options.only)
-        log = Log(options.output / "survey.jsonl")
+        models = select(load_models(SEALED_FILE if options.sealed else options.models), options.only)
+        log = Log(options.output / f"{_table(options)}.jsonl")
     except ValueError as error:
         parser.error(str(error))
     if options.list:
@@ -183,18 +192,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         rows = run(models, log, options)
     finally:
-        publish(log, options.results)
+        publish(log, options)
     sys.stdout.write(f"{summary(rows)}\n" if rows else "no row\n")
     return 0
 
 
-def publish(log: Log, folder: Path) -> None:
-    """Writes the latest rows to `survey.json`, and keeps rows of other processors there."""
+def publish(log: Log, options: argparse.Namespace) -> None:
+    """Writes the latest rows to the table, and keeps rows of other processors there."""
     if not log.rows:
         return
-    before = results.load("survey", folder)
-    rows = {**(before["rows"] if before else {}), **log.latest()}
-    results.save("survey", {"rows": rows}, folder)
+    before = (results.load(_table(options), options.results) or {"rows": {}})["rows"]
+    latest = log.latest()
+    if options.sealed:
+        latest = {key: append_row(before.get(key), row) for key, row in latest.items()}
+    results.save(_table(options), {"rows": {**before, **latest}}, options.results)
+
+
+def append_row(first: Row | None, row: Row) -> Row:
+    """Returns the first row of a model with a later one of another commit as `again`."""
+    if first is None or first["commit"] == row["commit"]:
+        return first or row
+    return {**first, "again": row}
+
+
+def _table(options: argparse.Namespace) -> str:
+    return "sealed" if options.sealed else "survey"
 
 
 def _positive(text: str) -> float:

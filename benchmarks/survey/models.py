@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 
 MODELS_FILE = Path(__file__).with_name("models.yaml")
+SEALED_FILE = Path(__file__).with_name("sealed.yaml")
+"""List drawn once, on which nothing is tuned."""
 LIBRARIES = ("torchvision", "timm", "transformers", "onnx")
 
 

@@ -31,11 +31,18 @@ from autotune.graph.ir import Array
 from autotune.run.run import run
 from autotune.run.workloads import make_limits, make_settings
 from autotune.tuner.settings import Settings
+from benchmarks.figures import figures
+from benchmarks.precisions.compare import SAME
+from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
+from benchmarks.subjects import signal_to_noise
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
 from measure.hostlock import alone
 
 PEERS = ("onnxruntime", "openvino")
+"""Peers by default; the first that runs a model is the reference of its outputs."""
+MODULES = (EAGER[0], INDUCTOR[0])
+"""Peers that run the module which was exported: PyTorch in float32, eager and compiled."""
 PROFILE_RUNS = 10
 """Inferences of which the median of each step counts."""
 
@@ -56,7 +63,7 @@ def main() -> None:
 
 def take(request: Mapping[str, Any], facts: Facts) -> None:
     """Runs all stages: import, compile, agreement, timing, profile."""
-    file, folder, threads = Path(request["file"]), Path(request["folder"]), request["threads"]
+    file, folder = Path(request["file"]), Path(request["folder"])
     facts.begin("import")
     start = time.perf_counter()
     try:
@@ -76,7 +83,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     executable_folder = compile_network(network, config, settings, folder)
     facts.add(compile_seconds=time.perf_counter() - start)
 
-    with Beside(network, executable_folder, threads, folder) as runtimes:
+    with Beside(network, executable_folder, request, folder) as runtimes:
         facts.begin("agreement")
         facts.add(missing=runtimes.missing, **agreement(network, runtimes.outputs, runtimes.feeds))
         facts.begin("timing")
@@ -84,7 +91,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
             took = time_in_turns(runtimes.processes, request["turns"])
     turns = {name: each.latencies for name, each in took.items()}
     timing = Timing({name: each.steady for name, each in took.items()}, {}, {}, turns)
-    facts.add(seconds=dict(timing.seconds), unsteady=timing.unsteady)
+    facts.add(seconds=dict(timing.seconds), halves=figures(turns)["halves"], unsteady=timing.unsteady)
 
     facts.begin("profile")
     with alone():
@@ -127,18 +134,22 @@ class Beside:
         RuntimeFailure: the executable cannot be run.
     """
 
-    def __init__(self, network: Network, executable_folder: Path, threads: int, folder: Path) -> None:
+    def __init__(self, network: Network, executable_folder: Path, request: Mapping[str, Any], folder: Path) -> None:
         file, names = folder / "with_weights.onnx", network.source.output_names
+        module = {"model": json.dumps(request["model"]), "seed": str(request["seed"])}
         network.source.save(file)
         self.feeds = make_feeds(network, 0)
         self.processes: list[NetworkProcess] = []
         self.outputs: dict[str, dict[str, Array]] = {}
         self.missing: dict[str, str] = {}
         try:
-            for runtime in ("autotune", *PEERS):
+            for runtime in ("autotune", *request["peers"]):
                 opened = {"folder": str(executable_folder)} if runtime == "autotune" else {"model": str(file)}
                 try:
-                    process = NetworkProcess(runtime, threads, **opened)
+                    if runtime in MODULES:
+                        process: NetworkProcess = TorchProcess(runtime, request["threads"], **module)
+                    else:
+                        process = NetworkProcess(runtime, request["threads"], **opened)
                     self.processes.append(process)
                     results_of_run = process.infer(self.feeds)
                 except RuntimeFailure as error:
@@ -148,9 +159,19 @@ class Beside:
                     self._drop(runtime)
                 else:
                     self.outputs[runtime] = dict(zip(names, results_of_run.values(), strict=True))
+            self._drop_other_modules()
         except BaseException:
             self.close()
             raise
+
+    def _drop_other_modules(self) -> None:
+        """Drops modules of PyTorch that compute another network than the one exported from them."""
+        reference = next((name for name in PEERS if name in self.outputs), None)
+        for runtime in [name for name in MODULES if name in self.outputs and reference is not None]:
+            found = signal_to_noise([self.outputs[reference]], [self.outputs[runtime]])
+            if found < SAME:
+                self.missing[runtime] = f"the module must compute what it was exported as, but has {found:.1f} dB"
+                self._drop(runtime)
 
     def _drop(self, runtime: str) -> None:
         for process in self.processes:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.survey.log import STATUSES, budget_text
@@ -19,10 +20,17 @@ WORST = 10
 
 
 def ratio(row: Row) -> float | None:
-    """Computes seconds of the faster peer over ours; None where either was not timed, or ours is not right."""
+    """Computes seconds of the fastest peer over ours; None where either was not timed, or ours is not right."""
+    return ratio_and_noise(row)[0]
+
+
+def ratio_and_noise(row: Row) -> tuple[float | None, float]:
+    """Returns the ratio of a row and the noise of its two times."""
     seconds = row.get("seconds", {})
-    peers = [value for name, value in seconds.items() if name != "autotune"]
-    return min(peers) / seconds["autotune"] if row["status"] == "right" and peers else None
+    best = min((name for name in seconds if name != "autotune"), key=seconds.__getitem__, default=None)
+    if row["status"] != "right" or best is None:
+        return None, 0.0
+    return seconds[best] / seconds["autotune"], halves_difference(row, "autotune", best)
 
 
 def summary(rows: Iterable[Row]) -> str:
@@ -44,6 +52,97 @@ def summary(rows: Iterable[Row]) -> str:
 def survey(document: Mapping[str, Any]) -> str:
     """Formats a summary and a table for each processor, number of threads and of trials."""
     return "\n\n".join(f"{said}\n\n{_lines(rows)}" for said, rows in _groups(document))
+
+
+SEALED_PEERS = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "torch": "PyTorch",
+    "torch-inductor": "Inductor",
+}
+"""Peer of the sealed list → its column, in milliseconds."""
+
+
+def sealed_list(document: Mapping[str, Any]) -> str:
+    """Formats the sealed list: summary and rows of the first run, and ratios after mends in a column of their own."""
+    return "\n\n".join(f"{said}\n\n{_sealed_lines(rows)}" for said, rows in _sealed_groups(document))
+
+
+def sealed_overview(document: Mapping[str, Any]) -> str:
+    """Returns the summaries of the sealed list alone."""
+    return "\n\n".join(said for said, _ in _sealed_groups(document))
+
+
+def _sealed_groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
+    """Returns rows of each processor, and sentences about the first run and the one after mends."""
+    groups: dict[str, list[Row]] = {}
+    for row in document["rows"].values():
+        groups.setdefault(row["cpu"], []).append(row)
+    summaries = []
+    for cpu, rows in sorted(groups.items()):
+        again = [row.get("again", row) for row in rows]
+        said = [f"**{cpu}**, {rows[0]['threads']} threads. First run ({_sealed_summary(rows)}."]
+        if any("again" in row for row in rows):
+            said.append(f"After mends ({_sealed_summary(again)}.")
+        summaries.append((" ".join(said), rows))
+    return summaries
+
+
+def _sealed_summary(rows: Sequence[Row]) -> str:
+    counts = Counter(row["status"] for row in rows)
+    shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
+    ratios = [each for row in rows if (each := ratio(row)) is not None]
+    text = f"commit {commits}): {len(rows)} models, {shown}"
+    if not ratios:
+        return text
+    means = []
+    for library in dict.fromkeys(row["library"] for row in rows):
+        some = [each for row in rows if row["library"] == library and (each := ratio(row)) is not None]
+        means += [f"{library} {geometric_mean(some):.2f}x"] if some else []
+    ends = f"{min(ratios):.2f}x to {max(ratios):.2f}x"
+    under = sum(value < 1 for value in ratios)
+    return f"{text}; geometric mean {geometric_mean(ratios):.2f}x ({ends}; {', '.join(means)}), {under} under 1.00x"
+
+
+def _sealed_lines(rows: Sequence[Row]) -> str:
+    header = [
+        "model",
+        "library",
+        "outcome",
+        "error",
+        "compiled in s",
+        "autotune ms",
+        *(f"{title} ms" for title in SEALED_PEERS.values()),
+        "ratio, first run",
+        "after mends",
+        "of bound",
+        "loses most",
+    ]
+    lines = []
+    for row in sorted(rows, key=lambda row: (row["library"], row["name"])):
+        seconds = row.get("seconds", {})
+        first = next(iter(row.get("layers", ())), None)
+        lines.append(
+            [
+                row["name"],
+                row["library"],
+                _cell(f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]),
+                "" if row.get("error") is None else f"{row['error']:.0e}",
+                "" if row.get("compile_seconds") is None else f"{row['compile_seconds']:.1f}",
+                *(_ms(seconds.get(name)) for name in ("autotune", *SEALED_PEERS)),
+                ratio_text(*ratio_and_noise(row)),
+                _outcome(row["again"]) if "again" in row else "",
+                _percent(row.get("bound_seconds"), seconds.get("autotune")),
+                "" if first is None else _cell(f"{first['name']} ×{first['count']}"),
+            ]
+        )
+    return table(header, lines)
+
+
+def _outcome(row: Row) -> str:
+    """Formats the ratio of a row that is right, or how it ended."""
+    return ratio_text(*ratio_and_noise(row)) if row["status"] == "right" else _cell(f"{row['status']}: {row['reason']}")
 
 
 def overview(document: Mapping[str, Any]) -> str:

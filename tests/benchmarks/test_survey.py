@@ -19,9 +19,9 @@ from benchmarks.survey import __main__ as survey
 from benchmarks.survey import exports, one
 from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.log import Log, outcome
-from benchmarks.survey.models import MODELS_FILE, Model, load_models, select
+from benchmarks.survey.models import MODELS_FILE, SEALED_FILE, Model, load_models, select
 from benchmarks.survey.process import ProcessEnd
-from benchmarks.survey.table import summary
+from benchmarks.survey.table import sealed_list, summary
 from benchmarks.survey.table import survey as table_of
 from tests.autotune.graph.helpers import save
 
@@ -141,7 +141,9 @@ def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
 
     def run(model, commit, again):
         monkeypatch.setattr(survey, "read_commit", lambda: commit)
-        options = Namespace(threads=1, trials=0, each_task=False, seed=0, turns=1, minutes=1.0, again=again)
+        options = Namespace(
+            threads=1, trials=0, each_task=False, seed=0, turns=1, minutes=1.0, again=again, sealed=False
+        )
         survey.run([model], Log(tmp_path / "log"), options)
         return len(measured)
 
@@ -167,9 +169,49 @@ def test_rows_of_other_processors_are_kept(tmp_path):
     (tmp_path / "survey.json").write_text(json.dumps({**document, "host": {"cpu": "Other"}}))
     log = Log(tmp_path / "survey.jsonl")
     log.append({**row, "cpu": "This", "commit": "abd"})
-    survey.publish(log, tmp_path)
+    survey.publish(log, Namespace(results=tmp_path, sealed=False))
     text = table_of(results.load("survey", tmp_path))
     assert text.index("**Other**") < text.index("**This**") and "x \\| y" in text
+
+
+def test_the_first_run_of_a_sealed_list_stands(tmp_path, monkeypatch, capsys):
+    models = [Model(name, "timm", name) for name in ("fast", "lost", "other")]
+    seconds = {"autotune": 1e-3, "onnxruntime": 1.5e-3, "openvino": 2e-3, "torch": 4e-3, "torch-inductor": 1.2e-3}
+    faults, measured = {"lost"}, []
+
+    def survey_model(model, common, *_):
+        measured.append(model.name)
+        wrong = {"status": "refused", "reason": "`axis` must be a | b"}
+        right = {"status": "right", "reason": "", "seconds": seconds, "error": 1e-7}
+        return {**model.to_json(), **common, **(wrong if model.name in faults else right)}
+
+    monkeypatch.setattr(survey, "survey_model", survey_model)
+    monkeypatch.setattr(survey, "load_models", lambda path: models if path == SEALED_FILE else [])
+    monkeypatch.setattr(survey, "describe_host", lambda: {"cpu": "A"})
+
+    def run(commit, *more):
+        monkeypatch.setattr(survey, "read_commit", lambda: commit)
+        places = ["--output", str(tmp_path / commit), "--results", str(tmp_path)]
+        assert survey.main(["--sealed", "--threads", "1", *places, *more]) == 0
+        return results.load("sealed", tmp_path)["rows"]
+
+    first = run("aaa")
+    assert measured == ["fast", "lost", "other"]
+    assert {row["name"]: tuple(row["peers"]) for row in first.values()}["fast"] == (*one.PEERS, *one.MODULES)
+    assert run("aaa") == first and len(measured) == 3
+    text = sealed_list(results.load("sealed", tmp_path))
+    assert "First run (commit aaa): 3 models, 2 right, 1 refused; geometric mean 1.20x (1.20x to 1.20x" in text
+    assert "After mends" not in text and "| refused: `axis` must be a \\| b |" in text
+    faults.clear()
+    seconds = {**seconds, "autotune": 0.5e-3}
+    rows = run("bbb", "--again", "--only", "lost")
+    assert measured[3:] == ["lost"]
+    key = next(key for key in rows if key.startswith("lost"))
+    assert rows[key] == {**first[key], "again": rows[key]["again"]} and rows[key]["again"]["status"] == "right"
+    text = sealed_list(results.load("sealed", tmp_path))
+    assert "First run (commit aaa): 3 models, 2 right, 1 refused; geometric mean 1.20x" in text
+    assert "After mends (commit aaa, bbb): 3 models, 3 right; geometric mean 1.51x (1.20x to 2.40x" in text
+    assert run("ccc", "--only", "fast") == rows, "it has a row"
 
 
 @pytest.mark.parametrize(

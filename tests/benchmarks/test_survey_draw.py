@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.survey import draw
-from benchmarks.survey.models import MODELS_FILE, Model, load_models
+from benchmarks.survey.models import MODELS_FILE, SEALED_FILE, Model, load_models
 
 MODELS = [Model(f"model{i}", "timm", f"family{i // 2}") for i in range(20)]
 
@@ -97,8 +97,10 @@ def test_a_bad_seed_and_missing_packages_are_said_in_a_sentence(
         assert end.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_drawn_networks_are_on_no_list_by_hand() -> None:
-    unseen = load_models(MODELS_FILE.with_name("unseen.yaml"))
-    counts = {library: sum(model.library == library for model in unseen) for library in draw.COUNTS}
-    assert counts == draw.COUNTS
-    assert not {model.name for model in unseen} & {model.name for model in load_models()}
+def test_drawn_networks_are_on_no_other_list() -> None:
+    unseen, by_seal = load_models(MODELS_FILE.with_name("unseen.yaml")), load_models(SEALED_FILE)
+    for drawn in (unseen, by_seal):
+        counts = {library: sum(model.library == library for model in drawn) for library in draw.COUNTS}
+        assert counts == draw.COUNTS
+        assert not {model.name for model in drawn} & {model.name for model in load_models()}
+    assert not {model.name for model in unseen} & {model.name for model in by_seal}
