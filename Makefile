@@ -31,7 +31,7 @@ INSTALL := PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV := $(VENV)/.uv
 
-.PHONY: help run test test-core test-lowest lock fuzz lint types check format docs docs-serve bench bench-quick tables clean gpu-wheels test-gpu
+.PHONY: help run test test-core test-lowest lock fuzz lint types check format docs docs-serve bench bench-long bench-quick tables clean gpu-wheels test-gpu
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -99,8 +99,11 @@ docs: $(READY) ## build the documentation site into build/site; EXECUTE=true run
 docs-serve: $(READY) ## show the documentation site on http://127.0.0.1:8000 while pages change
 	$(BIN)/python -m mkdocs serve $(ARGS)
 
-bench: $(BENCH) ## measure all that the pages claim, an hour at a time if wanted: ARGS="--minutes 60" (two working days)
+bench: $(BENCH) ## measure what README claims, an hour at a time if wanted: ARGS="--minutes 60" (a working day)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-long: $(BENCH) ## measure the other tables, likewise (a second day)
+	$(BIN)/python -m benchmarks --long $(ARGS)
 
 bench-quick: $(PEERS) ## say which networks have become slower than at a release (ten minutes): ARGS="--base REVISION"
 	$(BIN)/python -m benchmarks.quick $(ARGS)

@@ -1,9 +1,10 @@
-"""Results on the pages, measured: `python -m benchmarks [--minutes M] [--only NAMES] [--results FOLDER] [--list]`.
+"""Results on the pages, measured: `python -m benchmarks [--long] [--minutes M] [--only NAMES] [--list]`.
 
 Each table has a program of this package; they run one at a time, nothing beside them. Stages that are finished at the
 newest commit that changed a package are skipped, so the same command resumes an interrupted run. At the end the tables
-and pictures of the pages are rewritten. All of it takes two working days on two cores. A second processor has a folder
-of its own, `--results benchmarks/results/PROCESSOR`, whose tables are marked PROCESSOR/NAME in the pages.
+and pictures of the pages are rewritten. It takes a working day on two cores. `--long` is another day: searches of many
+trials, one thread, and tables of details. A second processor has a folder of its own, `--results
+benchmarks/results/PROCESSOR`, whose tables are marked PROCESSOR/NAME in the pages.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs all stages, then makes tables and pictures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no stage and no row is begun")
-    parser.add_argument("--only", help="comma-separated tables, or the beginnings of their names")
+    parser.add_argument("--long", action="store_true", help="measure the tables of the second day")
+    parser.add_argument("--only", help="comma-separated tables of both days, or the beginnings of their names")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the result files")
     parser.add_argument("--list", action="store_true", help="show the tables, and which are finished")
     options = parser.parse_args(arguments)
-    stages = STAGES
+    stages = tuple(stage for stage in STAGES if stage.is_long == options.long)
     if options.only:
         wanted = tuple(options.only.split(","))
         stages = tuple(stage for stage in STAGES if stage.table.startswith(wanted))

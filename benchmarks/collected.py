@@ -3,7 +3,8 @@
 Hours may lie between the first row and the last, so rows wait in `results/unfinished/NAME.json` until the table is
 complete. Then they replace the previous table. Rows of another state are not mixed in: they are measured anew. Rows of
 changed files make no table: they are in `unfinished/NAME+.json`, for inspection. Rows of another processor are kept:
-tables of a second one have a folder of their own. Tables of `LONG` take rows of any processor.
+tables of a second one have a folder of their own. Tables of `OF_ANY_PROCESSOR` take rows of
+several.
 """
 
 from __future__ import annotations
@@ -25,19 +26,26 @@ from benchmarks.provenance import MEASURED_PATHS, MEASURING, describe_state, is_
 from benchmarks.rows import pick
 from search_space.files import replace_file
 
-LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tvm_threads", "pytorch", "training")
+OF_ANY_PROCESSOR = (
+    "language_1",
+    "networks_10_2",
+    "networks_1000_2",
+    "tvm",
+    "tvm_long",
+    "tvm_threads",
+    "pytorch",
+    "training",
+)
 """Tables that take longer than a machine may be available for.
 
 Their rows may be of several processors, and name theirs. A ratio compares times of one row, and so of one processor.
 """
 MACHINE = ("cpu", "cores")
-UNFINISHED_FOLDER = "unfinished"
-"""Folder beside the results."""
 
 
 def _common(name: str) -> tuple[str, ...]:
     """Lists parts of the origin that all rows of a table, which may be of a second processor's folder, must share."""
-    return ("commit",) if name.rpartition("/")[2] in LONG else ("commit", *MACHINE)
+    return ("commit",) if name.rpartition("/")[2] in OF_ANY_PROCESSOR else ("commit", *MACHINE)
 
 
 class MixedTable(ValueError):
@@ -63,7 +71,7 @@ class RowCollection:
         self.name, self.row_names, self._folder = name, tuple(rows), folder
         self.state = self._shared(describe_state(json.loads(json.dumps(dict(settings)))))
         self._is_committed = is_whole(self.state["commit"])
-        self._file = folder / UNFINISHED_FOLDER / (f"{name}.json" if self._is_committed else f"{name}+.json")
+        self._file = folder / results.UNFINISHED_FOLDER / (f"{name}.json" if self._is_committed else f"{name}+.json")
         self.rows: dict[str, Any] = {}
         for path in (folder / f"{name}.json", self._file) if self._is_committed else ():
             stored = json.loads(path.read_text()) if path.exists() else {}

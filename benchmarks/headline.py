@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import networks_table, operators_table, results, tvm_table
-from benchmarks.collected import UNFINISHED_FOLDER, check
+from benchmarks.collected import check
 from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
@@ -63,7 +63,7 @@ def _networks(document: Document) -> Iterator[Claim]:
 
 
 def _pytorch(document: Document) -> Iterator[Claim]:
-    yield Claim("models by `torch.compile`", ["Inductor", "Inductor frozen", "eager"], pytorch_table.ratio_to_best)
+    yield Claim("models by `torch.compile`", ["Inductor", "Inductor at its best", "eager"], pytorch_table.ratio_to_best)
 
 
 def _int8(document: Document) -> Iterator[Claim]:
@@ -103,16 +103,30 @@ CLAIMS: dict[str, Callable[[Document], Iterator[Claim]]] = {
 
 def headline(folder: Path = results.FOLDER) -> str:
     """Formats the table of all results in a folder and in the folders of second processors in it."""
-    others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != UNFINISHED_FOLDER)
     lines: list[list[object]] = []
-    for name, claims in CLAIMS.items():
-        for table_name in (name, *(f"{other}/{name}" for other in others)):
-            document = results.load(table_name, folder)
-            if document is None or "state" not in document:
-                continue
-            check(table_name, document)
-            lines += [line for claim in claims(document) if (line := _line(claim, document)) is not None]
+    for name, document in load_claimed(folder).items():
+        claims = CLAIMS[name.rpartition("/")[2]](document)
+        lines += [line for claim in claims if (line := _line(claim, document)) is not None]
     return table(HEADER, lines)
+
+
+def load_claimed(folder: Path) -> dict[str, Document]:
+    """Reads the result files that have claims, those of second processors too.
+
+    Raises:
+        MixedTable: a file has rows that must not be in one table.
+    """
+    documents = {name: each for name, each in results.load_all(list(CLAIMS), folder).items() if "state" in each}
+    for name, document in documents.items():
+        check(name, document)
+    return documents
+
+
+def format_trials(claim: Claim, document: Document) -> str:
+    """Formats the trials of a claim's rows."""
+    settings = document["state"]["settings"]
+    trials = settings.get("trials", 0) if claim.trials is None else claim.trials
+    return (f"{trials:,}" if trials else "none") + (" a kernel" if settings.get("each_task") else "")
 
 
 def _line(claim: Claim, document: Document) -> list[object] | None:
@@ -123,14 +137,12 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
     ratios = [ratio for ratio, _, _ in ratios_of_rows]
     ends = [ratio_text(*end(ratios_of_rows, key=itemgetter(0))[:2]) for end in (min, max)]
     held_out = [ratio for ratio, _, row in ratios_of_rows if row.get("held_out")]
-    settings = document["state"]["settings"]
-    trials = settings.get("trials", 0) if claim.trials is None else claim.trials
     apart = [halves_difference(row, *row["halves"]) for _, _, row in ratios_of_rows]
     return [
         claim.what,
         " and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows)),
-        settings["threads"],
-        (f"{trials:,}" if trials else "none") + (" a kernel" if settings.get("each_task") else ""),
+        document["state"]["settings"]["threads"],
+        format_trials(claim, document),
         f"{geometric_mean(ratios):.2f}x ({' to '.join(ends)})",
         f"{geometric_mean(held_out):.2f}x" if held_out else "",
         len(ratios_of_rows),

@@ -16,7 +16,7 @@ PEERS = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     "torch": "PyTorch",
-    "torch-inductor": "Inductor, frozen",
+    "torch-inductor": "Inductor",
 }
 """Peer in float32 → its column."""
 NARROW_PEERS = {

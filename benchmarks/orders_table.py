@@ -21,7 +21,7 @@ def orders(document: Mapping[str, Any]) -> str:
     rows = document["rows"]
     lines = [line for name, row in rows.items() for line in _lines(name, row)]
     head = ["expression", "order", "trials", "GFLOP/s", "time to fastest order", "einsum GFLOP/s", "TVM GFLOP/s"]
-    ratios = [_ratio(row, label, TVM + label) for row in rows.values() for label in _ours(row) if _has_tvm(row, label)]
+    ratios = [ratio for row in rows.values() for ratio in list_ratios(row).values()]
     slowest = [_ratio(row, _fastest(row), max(_ours(row), key=row["seconds"].__getitem__)) for row in rows.values()]
     means = [["TVM's time over ours", *mean_and_ends(ratios)]] if ratios else []
     means += [["slowest order's time over the fastest's", *mean_and_ends(slowest)]]
@@ -31,6 +31,11 @@ def orders(document: Mapping[str, Any]) -> str:
             table([*head, "TVM's time over ours"], lines, left=2),
         )
     )
+
+
+def list_ratios(row: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Lists TVM's seconds over ours and their noise, by order."""
+    return {label: _ratio(row, label, TVM + label) for label in _ours(row) if _has_tvm(row, label)}
 
 
 def _lines(name: str, row: Mapping[str, Any]) -> list[list[object]]:

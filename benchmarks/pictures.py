@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import readme_table, results, tvm_table
-from benchmarks.collected import UNFINISHED_FOLDER
 from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, list_peers
 from benchmarks.networks_table import ratio as network_ratio
 from benchmarks.search.statistics import group_by_kind
+from benchmarks.worst import list_lowest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
@@ -348,6 +348,36 @@ def draw_search_cost(documents: Documents) -> Any | None:
     return figure
 
 
+def draw_worst(folder: Path = results.FOLDER) -> Any | None:
+    """Draws a bar for each of the lowest ratios of all comparisons."""
+    cases = list_lowest(folder)
+    if not cases:
+        return None
+    figure = new_figure(8.0, 0.28 * len(cases) + 0.9)
+    axes = figure.subplots()
+    heights = range(len(cases) - 1, -1, -1)
+    axes.barh(heights, [case.ratio for case in cases], 0.7, color="C3")
+    for height, case in zip(heights, cases, strict=True):
+        axes.annotate(
+            f"{case.ratio:.2f}x",
+            (case.ratio, height),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.axvline(1.0, color="0.2", linewidth=1.0)
+    axes.set(
+        yticks=heights,
+        yticklabels=[f"{case.comparison.partition(',')[0]}: {case.case}" for case in cases],
+        xlabel="time of the fastest peer / time of autotune",
+        xlim=(0, 1.15),
+    )
+    axes.tick_params(labelsize=8)
+    axes.xaxis.label.set_fontsize(8)
+    return figure
+
+
 PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] = {
     "speedups.png": (draw_speedups, tuple(dict.fromkeys(line.table for line in readme_table.LINES))),
     "search.png": (draw_search, ("search",)),
@@ -360,6 +390,10 @@ PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] 
 """File among the pages → function that draws it, and names of its results."""
 
 
+WORST = "worst.png"
+"""File of the lowest ratios, which are of all results."""
+
+
 def draw(folder: Path = DOCS, results_folder: Path = results.FOLDER) -> list[Path]:
     """Draws all that was measured; returns the files."""
     files = []
@@ -368,13 +402,14 @@ def draw(folder: Path = DOCS, results_folder: Path = results.FOLDER) -> list[Pat
         if figure is not None:
             figure.savefig(folder / name, dpi=110)
             files.append(folder / name)
+    if (figure := draw_worst(results_folder)) is not None:
+        figure.savefig(folder / WORST, dpi=110)
+        files.append(folder / WORST)
     return files
 
 
 def _documents(names_wanted: Sequence[str], results_folder: Path) -> Documents:
-    second = [path for path in sorted(results_folder.glob("*/*.json")) if path.stem in names_wanted]
-    names = [f"{path.parent.name}/{path.stem}" for path in second if path.parent.name != UNFINISHED_FOLDER]
-    return {name: results.load(name, results_folder) for name in (*names_wanted, *names)}
+    return {**dict.fromkeys(names_wanted), **results.load_all(names_wanted, results_folder)}
 
 
 def main() -> int:

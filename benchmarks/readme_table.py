@@ -148,14 +148,21 @@ LINES = (
 
 
 def lines_from(documents: Mapping[str, Document]) -> list[tuple[Line, Document, Cases]]:
-    """Returns the lines whose results are there, from result files by name."""
+    """Returns the lines whose results are there, from result files by name.
+
+    A line whose own file has no case, such as bfloat16 on a processor without it, is that of a second processor.
+    """
     lines = []
     for line in LINES:
-        if (document := documents.get(line.table)) is not None:
+        names = [line.table, *sorted(name for name in documents if name.endswith(f"/{line.table}"))]
+        for name in (name for name in names if name in documents):
+            document = documents[name]
             if "state" in document:
-                check(line.table, document)
+                check(name, document)
             cases = line.cases(line.table, document)
-            lines += [(line, document, cases)] if cases.ratios else []
+            if cases.ratios:
+                lines.append((line, document, cases))
+                break
     return lines
 
 
@@ -172,8 +179,7 @@ def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
         pages: path of the pages from the file that shows the table.
     """
     lines, commits = [], {}
-    loaded = {line.table: results.load(line.table, folder) for line in LINES}
-    for line, document, cases in lines_from({name: each for name, each in loaded.items() if each is not None}):
+    for line, document, cases in lines_from(results.load_all([line.table for line in LINES], folder)):
         if cases.overall is None:
             mean, ends = f"{speed_up(cases):.2f}x", [ratio_text(*end(cases.ratios)) for end in (min, max)]
         else:

@@ -14,6 +14,8 @@ from benchmarks.provenance import MEASURED_PATHS, is_whole, moment, read_commit
 from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
+UNFINISHED_FOLDER = "unfinished"
+"""Folder beside the results, of tables that lack rows."""
 
 
 def save(
@@ -52,6 +54,16 @@ def load(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
     """Reads the document; None if there is no file."""
     path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def load_all(names: Sequence[str], folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """Reads the documents of some names, and those of second processors, `FOLDER/NAME`, in alphabetical order.
+
+    A name without a file is left out.
+    """
+    others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != UNFINISHED_FOLDER)
+    every = [each for name in names for each in (name, *(f"{other}/{name}" for other in others))]
+    return {name: document for name in every if (document := load(name, folder)) is not None}
 
 
 def noise_of_host(samples: int = 200) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.collected import LONG
+from benchmarks.collected import OF_ANY_PROCESSOR
 from benchmarks.provenance import read_commit
 from measure.host import describe_host
 
@@ -21,18 +21,20 @@ class Stage:
         table: name of the result file, and of the stage in `--only`.
         arguments: arguments after `python -m`.
         minutes: time that it takes on two cores, about.
+        is_long: whether it waits for `--long`: searches of many trials, and tables that support no line of README.
     """
 
     table: str
     arguments: tuple[str, ...]
     minutes: float
+    is_long: bool = False
 
     def is_finished(self, folder: Path = results.FOLDER) -> bool:
         """Tells whether its table is of this commit and processor, or takes rows of any processor."""
         state = (results.load(self.table, folder) or {}).get("state", {})
         if not state or state["commit"] != read_commit():
             return False
-        return self.table in LONG or state.get("cpu") == describe_host()["cpu"]
+        return self.table in OF_ANY_PROCESSOR or state.get("cpu") == describe_host()["cpu"]
 
     @property
     def command_line(self) -> str:
@@ -47,39 +49,39 @@ class Stage:
 
 
 STAGES = (
-    Stage("operators", ("benchmarks.operators",), 75),
-    Stage("gradients", ("benchmarks.operators", "--gradients"), 60),
+    Stage("operators", ("benchmarks.operators",), 85),
     Stage("networks_0_2", ("benchmarks.networks",), 75),
-    Stage("networks_0_1", ("benchmarks.networks", "--threads", "1"), 80),
-    Stage("networks_10_2", ("benchmarks.networks", "--budget", "10"), 90),
-    Stage("networks_1000_2", ("benchmarks.networks", "--budget", "1000"), 120),
     Stage("precisions", ("benchmarks.precisions",), 40),
     Stage("quantized_networks", ("benchmarks.quantized_networks",), 20),
     Stage("weights_only", ("benchmarks.weights_only",), 10),
-    Stage("sparsity", ("benchmarks.sparsity",), 25),
     Stage("language_2", ("benchmarks.language",), 30),
-    Stage("language_1", ("benchmarks.language", "--threads", "1"), 30),
-    Stage("lengths", ("benchmarks.lengths",), 30),
     Stage("sizes", ("benchmarks.sizes",), 10),
-    Stage("row_wise", ("benchmarks.row_wise",), 45),
-    Stage("orders", ("benchmarks.orders",), 15),
     Stage("scaling", ("benchmarks.scaling",), 10),
     Stage("serving", ("benchmarks.serving",), 5),
-    Stage("in_network", ("benchmarks.in_network",), 10),
-    Stage("choices", ("benchmarks.choices",), 30),
     Stage("half_products", ("benchmarks.half_products",), 10),
-    Stage("seeds", ("benchmarks.seeds",), 20),
-    Stage("tvm", ("benchmarks.tvm",), 185),
-    Stage("tvm_long", ("benchmarks.tvm", "--long"), 150),
-    Stage("tvm_threads", ("benchmarks.tvm_threads",), 70),
+    Stage("pytorch", ("benchmarks.pytorch",), 40),
+    Stage("training", ("benchmarks.pytorch.training",), 15),
+    Stage("tvm", ("benchmarks.tvm",), 75),
     Stage("models", ("benchmarks.models",), 15),
     Stage("search", ("benchmarks.search",), 15),
     Stage("warm_start", ("benchmarks.warm_start",), 16),
     Stage("transfer", ("benchmarks.transfer",), 5),
-    Stage("scheduling", ("benchmarks.scheduling",), 20),
     Stage("throughput", ("benchmarks.throughput",), 5),
     Stage("vta", ("benchmarks.vta",), 10),
-    Stage("pytorch", ("benchmarks.pytorch",), 120),
-    Stage("training", ("benchmarks.pytorch.training",), 15),
+    Stage("gradients", ("benchmarks.operators", "--gradients"), 60, is_long=True),
+    Stage("networks_0_1", ("benchmarks.networks", "--threads", "1"), 40, is_long=True),
+    Stage("networks_10_2", ("benchmarks.networks", "--budget", "10"), 45, is_long=True),
+    Stage("networks_1000_2", ("benchmarks.networks", "--budget", "1000"), 30, is_long=True),
+    Stage("language_1", ("benchmarks.language", "--threads", "1"), 30, is_long=True),
+    Stage("lengths", ("benchmarks.lengths",), 30, is_long=True),
+    Stage("sparsity", ("benchmarks.sparsity",), 25, is_long=True),
+    Stage("row_wise", ("benchmarks.row_wise",), 25, is_long=True),
+    Stage("orders", ("benchmarks.orders",), 15, is_long=True),
+    Stage("in_network", ("benchmarks.in_network",), 10, is_long=True),
+    Stage("choices", ("benchmarks.choices",), 30, is_long=True),
+    Stage("seeds", ("benchmarks.seeds",), 20, is_long=True),
+    Stage("scheduling", ("benchmarks.scheduling",), 20, is_long=True),
+    Stage("tvm_long", ("benchmarks.tvm", "--long"), 100, is_long=True),
+    Stage("tvm_threads", ("benchmarks.tvm_threads",), 50, is_long=True),
 )
-"""Stages in order, but those that need a GPU, others' files (`benchmarks.hub`), or a day (`benchmarks.survey`)."""
+"""Stages in order, but those that need a GPU, others' files (`benchmarks.hub`), or exports (`benchmarks.survey`)."""

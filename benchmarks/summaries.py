@@ -111,7 +111,6 @@ SUMMARIES: dict[str, Callable[[Document], str]] = {
     "search": search,
     "models": models,
     "survey": survey_table.overview,
-    "sealed": survey_table.sealed_overview,
     "vta": vta,
     "gpu": gpu_table.kinds,
     "gpu_network": gpu_table.network_lines,

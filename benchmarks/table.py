@@ -23,11 +23,12 @@ from benchmarks.readme_table import readme
 from benchmarks.stages import STAGES
 from benchmarks.summaries import SUMMARIES
 from benchmarks.tables import TABLES
+from benchmarks.worst import worst
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_MANY_STATES = ("survey", "sealed")
 """Tables whose rows say themselves where they come from."""
-OF_ALL = {"headline": headline, "readme": readme, "subjects": partial(readme, pages="")}
+OF_ALL = {"headline": headline, "readme": readme, "subjects": partial(readme, pages=""), "worst": worst}
 """Table of all result files → its text, of their folder."""
 _MARKERS = re.compile(
     r"(<!-- (?P<sort>table|summary):(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /(?P=sort) -->)",

@@ -3,8 +3,7 @@
 `python -m benchmarks.tvm_threads [--rows NAME,...] [--minutes M]` prints the table and writes
 `benchmarks/results/tvm_threads.json` once all rows of it are there; the same command resumes. By default TVM binds its
 worker to a core, which the system may also choose for its main thread; with `TVM_BIND_THREADS=0` it binds none. The
-variable is set in the search, where MetaSchedule times its trials, and in the turns. Rows are those of the long search,
-a fifth of all.
+variable is set in the search, where MetaSchedule times its trials, and in the turns. Rows are those of the long search.
 """
 
 from __future__ import annotations

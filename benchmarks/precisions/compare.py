@@ -25,7 +25,7 @@ from autotune.run.workloads import import_network, make_limits, make_settings
 from autotune.run_files import PRECISION
 from benchmarks.figures import figures_in_turns
 from benchmarks.networks_table import NARROW_PEERS
-from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
+from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, INDUCTOR_OPTIONS, TorchProcess
 from benchmarks.subjects import Subject, outputs, signal_to_noise
 from benchmarks.tuning import NOTHING
 from measure.hostlock import alone
@@ -68,7 +68,9 @@ class Plan:
         """Converts the plan to plain data, as in rows."""
         accuracy = {"accuracy": self.accuracy} if "mixed" in self.precisions else {}
         names = ("trials", "turns", "seed", "threads", "inductor", *(("each_task",) if self.each_task else ()))
-        return {"precisions": list(self.precisions), **accuracy, **{name: getattr(self, name) for name in names}}
+        inductor = {"inductor": dict(INDUCTOR_OPTIONS)} if self.inductor else {}
+        values = {name: getattr(self, name) for name in names}
+        return {"precisions": list(self.precisions), **accuracy, **values, **inductor}
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Models through `torch.compile(model, backend="autotune")` without a trial, beside Inductor and eager PyTorch.
 
-`python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-frozen] [--minutes M]` takes models of
+`python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-best] [--minutes M]` takes models of
 `models.yaml` with random weights; nothing is downloaded. It runs each in processes of their own, prints the table, and
 writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says which operators are compiled, and
 computes nothing.
@@ -19,7 +19,7 @@ from typing import Any
 from autotune.units import latency
 from benchmarks import results
 from benchmarks.collected import collect
-from benchmarks.pytorch.runtime import EAGER, INDUCTOR, INDUCTOR_FROZEN, OURS, TITLES
+from benchmarks.pytorch.runtime import EAGER, INDUCTOR, INDUCTOR_BEST, OURS, TITLES
 from benchmarks.pytorch.table import pytorch, ratio
 from benchmarks.survey.exports import make_model
 from benchmarks.survey.models import Model, load_models, select
@@ -28,8 +28,10 @@ from measure.host import allowed_cores
 
 NAME = "pytorch"
 MODELS_FILE = Path(__file__).with_name("models.yaml")
+STEP = 3
+"""The table has every third model of the list."""
 WORKER = "benchmarks.pytorch.one"
-PEERS = (INDUCTOR, INDUCTOR_FROZEN)
+PEERS = (INDUCTOR, INDUCTOR_BEST)
 
 
 def measure_model(model: Model, options: argparse.Namespace) -> dict[str, Any]:
@@ -108,9 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.explain:
         print_explanations(models)
         return 0
-    by_name = {model.name: model for model in every}
+    by_name = {model.name: model for model in every[::STEP]}
     settings = {"threads": options.threads, "seed": options.seed, "turns": options.turns, "peers": list(options.peers)}
-    options.rows = ",".join(model.name for model in models)
+    options.rows = ",".join(model.name for model in models if model.name in by_name)
+    if not options.rows:
+        parser.error(f"`only` must be among {', '.join(by_name)}, but got {options.only!r}")
 
     def measure(name: str) -> dict[str, Any]:
         return measure_model(by_name[name], options)

@@ -68,11 +68,6 @@ def sealed_list(document: Mapping[str, Any]) -> str:
     return "\n\n".join(f"{said}\n\n{_sealed_lines(rows)}" for said, rows in _sealed_groups(document))
 
 
-def sealed_overview(document: Mapping[str, Any]) -> str:
-    """Returns the summaries of the sealed list alone."""
-    return "\n\n".join(said for said, _ in _sealed_groups(document))
-
-
 def _sealed_groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     """Returns rows of each processor, and sentences about the first run and the one after mends."""
     groups: dict[str, list[Row]] = {}

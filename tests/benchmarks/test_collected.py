@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import provenance, table
-from benchmarks.collected import LONG, MixedTable, RowCollection, check, collect, describe_source
+from benchmarks.collected import OF_ANY_PROCESSOR, MixedTable, RowCollection, check, collect, describe_source
 from benchmarks.provenance import is_whole, read_commit
 from tests.benchmarks.waiting import waiting
 
@@ -84,7 +84,7 @@ def test_rows_that_wait_are_not_lost_to_another_machine(
 
 
 def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: Path, state: dict[str, Any]) -> None:
-    name = LONG[1]
+    name = OF_ANY_PROCESSOR[1]
 
     def row(title: str) -> dict[str, Any]:
         times = {"autotune float32": 1e-3, "onnxruntime": 2e-3}

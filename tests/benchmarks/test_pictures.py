@@ -76,3 +76,4 @@ def test_results_of_a_second_processor_are_found(tmp_path: Path) -> None:
         (tmp_path / place).mkdir(exist_ok=True)
         (tmp_path / f"{place}tvm.json").write_text("{}")
     assert pictures._documents(("tvm", "tvm_long"), tmp_path) == {"tvm": {}, "tvm_long": None, "second/tvm": {}}
+    assert list(results.load_all(("tvm", "tvm_long"), tmp_path)) == ["tvm", "second/tvm"]

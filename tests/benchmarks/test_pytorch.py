@@ -87,9 +87,9 @@ def test_what_fails_is_a_row_that_says_where(
 
     asked: list[str] = []
     monkeypatch.setattr(command, "run_with_limit", end_by_signal)
-    given = ["--only", "resnet18,gpt2", "--threads", "1", "--results", str(tmp_path)]
+    given = ["--only", "resnet50,opt_125m", "--threads", "1", "--results", str(tmp_path)]
     assert command.main(given) == 0 and command.main(given) == 0
-    assert asked == ["resnet18", "gpt2"]
+    assert asked == ["resnet50", "opt_125m"]
     rows = waiting("pytorch", tmp_path)
     assert {row["failed"] for row in rows.values()} == {"compile by eager: the process was ended by SIGKILL"}
     assert "0 of 2 models are right" in capsys.readouterr().out
@@ -99,7 +99,11 @@ def test_what_fails_is_a_row_that_says_where(
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--only", "nothing"], "only='nothing'"), (["--peers", "eager"], "must be among inductor")],
+    [
+        (["--only", "nothing"], "only='nothing'"),
+        (["--only", "gpt2"], "`only` must be among alexnet, "),
+        (["--peers", "eager"], "must be among inductor"),
+    ],
 )
 def test_unknown_names_are_refused(arguments: list[str], message: str, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -118,4 +122,5 @@ def test_a_model_is_explained_without_being_computed(monkeypatch: pytest.MonkeyP
 def test_options_of_compilers_are_what_their_titles_say() -> None:
     assert set(runtime.TITLES) == set(runtime.RUNTIMES)
     assert runtime.Ours.options == {"backend": "autotune"} and runtime.Inductor.options == {}
-    assert command.PEERS == (runtime.INDUCTOR, runtime.INDUCTOR_FROZEN)
+    assert command.PEERS == (runtime.INDUCTOR, runtime.INDUCTOR_BEST)
+    assert runtime.BestInductor.options == {"options": {"freezing": True, "max_autotune": True}}

@@ -81,3 +81,16 @@ def test_a_summary_that_is_missing_names_its_command(tmp_path: Path) -> None:
     (tmp_path / "throughput.json").write_text(json.dumps({"rows": {}}))
     with pytest.raises(ValueError, match="`summary` must be one of .*operators, .*, but got summary:throughput"):
         table.regenerate("<!-- summary:throughput -->\n<!-- /summary -->", tmp_path)
+
+
+def test_a_line_that_a_processor_lacks_is_of_a_second_one(tmp_path: Path) -> None:
+    floats = {
+        name: {**row, "seconds": {label: value for label, value in row["seconds"].items() if "bfloat16" not in label}}
+        for name, row in ROWS.items()
+    }
+    store(tmp_path, "networks_0_2", {"threads": 2, "trials": 0}, floats, cpu="AMD EPYC (znver3)")
+    assert [cells[2] for cells in lines(tmp_path)] == ["AMD EPYC (Zen 3), 2 threads"]
+    second = tmp_path / "znver5"
+    second.mkdir()
+    store(second, "networks_0_2", {"threads": 2, "trials": 0}, ROWS, cpu="AMD EPYC (znver5)")
+    assert [cells[2] for cells in lines(tmp_path)] == ["AMD EPYC (Zen 3), 2 threads", "AMD EPYC (Zen 5), 2 threads"]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks import readme_table
 from benchmarks import stages as known
 from benchmarks.__main__ import run
 from benchmarks.stages import STAGES, Stage
@@ -87,6 +88,14 @@ def test_a_stage_is_told_how_long_it_has(programs: Path) -> None:
     assert words(programs) == "rows wait --minutes 5.0|"
 
 
+def test_a_table_of_readme_is_measured_in_one_day() -> None:
+    claimed = {line.table for line in readme_table.LINES}
+    daily = [one for one in STAGES if not one.is_long]
+    assert claimed - {"gpu"} <= {one.table for one in daily}
+    assert sum(one.minutes for one in daily) <= 500
+    assert sum(one.minutes for one in STAGES if one.is_long) <= 600
+
+
 def test_every_stage_is_a_program_of_its_own_table() -> None:
     assert len({s.table for s in STAGES}) == len(STAGES) and {s.table for s in STAGES} <= set(TABLES)
     for one in STAGES:
@@ -111,6 +120,12 @@ def check_end(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_list_and_what_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert command.main(["--list", "--only", "networks"]) == 0
     assert capsys.readouterr().out.count("  networks_") == 4
+    shown = []
+    for more in ([], ["--long"]):
+        assert command.main(["--list", *more]) == 0
+        shown.append([line.split()[-1] for line in capsys.readouterr().out.splitlines()])
+    assert sorted(shown[0] + shown[1]) == sorted(one.table for one in STAGES)
+    assert "networks_0_2" in shown[0] and "networks_1000_2" in shown[1]
     with pytest.raises(SystemExit):
         command.main(["--only", "speed"])
     assert "`--only` must be among operators" in capsys.readouterr().err

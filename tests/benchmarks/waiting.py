@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collected import UNFINISHED_FOLDER
+from benchmarks.results import UNFINISHED_FOLDER
 
 
 def waiting(name: str, folder: Path) -> dict[str, Any]:
