@@ -17,6 +17,8 @@ SLOW = 0.95
 """A ratio below which the cause is to be found."""
 
 WORST = 10
+IDLE = 1e-6
+"""Seconds; a model of the sealed list whose bound is lower has a constant output, and counts in no mean."""
 
 
 def ratio(row: Row) -> float | None:
@@ -76,9 +78,9 @@ def _sealed_groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     summaries = []
     for cpu, rows in sorted(groups.items()):
         again = [row.get("again", row) for row in rows]
-        said = [f"**{cpu}**, {rows[0]['threads']} threads. First run ({_sealed_summary(rows)}."]
+        said = [f"**{cpu}**, {rows[0]['threads']} threads. First run, {_sealed_summary(rows)}"]
         if any("again" in row for row in rows):
-            said.append(f"After mends ({_sealed_summary(again)}.")
+            said.append(f"After mends, {_sealed_summary(again)}")
         summaries.append((" ".join(said), rows))
     return summaries
 
@@ -87,8 +89,10 @@ def _sealed_summary(rows: Sequence[Row]) -> str:
     counts = Counter(row["status"] for row in rows)
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
+    text = f"commit {commits}: {len(rows)} models, {shown}."
+    idle = [row["name"] for row in rows if row.get("bound_seconds", IDLE) < IDLE]
+    rows = [row for row in rows if row["name"] not in idle]
     ratios = [each for row in rows if (each := ratio(row)) is not None]
-    text = f"commit {commits}): {len(rows)} models, {shown}"
     if not ratios:
         return text
     means = []
@@ -97,7 +101,8 @@ def _sealed_summary(rows: Sequence[Row]) -> str:
         means += [f"{library} {geometric_mean(some):.2f}x"] if some else []
     ends = f"{min(ratios):.2f}x to {max(ratios):.2f}x"
     under = sum(value < 1 for value in ratios)
-    return f"{text}; geometric mean {geometric_mean(ratios):.2f}x ({ends}; {', '.join(means)}), {under} under 1.00x"
+    text += f" Geometric mean {geometric_mean(ratios):.2f}x ({ends}; {', '.join(means)}), {under} under 1.00x."
+    return f"{text} It leaves out {', '.join(idle)}, which takes under a microsecond." if idle else text
 
 
 def _sealed_lines(rows: Sequence[Row]) -> str:

@@ -177,12 +177,15 @@ def test_rows_of_other_processors_are_kept(tmp_path):
 def test_the_first_run_of_a_sealed_list_stands(tmp_path, monkeypatch, capsys):
     models = [Model(name, "timm", name) for name in ("fast", "lost", "other")]
     seconds = {"autotune": 1e-3, "onnxruntime": 1.5e-3, "openvino": 2e-3, "torch": 4e-3, "torch-inductor": 1.2e-3}
+    models.append(Model("idle", "timm", "idle"))
     faults, measured = {"lost"}, []
 
     def survey_model(model, common, *_):
         measured.append(model.name)
         wrong = {"status": "refused", "reason": "`axis` must be a | b"}
-        right = {"status": "right", "reason": "", "seconds": seconds, "error": 1e-7}
+        right = {"status": "right", "reason": "", "seconds": seconds, "error": 1e-7, "bound_seconds": 5e-4}
+        if model.name == "idle":
+            right |= {"seconds": {"autotune": 1e-7, "openvino": 1e-5}, "bound_seconds": 1e-8}
         return {**model.to_json(), **common, **(wrong if model.name in faults else right)}
 
     monkeypatch.setattr(survey, "survey_model", survey_model)
@@ -196,21 +199,22 @@ def test_the_first_run_of_a_sealed_list_stands(tmp_path, monkeypatch, capsys):
         return results.load("sealed", tmp_path)["rows"]
 
     first = run("aaa")
-    assert measured == ["fast", "lost", "other"]
+    assert measured == ["fast", "lost", "other", "idle"]
     assert {row["name"]: tuple(row["peers"]) for row in first.values()}["fast"] == (*one.PEERS, *one.MODULES)
-    assert run("aaa") == first and len(measured) == 3
+    assert run("aaa") == first and len(measured) == 4
     text = sealed_list(results.load("sealed", tmp_path))
-    assert "First run (commit aaa): 3 models, 2 right, 1 refused; geometric mean 1.20x (1.20x to 1.20x" in text
+    assert "First run, commit aaa: 4 models, 3 right, 1 refused. Geometric mean 1.20x (1.20x to 1.20x" in text
+    assert ", 0 under 1.00x. It leaves out idle, which takes under a microsecond." in text
     assert "After mends" not in text and "| refused: `axis` must be a \\| b |" in text
     faults.clear()
     seconds = {**seconds, "autotune": 0.5e-3}
     rows = run("bbb", "--again", "--only", "lost")
-    assert measured[3:] == ["lost"]
+    assert measured[4:] == ["lost"]
     key = next(key for key in rows if key.startswith("lost"))
     assert rows[key] == {**first[key], "again": rows[key]["again"]} and rows[key]["again"]["status"] == "right"
     text = sealed_list(results.load("sealed", tmp_path))
-    assert "First run (commit aaa): 3 models, 2 right, 1 refused; geometric mean 1.20x" in text
-    assert "After mends (commit aaa, bbb): 3 models, 3 right; geometric mean 1.51x (1.20x to 2.40x" in text
+    assert "First run, commit aaa: 4 models, 3 right, 1 refused. Geometric mean 1.20x" in text
+    assert "After mends, commit aaa, bbb: 4 models, 4 right. Geometric mean 1.51x (1.20x to 2.40x" in text
     assert run("ccc", "--only", "fast") == rows, "it has a row"
 
 
