@@ -3,8 +3,7 @@
 Hours may lie between the first row and the last, so rows wait in `results/unfinished/NAME.json` until the table is
 complete. Then they replace the previous table. Rows of another state are not mixed in: they are measured anew. Rows of
 changed files make no table: they are in `unfinished/NAME+.json`, for inspection. Rows of another processor are kept:
-tables of a second one have a folder of their own. Tables of `OF_ANY_PROCESSOR` take rows of
-several.
+tables of a second one have a folder of their own. Tables of `OF_ANY_PROCESSOR` take rows of several.
 """
 
 from __future__ import annotations

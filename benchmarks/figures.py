@@ -54,6 +54,11 @@ def beside(row: Mapping[str, Any], ours: str, peer: str) -> str:
     return ratio_text(row["seconds"][peer] / row["seconds"][ours], halves_difference(row, ours, peer))
 
 
+def describe_machine(processors: str, threads: int) -> str:
+    """Formats processors and the number of threads, with the names of AMD's generations."""
+    return f"{processors.replace('znver', 'Zen ')}, {threads} thread{'s' * (threads > 1)}"
+
+
 def ratio_text(ratio: float | None, noise: float = 0.0) -> str:
     """Formats a ratio of times; with ≈ if it is as near to 1 as the two halves of the turns are to each other."""
     if ratio is None:

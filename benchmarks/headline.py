@@ -18,6 +18,7 @@ from benchmarks.figures import halves_difference, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch import table as pytorch_table
+from benchmarks.pytorch.runtime import OURS, TITLES
 from benchmarks.stacks import STACKS
 
 Document = Mapping[str, Any]
@@ -63,7 +64,9 @@ def _networks(document: Document) -> Iterator[Claim]:
 
 
 def _pytorch(document: Document) -> Iterator[Claim]:
-    yield Claim("models by `torch.compile`", ["Inductor", "Inductor at its best", "eager"], pytorch_table.ratio_to_best)
+    timed = {name for row in document["rows"].values() for name in row.get("seconds", {})}
+    peers = [title.replace(",", "") for name, title in TITLES.items() if name in timed and name != OURS]
+    yield Claim("models by `torch.compile`", peers, pytorch_table.ratio_to_best)
 
 
 def _int8(document: Document) -> Iterator[Claim]:

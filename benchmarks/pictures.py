@@ -20,7 +20,7 @@ from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, list_peers
 from benchmarks.networks_table import ratio as network_ratio
 from benchmarks.search.statistics import group_by_kind
-from benchmarks.worst import list_lowest
+from benchmarks.worst import SOURCES, list_lowest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
@@ -348,9 +348,9 @@ def draw_search_cost(documents: Documents) -> Any | None:
     return figure
 
 
-def draw_worst(folder: Path = results.FOLDER) -> Any | None:
+def draw_worst(documents: Documents) -> Any | None:
     """Draws a bar for each of the lowest ratios of all comparisons."""
-    cases = list_lowest(folder)
+    cases = list_lowest(documents)
     if not cases:
         return None
     figure = new_figure(8.0, 0.28 * len(cases) + 0.9)
@@ -386,12 +386,9 @@ PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] 
     "models.png": (draw_models, ("models",)),
     "scaling.png": (draw_scaling, ("scaling",)),
     "search_cost.png": (draw_search_cost, ("tvm",)),
+    "worst.png": (draw_worst, SOURCES),
 }
 """File among the pages → function that draws it, and names of its results."""
-
-
-WORST = "worst.png"
-"""File of the lowest ratios, which are of all results."""
 
 
 def draw(folder: Path = DOCS, results_folder: Path = results.FOLDER) -> list[Path]:
@@ -402,9 +399,6 @@ def draw(folder: Path = DOCS, results_folder: Path = results.FOLDER) -> list[Pat
         if figure is not None:
             figure.savefig(folder / name, dpi=110)
             files.append(folder / name)
-    if (figure := draw_worst(results_folder)) is not None:
-        figure.savefig(folder / WORST, dpi=110)
-        files.append(folder / WORST)
     return files
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from benchmarks import headline, language, results, tvm_table
 from benchmarks.collected import check
-from benchmarks.figures import ratio_text
+from benchmarks.figures import describe_machine, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 
@@ -200,7 +199,7 @@ def _describe_machine(document: Document) -> str:
     if threads is None:
         return "simulator"
     processors = " and ".join(dict.fromkeys(row["made"]["cpu"] for row in document["rows"].values()))
-    return f"{re.sub('znver', 'Zen ', processors)}, {threads} thread{'s' * (threads > 1)}"
+    return describe_machine(processors, threads)
 
 
 def _find_commit(document: Document) -> str:

@@ -79,20 +79,16 @@ def _conv_transpose(
     padding: int | tuple[int, int] = 0,
     output_padding: int | tuple[int, int] = 0,
 ) -> Row:
-    (height, width), (rows, columns) = _pair(size), _pair(kernel)
-
-    def make() -> Workload:
-        return workloads.conv2d_transpose(
-            1, height, width, inputs, outputs, kernel, stride, padding, output_padding=output_padding
-        )
-
-    window, image = f"{rows}x{columns}", f"{height}²" if height == width else f"{height}x{width}"
-    title = f"transposed conv {window} s{_pair(stride)[1]} {image} {inputs}→{outputs}"
-    return Row(f"transposed{window}_{width}_{inputs}_{outputs}", "transposed convolution", title, make)
-
-
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
+    height, width = (size, size) if isinstance(size, int) else size
+    workload = workloads.conv2d_transpose(
+        1, height, width, inputs, outputs, kernel, stride, padding, output_padding=output_padding
+    )
+    window, image = (
+        "x".join(map(str, workload.args["kernel"])),
+        f"{height}²" if height == width else f"{height}x{width}",
+    )
+    title = f"transposed conv {window} s{workload.args['stride'][1]} {image} {inputs}→{outputs}"
+    return Row(f"transposed{window}_{width}_{inputs}_{outputs}", "transposed convolution", title, lambda: workload)
 
 
 def _matmul(m: int, n: int, k: int) -> Row:

@@ -1,11 +1,10 @@
-"""The lowest ratios of all comparisons with peers, each with the reason that a profile or another measurement gives.
+"""The lowest ratios of all comparisons with peers, each with its reason where one is known.
 
 Reasons are in `reasons.yaml`, by comparison and case.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import yaml
 
 from benchmarks import results
-from benchmarks.figures import ratio_text
-from benchmarks.headline import CLAIMS, format_trials, load_claimed
+from benchmarks.figures import describe_machine, ratio_text
+from benchmarks.headline import CLAIMS, Claim, format_trials, load_claimed
 from benchmarks.markdown import table
 from benchmarks.orders_table import list_ratios
 from benchmarks.survey.table import ratio_and_noise
@@ -47,28 +46,43 @@ class CaseRatio:
     trials: str
 
 
-def list_lowest(folder: Path = results.FOLDER, count: int = COUNT) -> list[CaseRatio]:
+def load_compared(folder: Path = results.FOLDER) -> dict[str, Document]:
+    """Reads the result files of all comparisons.
+
+    Raises:
+        MixedTable: a file has rows that must not be in one table.
+    """
+    return {**load_claimed(folder), **results.load_all(list(OTHERS), folder)}
+
+
+def list_lowest(documents: Mapping[str, Document | None], count: int = COUNT) -> list[CaseRatio]:
     """Lists the cases of the lowest ratios, the lowest first; a case of several tables counts once, at its lowest."""
     lowest: dict[tuple[str, str], CaseRatio] = {}
-    for case in list_cases(folder):
+    for case in list_cases(documents):
         key = case.comparison, case.case
         if key not in lowest or case.ratio < lowest[key].ratio:
             lowest[key] = case
     return sorted(lowest.values(), key=lambda case: case.ratio)[:count]
 
 
-def list_cases(folder: Path) -> Iterator[CaseRatio]:
-    """Lists the cases of all result files that compare us with peers."""
-    for name, document in load_claimed(folder).items():
-        for claim in CLAIMS[name.rpartition("/")[2]](document):
-            for row_name, row in document["rows"].items():
-                ratio, noise = claim.ratio(row) if claim.of(row) else (None, 0.0)
-                if ratio is not None:
-                    machine = _describe_machine(row["made"]["cpu"], document["state"]["settings"]["threads"])
-                    case = row.get("title", row_name)
-                    yield CaseRatio(claim.what, case, ratio, noise, machine, format_trials(claim, document))
-    for name, document in results.load_all(list(OTHERS), folder).items():
-        yield from OTHERS[name.rpartition("/")[2]](document)
+def list_cases(documents: Mapping[str, Document | None]) -> Iterator[CaseRatio]:
+    """Lists the cases of result files by name, see `SOURCES`."""
+    for name, document in documents.items():
+        table_name = name.rpartition("/")[2]
+        if document is not None and table_name in OTHERS:
+            yield from OTHERS[table_name](document)
+        elif document is not None and "state" in document:
+            for claim in CLAIMS[table_name](document):
+                yield from _list_claimed_cases(claim, document)
+
+
+def _list_claimed_cases(claim: Claim, document: Document) -> Iterator[CaseRatio]:
+    for name, row in document["rows"].items():
+        ratio, noise = claim.ratio(row) if claim.of(row) else (None, 0.0)
+        if ratio is not None:
+            machine = describe_machine(row["made"]["cpu"], document["state"]["settings"]["threads"])
+            trials = format_trials(claim, document)
+            yield CaseRatio(claim.what, row.get("title", name), ratio, noise, machine, trials)
 
 
 def _list_gpu_cases(document: Document) -> Iterator[CaseRatio]:
@@ -82,15 +96,17 @@ def _list_sealed_cases(document: Document) -> Iterator[CaseRatio]:
         latest = row.get("again", row)
         ratio, noise = ratio_and_noise(latest)
         if ratio is not None:
-            machine = _describe_machine(latest["cpu"], latest["threads"])
+            machine = describe_machine(latest["cpu"], latest["threads"])
             yield CaseRatio("sealed networks, float32", latest["name"], ratio, noise, machine, "none")
 
 
 def _list_order_cases(document: Document) -> Iterator[CaseRatio]:
     for name, row in document["rows"].items():
-        machine = _describe_machine(row["made"]["cpu"], document["state"]["settings"]["threads"])
+        machine = describe_machine(row["made"]["cpu"], document["state"]["settings"]["threads"])
         for order, (ratio, noise) in list_ratios(row).items():
-            yield CaseRatio("own expressions beside TVM", f"{name} {order}", ratio, noise, machine, "256")
+            yield CaseRatio(
+                "own expressions beside TVM", f"{name} {order}", ratio, noise, machine, str(row["trials"][order])
+            )
 
 
 OTHERS: Mapping[str, Callable[[Document], Iterator[CaseRatio]]] = {
@@ -99,10 +115,8 @@ OTHERS: Mapping[str, Callable[[Document], Iterator[CaseRatio]]] = {
     "orders": _list_order_cases,
 }
 """Table without a line among all comparisons → its cases."""
-
-
-def _describe_machine(cpu: str, threads: int) -> str:
-    return f"{re.sub('znver', 'Zen ', cpu)}, {threads} thread{'s' * (threads > 1)}"
+SOURCES = (*CLAIMS, *OTHERS)
+"""Tables whose cases are compared."""
 
 
 def load_reasons(path: Path = REASONS_FILE) -> dict[str, dict[str, str]]:
@@ -115,7 +129,7 @@ def worst(folder: Path = results.FOLDER) -> str:
     """Formats the cases of the lowest ratios with their reasons."""
     reasons = load_reasons()
     lines: list[list[object]] = []
-    for case in list_lowest(folder):
+    for case in list_lowest(load_compared(folder)):
         reason = reasons.get(case.comparison, {}).get(case.case, "not explained yet")
         ratio = ratio_text(case.ratio, case.noise)
         lines.append([case.comparison, case.case, case.machine, ratio, reason])

@@ -188,10 +188,14 @@ def _config(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> 
 def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
     """Tells whether a module differs, in float32, from the network exported from it; it is missing then."""
     found = [row["decibels"][peer] for peer in ("torch", "torch-inductor") if peer in row["decibels"]]
-    if process.runtime not in (*EAGER, *INDUCTOR) or not found or min(found) >= SAME:
-        return False
-    row["missing"][process.runtime] = f"the module must compute what it was exported as, but has {min(found):.1f} dB"
-    return True
+    why = explain_other_module(min(found)) if process.runtime in (*EAGER, *INDUCTOR) and found else ""
+    row["missing"] |= {process.runtime: why} if why else {}
+    return bool(why)
+
+
+def explain_other_module(decibels: float) -> str:
+    """Returns why a module, in float32, is not the network that was exported from it; "" if it is."""
+    return "" if decibels >= SAME else f"the module must compute what it was exported as, but has {decibels:.1f} dB"
 
 
 def compute_decibels(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:

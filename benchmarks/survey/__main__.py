@@ -24,8 +24,7 @@ from benchmarks.provenance import read_commit, versions
 from benchmarks.survey.export_cache import ExportCache
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.log import Log, Row, make_row, row_key
-from benchmarks.survey.models import MODELS_FILE, SEALED_FILE, Model, load_models, select
-from benchmarks.survey.one import MODULES, PEERS
+from benchmarks.survey.models import MODELS_FILE, MODULES, PEERS, SEALED_FILE, Model, load_models, select
 from benchmarks.survey.process import Facts, run_with_limit
 from benchmarks.survey.table import ratio, summary
 from measure.host import allowed_cores, describe_host
@@ -155,8 +154,9 @@ def format_line(row: Row) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the survey, and writes `survey.json` among the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", type=Path, default=MODELS_FILE, help="list of models, YAML")
-    parser.add_argument("--sealed", action="store_true", help="measure the sealed list, and keep its first rows")
+    listed = parser.add_mutually_exclusive_group()
+    listed.add_argument("--models", type=Path, default=MODELS_FILE, help="list of models, YAML")
+    listed.add_argument("--sealed", action="store_true", help="measure the sealed list, and keep its first rows")
     parser.add_argument("--only", metavar="NAMES", help="comma-separated models or families; * stands for anything")
     parser.add_argument("--list", action="store_true", help="show the models and do nothing")
     parser.add_argument("--minutes", type=_positive, default=float("inf"), help="end after so long; resume later")

@@ -13,6 +13,10 @@ import yaml
 MODELS_FILE = Path(__file__).with_name("models.yaml")
 SEALED_FILE = Path(__file__).with_name("sealed.yaml")
 """List drawn once, on which nothing is tuned."""
+PEERS = ("onnxruntime", "openvino")
+"""Peers by default; the first that runs a model is the reference of its outputs."""
+MODULES = ("torch", "torch-inductor")
+"""Peers that run the module which was exported: PyTorch in float32, eager and compiled."""
 LIBRARIES = ("torchvision", "timm", "transformers", "onnx")
 
 

@@ -32,17 +32,14 @@ from autotune.run.run import run
 from autotune.run.workloads import make_limits, make_settings
 from autotune.tuner.settings import Settings
 from benchmarks.figures import figures
-from benchmarks.precisions.compare import SAME
-from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
+from benchmarks.precisions.compare import explain_other_module
+from benchmarks.precisions.torch_runtime import TorchProcess
 from benchmarks.subjects import signal_to_noise
+from benchmarks.survey.models import MODULES, PEERS
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
 from measure.hostlock import alone
 
-PEERS = ("onnxruntime", "openvino")
-"""Peers by default; the first that runs a model is the reference of its outputs."""
-MODULES = (EAGER[0], INDUCTOR[0])
-"""Peers that run the module which was exported: PyTorch in float32, eager and compiled."""
 PROFILE_RUNS = 10
 """Inferences of which the median of each step counts."""
 
@@ -144,12 +141,13 @@ class Beside:
         self.missing: dict[str, str] = {}
         try:
             for runtime in ("autotune", *request["peers"]):
-                opened = {"folder": str(executable_folder)} if runtime == "autotune" else {"model": str(file)}
+                kind, opened = NetworkProcess, {"model": str(file)}
+                if runtime == "autotune":
+                    opened = {"folder": str(executable_folder)}
+                elif runtime in MODULES:
+                    kind, opened = TorchProcess, module
                 try:
-                    if runtime in MODULES:
-                        process: NetworkProcess = TorchProcess(runtime, request["threads"], **module)
-                    else:
-                        process = NetworkProcess(runtime, request["threads"], **opened)
+                    process = kind(runtime, request["threads"], **opened)
                     self.processes.append(process)
                     results_of_run = process.infer(self.feeds)
                 except RuntimeFailure as error:
@@ -167,10 +165,12 @@ class Beside:
     def _drop_other_modules(self) -> None:
         """Drops modules of PyTorch that compute another network than the one exported from them."""
         reference = next((name for name in PEERS if name in self.outputs), None)
-        for runtime in [name for name in MODULES if name in self.outputs and reference is not None]:
-            found = signal_to_noise([self.outputs[reference]], [self.outputs[runtime]])
-            if found < SAME:
-                self.missing[runtime] = f"the module must compute what it was exported as, but has {found:.1f} dB"
+        if reference is None:
+            return
+        for runtime in [name for name in MODULES if name in self.outputs]:
+            decibels = signal_to_noise([self.outputs[reference]], [self.outputs[runtime]])
+            if why := explain_other_module(decibels):
+                self.missing[runtime] = why
                 self._drop(runtime)
 
     def _drop(self, runtime: str) -> None:

@@ -107,11 +107,7 @@ def _sealed_summary(rows: Sequence[Row]) -> str:
 
 def _sealed_lines(rows: Sequence[Row]) -> str:
     header = [
-        "model",
-        "library",
-        "outcome",
-        "error",
-        "compiled in s",
+        *FIRST_HEADS,
         "autotune ms",
         *(f"{title} ms" for title in SEALED_PEERS.values()),
         "ratio, first run",
@@ -122,19 +118,14 @@ def _sealed_lines(rows: Sequence[Row]) -> str:
     lines = []
     for row in sorted(rows, key=lambda row: (row["library"], row["name"])):
         seconds = row.get("seconds", {})
-        first = next(iter(row.get("layers", ())), None)
         lines.append(
             [
-                row["name"],
-                row["library"],
-                _cell(f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]),
-                "" if row.get("error") is None else f"{row['error']:.0e}",
-                "" if row.get("compile_seconds") is None else f"{row['compile_seconds']:.1f}",
+                *_first_cells(row),
                 *(_ms(seconds.get(name)) for name in ("autotune", *SEALED_PEERS)),
                 ratio_text(*ratio_and_noise(row)),
                 _outcome(row["again"]) if "again" in row else "",
                 _percent(row.get("bound_seconds"), seconds.get("autotune")),
-                "" if first is None else _cell(f"{first['name']} ×{first['count']}"),
+                _name_layer(_find_slowest(row)),
             ]
         )
     return table(header, lines)
@@ -165,11 +156,7 @@ def _groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
 
 def _lines(rows: Sequence[Row]) -> str:
     header = [
-        "model",
-        "library",
-        "outcome",
-        "error",
-        "compiled in s",
+        *FIRST_HEADS,
         "autotune float32 ms",
         "ONNX Runtime float32 ms",
         "OpenVINO float32 ms",
@@ -183,23 +170,42 @@ def _lines(rows: Sequence[Row]) -> str:
     for row in sorted(rows, key=lambda row: (STATUSES.index(row["status"]), row["library"], row["name"])):
         seconds = row.get("seconds", {})
         ours = seconds.get("autotune")
-        first = next(iter(row.get("layers", ())), None)
+        first = _find_slowest(row)
         lines.append(
             [
-                row["name"],
-                row["library"],
-                _cell(f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]),
-                "" if row.get("error") is None else f"{row['error']:.0e}",
-                "" if row.get("compile_seconds") is None else f"{row['compile_seconds']:.1f}",
+                *_first_cells(row),
                 *(_ms(seconds.get(name)) for name in ("autotune", "onnxruntime", "openvino")),
                 "" if (found := ratio(row)) is None else f"{found:.2f}x",
                 _percent(row.get("bound_seconds"), ours),
-                "" if first is None else _cell(f"{first['name']} ×{first['count']}"),
+                _name_layer(first),
                 "" if first is None else f"{first['share'] * 100:.0f} %",
                 "" if first is None else _percent(first["bound_seconds"], first["seconds"]),
             ]
         )
     return table(header, lines)
+
+
+FIRST_HEADS = ("model", "library", "outcome", "error", "compiled in s")
+
+
+def _first_cells(row: Row) -> list[str]:
+    """Returns the cells of a row below `FIRST_HEADS`."""
+    return [
+        row["name"],
+        row["library"],
+        _cell(f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]),
+        "" if row.get("error") is None else f"{row['error']:.0e}",
+        "" if row.get("compile_seconds") is None else f"{row['compile_seconds']:.1f}",
+    ]
+
+
+def _find_slowest(row: Row) -> Mapping[str, Any] | None:
+    """Returns the layer that loses most against its bound."""
+    return next(iter(row.get("layers", ())), None)
+
+
+def _name_layer(layer: Mapping[str, Any] | None) -> str:
+    return "" if layer is None else _cell(f"{layer['name']} ×{layer['count']}")
 
 
 def _cell(text: str) -> str:

@@ -33,7 +33,7 @@ def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
         (measured / f"{name}.json").write_text(json.dumps({"rows": rows}))
     assert [path.name for path in pictures.draw(pages, measured)] == ["speedups.png", "networks.png"]
     (measured / "networks_1000_2.json").write_text(json.dumps({"rows": rows}))
-    for name in ("models", "search", "scaling"):
+    for name in ("models", "search", "scaling", "gpu"):
         (measured / f"{name}.json").write_text(json.dumps(results.load(name)))
     assert {path.name for path in pictures.draw(pages, measured)} == {*pictures.PICTURES} - {"search_cost.png"}
     alone = (pages / "trials.png").read_bytes()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import results
-from benchmarks.worst import COUNT, list_cases, list_lowest, load_reasons, worst
+from benchmarks.worst import COUNT, list_cases, list_lowest, load_compared, load_reasons, worst
 from tests.benchmarks.test_headline import ROWS, store
 
 
@@ -24,11 +23,11 @@ def test_cases_of_all_files_are_sorted_and_count_once(tmp_path: Path) -> None:
     second.mkdir()
     store(second, "networks_0_2", {"threads": 1, "trials": 0}, ROWS, cpu="B")
     store_gpu(tmp_path, slow=0.5, fast=1.5)
-    lowest = list_lowest(tmp_path)
+    lowest = list_lowest(load_compared(tmp_path))
     assert [case.ratio for case in lowest] == sorted(case.ratio for case in lowest)
     assert len({(case.comparison, case.case) for case in lowest}) == len(lowest) <= COUNT
     assert (lowest[0].case, lowest[0].ratio, lowest[0].machine, lowest[0].trials) == ("slow", 0.5, "a GPU", "48")
-    every = list(list_cases(tmp_path))
+    every = list(list_cases(load_compared(tmp_path)))
     assert {case.machine for case in every} == {"a GPU", "AMD EPYC (Zen 5), 2 threads", "B, 1 thread"}
     assert len([case for case in every if case.machine.startswith("AMD")]) == 2 * len(ROWS)
 
@@ -40,7 +39,7 @@ def test_rows_of_the_sealed_list_count_as_they_are_now(tmp_path: Path) -> None:
 
     rows = {"x": row("x", 4.0, again=row("x", 0.5)), "y": row("y", 2.0), "z": {**row("z", 1.0), "status": "refused"}}
     (tmp_path / "sealed.json").write_text(json.dumps({"rows": rows}))
-    assert [(case.case, case.ratio) for case in list_lowest(tmp_path)] == [("y", 0.5), ("x", 2.0)]
+    assert [(case.case, case.ratio) for case in list_lowest(load_compared(tmp_path))] == [("y", 0.5), ("x", 2.0)]
 
 
 def test_the_table_shows_reasons_and_what_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +51,6 @@ def test_the_table_shows_reasons_and_what_has_none(tmp_path: Path, monkeypatch: 
 
 
 def test_reasons_are_of_cases_that_exist() -> None:
-    cases = {(case.comparison, case.case) for case in list_cases(results.FOLDER)}
+    cases = {(case.comparison, case.case) for case in list_cases(load_compared())}
     reasons = load_reasons()
     assert reasons and {(what, case) for what, of in reasons.items() for case in of} <= cases
