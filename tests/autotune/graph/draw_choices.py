@@ -144,13 +144,14 @@ def max_unpool(d: Draw, op: str) -> None:
 @draws("GridSample")
 def grid_sample(d: Draw, op: str) -> None:
     d.opset = 20
-    image = (d.number(1, 2), d.number(1, 3), d.number(2, 5), d.number(2, 5))
-    grid = d.add_input((image[0], d.number(1, 4), d.number(1, 4), 2), -1.4, 1.4)
+    rank = d.pick(2, 2, 3)
+    image = (d.number(1, 2), d.number(1, 3), *(d.number(2, 5) for _ in range(rank)))
+    grid = d.add_input((image[0], *(d.number(1, 4) for _ in range(rank)), rank), -1.4, 1.4)
     attributes = d.some(
         padding_mode=d.pick("zeros", "border", "reflection"),
         align_corners=d.number(0, 1),
     )
-    mode = d.pick("linear", "linear", "cubic")
+    mode = d.pick("linear", "nearest", "cubic" if rank == 2 else "linear")
     d.node(op, [d.add_input(image), grid], mode=mode, **attributes)
 
 

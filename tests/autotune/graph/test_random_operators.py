@@ -54,11 +54,10 @@ def test_draws_follow_from_the_generator_alone() -> None:
 
 NEVER = {"If", "Loop", "Scan", "Scatter"}
 """Operators of which ONNX's evaluator computes nothing: graphs within nodes, and one that is out of date."""
-REFUSED_OPERATORS = {"Pad", "Resize", "LSTM", "GRU", "RNN", "GridSample", *NEVER}
+REFUSED_OPERATORS = {"Pad", "Resize", "LSTM", "GRU", "RNN", *NEVER}
 """Operators of which it does not compute everything.
 
-That is negative padding, aligned corners, negative axes, functions of recurrent layers and lengths of their sequences,
-and modes by their older names.
+That is negative padding, aligned corners, negative axes, functions of recurrent layers and lengths of their sequences.
 """
 
 

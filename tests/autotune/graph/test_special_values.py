@@ -18,7 +18,9 @@ from onnx.reference import ReferenceEvaluator
 import autotune
 from autotune.compiler.prepare import load_network
 from autotune.graph.evaluate import evaluate
+from autotune.graph.frontends.onnx.nodes import run_node
 from autotune.graph.ops.base import OPS
+from tests.autotune.graph.onnx_models import make_model
 
 pytestmark = pytest.mark.usefixtures("kernel_cache")
 
@@ -207,3 +209,24 @@ def test_the_logarithm_of_a_sum_of_exponentials_is_that_of_its_definition() -> N
     shown = model(x, [("ReduceLogSumExp", [np.int64([1])], {"keepdims": 0})], [1])
     wanted = torch.logsumexp(torch.from_numpy(x), 1).numpy()
     np.testing.assert_allclose(np.asarray(autotune.compile(shown)(x)), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_positions_outside_of_an_image_read_0_beside_nan(mode: str) -> None:
+    """ONNX and PyTorch read 0 there, whatever the image has at its border."""
+    x = np.full((1, 2, 3, 3), NAN, np.float32)
+    x[0, 1] = INF
+    grid = np.float32([[[[-5, 0], [0, 5], [-4, -4]]]])
+    sampled = make_model("GridSample", {"x": x}, {"grid": grid}, opset=20, mode=mode)
+    np.testing.assert_array_equal(np.asarray(autotune.compile(sampled)(x)).reshape(2, 3), np.zeros((2, 3), np.float32))
+    (found,) = run_node(sampled.graph.node[0], {"x": x, "grid": grid}, 20).values()
+    np.testing.assert_array_equal(found, np.zeros((1, 2, 1, 3), np.float32))
+
+
+def test_samples_of_a_region_outside_of_an_image_are_0_beside_nan() -> None:
+    """ONNX defines them as 0; its runtimes multiply the first pixel by 0, which differs if that is NaN."""
+    x = np.full((1, 1, 3, 3), NAN, np.float32)
+    constants = {"regions": np.float32([[9, 9, 12, 12]]), "images": np.int64([0])}
+    attributes = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+    aligned = make_model("RoiAlign", {"x": x}, constants, opset=16, **attributes)
+    np.testing.assert_array_equal(np.asarray(autotune.compile(aligned)(x)).reshape(-1), np.zeros(4, np.float32))

@@ -16,6 +16,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.graph.frontends.onnx import windows
+from autotune.graph.frontends.onnx.samples import grid_sample
 from autotune.graph.frontends.onnx.windows import Attributes
 from autotune.graph.ir import Array
 from search_space.dtypes import NARROW
@@ -82,8 +83,6 @@ def _misread(node: onnx.NodeProto) -> str:
     """Returns how ONNX's evaluator deviates from runtimes for a node; "" if it does not."""
     if any(item.type == onnx.AttributeProto.GRAPH for item in node.attribute):
         return "does not see the values around a graph within a node"
-    if node.op_type == "GridSample" and {item.s for item in node.attribute} >= {b"cubic", b"border"}:
-        return "brings places to the border before it weighs what is around them"
     if node.op_type == "Resize" and any(item.s == b"align_corners" for item in node.attribute):
         return "aligns other corners than runtimes do"
     if node.op_type in ("LSTM", "GRU", "RNN"):
@@ -201,6 +200,7 @@ OWN: dict[str, Callable[..., Array]] = {
     "ConvTranspose": windows.conv_transpose,
     "CumSum": _cum_sum,
     "GatherElements": _gather_elements,
+    "GridSample": grid_sample,
     "GlobalMaxPool": windows.global_max_pool,
     "Hardmax": _hardmax,
     "LRN": windows.local_response_normalization,

@@ -129,10 +129,13 @@ def grid_sample(call: Call) -> str:
     parts = []
     for corner in itertools.product(*axes):
         pixels = _pixels(call, flat, _rows(call, [place for place, _, _ in corner], spatial, first))
-        factors = [weight for _, _, weight in corner if weight is not None]
-        factors += [call.cast(inside, "float32") for _, inside, _ in corner if inside is not None]
-        if factors:
-            weight = reduce(lambda a, b: call.add("multiply", [a, b]), factors)
+        # Chosen, not multiplied by 0: the pixel in place of one outside may be infinite.
+        for inside in (inside for _, inside, _ in corner if inside is not None):
+            counts = call.add("reshape", [inside], shape=(n, 1, count))
+            pixels = call.add("where", [counts, pixels, call.scalar(0.0, pixels)])
+        weights = [weight for _, _, weight in corner if weight is not None]
+        if weights:
+            weight = reduce(lambda a, b: call.add("multiply", [a, b]), weights)
             pixels = call.add("multiply", [pixels, call.add("reshape", [weight], shape=(n, 1, count))])
         parts.append(pixels)
     total = reduce(lambda a, b: call.add("add", [a, b]), parts)
@@ -143,20 +146,25 @@ def _text(call: Call, name: str, default: str) -> str:
     return bytes(call.attrs.get(name, default.encode())).decode()
 
 
-def _samples(call: Call, ends: tuple[str, str], extent: int, size: int, least: float) -> list[tuple[str, str]]:
-    """Lists the pixels before and after each of `size` samples between two ends, (regions, size), with weights."""
+def _samples(
+    call: Call, ends: tuple[str, str], extent: int, size: int, least: float
+) -> tuple[str, list[tuple[str, str]]]:
+    """Computes `size` samples between two ends: which lie in the image, then the pixels before and after each.
+
+    Each pixel has a weight. All values are (regions, size).
+    """
     reach = call.add("subtract", [ends[1], ends[0]])
     reach = with_number(call, "maximum", reach, least) if least else reach
     parts = call.constant(((np.arange(size) + 0.5) / size).astype(np.float32)[None])
     at = call.add("add", [ends[0], call.add("multiply", [reach, parts])])
     sides = ([call.scalar(-1.0, at), at], [at, call.scalar(float(extent), at)])
-    inside = call.cast(call.add("logical_and", [call.add("less_equal", side) for side in sides]), "float32")
+    inside = call.add("logical_and", [call.add("less_equal", side) for side in sides])
     at = _clamp(call, at, 0.0, extent - 1.0)
     below = call.add("floor", [at])
     above = _clamp(call, with_number(call, "add", below, 1.0), 0.0, extent - 1.0)
     share = call.add("subtract", [at, below])
     rest = call.add("subtract", [call.scalar(1.0, share), share])
-    return [(place, call.add("multiply", [weight, inside])) for place, weight in ((below, rest), (above, share))]
+    return inside, [(below, rest), (above, share)]
 
 
 @imports("RoiAlign")
@@ -172,21 +180,24 @@ def region_align(call: Call) -> str:
     x1, y1, x2, y2 = (take_places(call, corners, np.array([place]), 1) for place in range(4))
     height, width = (count * samples for count in counts)
     least = 0.0 if centred else 1.0
-    rows, columns = (
-        [tuple(call.add("reshape", [v], shape=wide) for v in pair) for pair in _samples(call, ends, n, size, least)]
-        for ends, n, size, wide in (
-            ((y1, y2), spatial[0], height, (regions, height, 1)),
-            ((x1, x2), spatial[1], width, (regions, 1, width)),
-        )
-    )
+    insides, sides = [], []
+    for ends, extent, size, shape in (
+        ((y1, y2), spatial[0], height, (regions, height, 1)),
+        ((x1, x2), spatial[1], width, (regions, 1, width)),
+    ):
+        inside, pairs = _samples(call, ends, extent, size, least)
+        insides.append(call.add("reshape", [inside], shape=shape))
+        sides.append([tuple(call.add("reshape", [v], shape=shape) for v in pair) for pair in pairs])
     image = call.add("reshape", [call.cast(call.value(2), "int32")], shape=(regions, 1, 1))
     first, flat, terms = with_number(call, "multiply", image, math.prod(spatial)), _flat(call, call.value(0)), []
-    for (row, row_weight), (column, column_weight) in itertools.product(rows, columns):
+    for (row, row_weight), (column, column_weight) in itertools.product(*sides):
         pixels = _rows(call, [row, column], spatial, first)
         pixels = call.add("reshape", [pixels], shape=(regions, height * width))
         weight = call.add("multiply", [row_weight, column_weight])
         weight = call.add("reshape", [weight], shape=(regions, 1, height * width))
         terms.append(call.add("multiply", [_pixels(call, flat, pixels), weight]))
     cells = reduce(lambda a, b: call.add("add" if mode == "avg" else "maximum", [a, b]), terms)
+    inside = call.add("reshape", [call.add("logical_and", insides)], shape=(regions, 1, height * width))
+    cells = call.add("where", [inside, cells, call.scalar(0.0, cells)])
     cells = call.add("reshape", [cells], shape=(regions, c, counts[0], samples, counts[1], samples))
     return reduce_over(call, cells, (3, 5), "mean" if mode == "avg" else "max", False)
