@@ -7,12 +7,13 @@ spread evenly over the whole time in which they read this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from search_space.hardware import LINE
-from search_space.ir.expr import Expr, var, variables
+from search_space.ir.expr import var, variables
 from search_space.ir.polynomial import Monomial
+from search_space.ir.stmt import For
 
 @dataclass(frozen=True)
 class PanelAhead:
@@ -29,41 +30,41 @@ class PanelAhead:
 
 
 def find_panel_ahead(
-    terms: Sequence[tuple[Monomial, int]], loops: Sequence[str], extents: Mapping[str, Expr], size: int
+    terms: Sequence[tuple[Monomial, int]], loops: Sequence[For], sums_over: Callable[[For], bool], size: int, most: int
 ) -> PanelAhead | None:
     """Finds the lines of the next panel that an iteration requests; None if loops read no panel repeatedly.
 
     Args:
         terms: terms of the address that is read in the innermost loop.
-        loops: variables of the loops around, outermost first.
-        extents: extents of the loops.
+        loops: loops around, outermost first.
+        sums_over: function that tells whether a loop is one of a reduction.
         size: bytes of an element.
+        most: bytes of the largest panel.
     """
-    inner = [(name, int(extents[name].value) if extents[name].is_const else 0) for name in reversed(loops)]
+    inner = [*reversed(loops)]
     steps = {_single(monomial): c for monomial, c in terms if _single(monomial)}
     read = {name for monomial, _ in terms for atom in monomial for name in variables(atom)}
-    if not inner or inner[0][0] not in steps:
-        return None
-    step = steps[inner[0][0]]
+    step = steps.get(inner[0].var, 0) if inner else 0
     iterations, counts = 1, dict[str, int]()
-    while inner and inner[0][1] and steps.get(inner[0][0]) == step * iterations:  # these loops read on from each other
-        name, extent = inner.pop(0)
-        counts[name] = iterations
-        iterations *= extent
+    while inner and inner[0].extent.is_const and steps.get(inner[0].var) == step * iterations and sums_over(inner[0]):
+        loop = inner.pop(0)
+        counts[loop.var] = iterations
+        iterations *= int(loop.extent.value)
     panel, within, tiles = step * iterations, set(counts), 1
-    while inner and inner[0][1] and inner[0][0] not in read:  # these loops read the panel again
-        name, extent = inner.pop(0)
-        counts[name] = iterations * tiles
-        tiles *= extent
-    if tiles == 1 or not inner:
+    while inner and inner[0].extent.is_const and inner[0].var not in read:  # these loops read the panel again
+        loop = inner.pop(0)
+        counts[loop.var] = iterations * tiles
+        tiles *= int(loop.extent.value)
+    if not within or tiles == 1 or not inner or panel * size > most:
         return None
     each = -(-panel // (iterations * tiles))
     lines = -(-each * size // LINE)
     each = each if lines == 1 else lines * LINE // size
     outside = [(monomial, c) for monomial, c in terms if _single(monomial) not in within]
-    return PanelAhead((*outside, *(((var(name),), each * n) for name, n in counts.items())), panel, lines)
+    shares = [((var(name),), each * count) for name, count in counts.items()]
+    return PanelAhead((*outside, *shares), steps.get(inner[0].var, panel), lines)
 
 
 def _single(monomial: Monomial) -> str:
-    """Returns the variable that a monomial is; "" if it is none."""
+    """Returns the variable that a monomial consists of; "" for other monomials."""
     return str(monomial[0].args[0]) if len(monomial) == 1 and monomial[0].op == "var" else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -10,6 +11,7 @@ from search_space.ir.expr import Expr, const, dtype_bytes, make, substitute, var
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.rounding import match_clamp
 from search_space.ir.sizes import is_sized, span
+from search_space.ir.stmt import For
 from targets.base import BuildError
 from targets.cpu import byte_dots, tables, wide_math
 from targets.cpu.across import columns, neighbours
@@ -48,7 +50,9 @@ class Values:
         self.versions: dict[str, int] = {}
         self.epoch = 0
         self.constants: set[str] = set()
-        self.prefetch_bytes = 0
+        self.prefetch_bytes, self.prefetch_panel = 0, 0
+        self.around: list[For] = []  # counted loops, outermost first
+        self.sums_over: Callable[[For], bool] = lambda loop: False
         self._facts: dict[Expr, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[Expr, bool] = {}
         self._apart: dict[Any, tuple[Poly, tuple[int, ...]] | None] = {}
@@ -366,8 +370,8 @@ class Values:
     def prefetch(self, name: str, pointer: str, terms: Terms, constant: int) -> None:
         """Asks for constants that are read later, inside loops with the pragma `prefetch_bytes`.
 
-        That is a share of the panel that the next tiles read, once an iteration. If none is read repeatedly, it is the
-        line so many bytes behind this vector.
+        Once an iteration, that is a share of the panel that the next tiles read, of at most `prefetch_panel` bytes.
+        Without such a panel, it is the line so many bytes behind this vector.
 
         Args:
             pointer: place of the vector.
@@ -377,8 +381,7 @@ class Values:
             return
         key, size = ("panel ahead", name, terms), dtype_bytes(self.storage[name].dtype)
         if self.text.lookup(key) is None:
-            loops = [variable for scope in self.text.scopes[1:] for variable in scope.variables]
-            ahead = find_panel_ahead(terms, loops, self.integers.ranges, size)
+            ahead = find_panel_ahead(terms, self.around, self.sums_over, size, self.prefetch_panel)
             self.text.remember(key, ahead is not None)
             for line in range(0 if ahead is None else ahead.lines):
                 start = ahead.start + line * LINE // size

@@ -82,14 +82,13 @@ class MultiLevelTiling(SketchRule):
         return producer is not None and vector_axis(producer)
 
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
-        """Finds the reduction to tile: the output, or the one reduction that its epilogue reads at its own indices."""
+        """Finds the reduction to tile: the output, or the one reduction that its epilogue reads in its own order."""
         if stage.reducer is not None:
             return stage if stage.tag != Tag.LIBRARY else None
-        found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != Tag.LIBRARY]
-        if len(found) != 1 or not ends_in(draft, found[0], stage):
+        sums = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != Tag.LIBRARY]
+        if len(sums) != 1 or not ends_in(draft, sums[0], stage):
             return None
-        reads_alike = same_places(draft, found[0], stage) or reads_rows(draft, found[0], stage)
-        return found[0] if reads_alike else None
+        return sums[0] if same_places(draft, sums[0], stage) or reads_rows(draft, sums[0], stage) else None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
@@ -275,7 +274,7 @@ class MultiLevelTiling(SketchRule):
             if read.tag == Tag.PANEL:
                 draft = self.pack_panel(draft, read, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
-            draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
+            draft = prefetch_constants(draft, name, inner[nest.long.name][0], hardware)
         # Loops where padding and copies may be computed for a tile, see `pad`.
         anchors = tuple((output, loop) for loop in around[: 2 if len(tile.serial) > 1 else 1])
         return replace(draft, anchors={**draft.anchors, name: anchors})
@@ -329,6 +328,15 @@ class MultiLevelTiling(SketchRule):
                 places = draft.anchors[nest.stage]
                 return [made.compute_at(copy, *at).finish(copy).variant(f"pairs_at_{at[1]}") for at in places]
         return [draft]
+
+
+def prefetch_constants(draft: Draft, stage: str, loop: Loop, hardware: Hardware) -> Draft:
+    """Requests packed constants before they are read: a panel while tiles read the one before, else a page ahead.
+
+    Two panels fit the second cache.
+    """
+    draft = draft.pragma(stage, loop, "prefetch_bytes", PREFETCH_BYTES)
+    return draft.pragma(stage, loop, "prefetch_panel", hardware.l2_bytes // 2)
 
 
 def interleave_operand(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:
