@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from search_space.ir.expr import Expr, var, walk
+from math import prod
+
+from search_space.ir.expr import Expr, const, substitute, var, walk
 from search_space.ir.polynomial import canon
 from search_space.lower.inline import expand_body
 from search_space.schedule.state import Axis, Stage
@@ -31,6 +33,25 @@ def same_places(draft: Draft, producer: Stage, stage: Stage) -> bool:
         return False
     own = tuple(variable(axis) for axis in stage.axes)
     return all(index == own for index in list_reads(draft, stage, producer.name))
+
+
+def reads_rows(draft: Draft, producer: Stage, stage: Stage) -> bool:
+    """Tells whether a stage has the elements of a matrix in their order, and reads each at its own place.
+
+    A matrix product that computes a convolution is one, whose rows are the pixels of all images.
+    """
+    if len(producer.axes) != 2 or len(stage.axes) < 3:
+        return False
+    *outer, last = stage.axes
+    rows = const(0)
+    for axis in outer:
+        rows = rows * axis.extent + variable(axis)
+    alone = {axis.name: const(0) for axis in stage.axes if axis.extent.value == 1}
+    own = [canon(substitute(index, alone)) for index in (rows, variable(last))]
+    reads = list_reads(draft, stage, producer.name)
+    at = [[canon(substitute(index, alone)) for index in each] for each in reads]
+    extents = (prod(int(axis.extent.value) for axis in outer), int(last.extent.value))
+    return extents == tuple(int(n.value) for n in producer.shape) and all(each == own for each in at)
 
 
 def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:

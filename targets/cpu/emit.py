@@ -125,6 +125,7 @@ class _Unit:
         ]
         function.parameters("%arguments")
         function.values.prefetch_bytes = caller.values.prefetch_bytes
+        function.values.prefetch_panel = caller.values.prefetch_panel
         function.serial(loop, low="%low", high="%high", guard="%any")
         lines = function.finish()
         head = f"define internal void @{name}(ptr %context, i32 %thread, i64 %low, i64 %high) #attributes {{\nentry:"
@@ -142,6 +143,7 @@ class Function:
         self.entry: list[str] = []
         self.text.push()
         self.values = Values(self.text, unit.loops, unit.storage, unit.features)
+        self.values.sums_over = lambda loop: not self._indexes_stores(loop)
         self.last_uses = LastUses(self.text, unit.features)
         pointer = self.values.addresses.pointer
         self.bytes = PackedBytes(self.text, self.values.math, unit.features, pointer, self._alone)
@@ -201,10 +203,12 @@ class Function:
             INTRINSIC_EMITTERS[family](self, stmt)
 
     def loop(self, loop: For) -> None:
-        outside = self.values.prefetch_bytes
-        self.values.prefetch_bytes = dict(loop.pragmas).get("prefetch_bytes", outside)
+        values, pragmas = self.values, dict(loop.pragmas)
+        outside = values.prefetch_bytes, values.prefetch_panel
+        values.prefetch_bytes = pragmas.get("prefetch_bytes", outside[0])
+        values.prefetch_panel = pragmas.get("prefetch_panel", outside[1])
         self._loop(loop)
-        self.values.prefetch_bytes = outside
+        values.prefetch_bytes, values.prefetch_panel = outside
 
     def _loop(self, loop: For) -> None:
         if loop.kind == "vectorize":
@@ -273,7 +277,9 @@ class Function:
                 carried[key] = (value, phi)
         for key, (_, phi) in carried.items():
             registers[key] = phi
+        self.values.around.append(loop)
         self.stmt(loop.body)
+        self.values.around.pop()
         text.emit(f"  br label %{latch}")
         text.start_block(latch)
         text.lines.append(induction.steps)

@@ -78,7 +78,8 @@ def _block(values: Values, buffer: str, pointer: str, window: Window, depth: int
             bits = ", ".join(f"i1 {int(i < window.there * depth)}" for i in range(count))
             mask = Value(f"<{bits}>", "bool", count)
         else:
-            values.prefetch(buffer, pointer)
+            terms = tuple((monomial, c * depth) for monomial, c in window.terms)
+            values.prefetch(buffer, pointer, terms, window.constant * depth)
         loaded = values.memory.load(pointer, values.storage[buffer].dtype, count, mask)
         line = f"bitcast {loaded.type} {loaded.text} to <{window.size} x float>"
         block = text.remember(key, text.value(line, "float32", window.size))

@@ -6,6 +6,8 @@ from search_space.ir.expr import dtype_bytes
 from targets.cpu.runtime import ZEROS_BYTES
 from targets.cpu.text import LLVM_TYPE, Text, Value
 
+FIRST_CACHE, SECOND_CACHE = 3, 2
+"""LLVM's degrees of locality: a prefetched line goes to the first cache, or no nearer than to the second."""
 _SUFFIX = {"float": "f32", "half": "f16"}
 
 
@@ -34,11 +36,16 @@ class Memory:
             line = f"load {kind}, ptr {safe}, align {align}"
         return self._to_register(line, dtype, lanes)
 
-    def prefetch(self, pointer: str, distance: int) -> None:
-        """Asks for the cache line `distance` bytes after `pointer`; there need not be anything there."""
+    def prefetch(self, pointer: str, distance: int, near: int) -> None:
+        """Asks for the cache line `distance` bytes after `pointer`; there need not be anything there.
+
+        Args:
+            near: `FIRST_CACHE` or `SECOND_CACHE`, the nearest cache that the line goes to.
+        """
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        ahead = self.text.value(f"getelementptr i8, ptr {pointer}, i64 {distance}", "ptr").text
-        self.text.emit(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+        if distance:
+            pointer = self.text.value(f"getelementptr i8, ptr {pointer}, i64 {distance}", "ptr").text
+        self.text.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {near}, i32 1)")
 
     def prefetch_to_write(self, pointer: str) -> None:
         """Asks for the cache line at `pointer`, which will be written; there need not be anything there."""

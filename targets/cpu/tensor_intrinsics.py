@@ -45,12 +45,6 @@ def _key(function: Function, operand: Operand) -> tuple[str, int]:
     return operand.buffer, constant
 
 
-def _pointer(function: Function, operand: Operand) -> str:
-    values = function.values
-    terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
-    return values.addresses.pointer(operand.buffer, terms, constant)
-
-
 def _contiguous(function: Function, operand: Operand, expected_strides: dict[str, int]) -> None:
     """Checks that the tile lies in memory as the instruction reads it (elements between neighbours along #0, #1)."""
     # The instruction takes neighbours in memory in its own order: of another layout it would read other elements.
@@ -65,7 +59,8 @@ def _contiguous(function: Function, operand: Operand, expected_strides: dict[str
 def _load_tile(function: Function, operand: Operand, kind: str, broadcast: bool, words: int = LANES) -> str:
     """Loads the operand's tile as one register: `kind` loaded whole, or its first 32 bits in each of `words` lanes."""
     text, values = function.text, function.values
-    pointer = _pointer(function, operand)
+    terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
+    pointer = values.addresses.pointer(operand.buffer, terms, constant)
     key = ("tile", pointer, kind, broadcast, values.versions.get(operand.buffer, 0), values.epoch)
     tile = text.lookup(key)
     if tile is None:
@@ -74,7 +69,7 @@ def _load_tile(function: Function, operand: Operand, kind: str, broadcast: bool,
             word = Value(text.value(f"load i32, ptr {pointer}, align 1", "int32").text, "int32")
             lanes = values.ops.vector(word, words)
         else:
-            values.prefetch(operand.buffer, pointer)
+            values.prefetch(operand.buffer, pointer, terms, constant)
             lanes = text.value(f"load <{words} x i32>, ptr {pointer}, align 1", "int32", words)
         tile = lanes.text
         if kind != f"<{words} x i32>":

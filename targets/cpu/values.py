@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from search_space.hardware import fragment_columns
-from search_space.ir.expr import Expr, const, make, substitute, var, variables, walk
+from search_space.hardware import LINE, fragment_columns
+from search_space.ir.expr import Expr, const, dtype_bytes, make, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.rounding import match_clamp
 from search_space.ir.sizes import is_sized, span
+from search_space.ir.stmt import For
 from targets.base import BuildError
 from targets.cpu import byte_dots, tables, wide_math
 from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
-from targets.cpu.memory import Memory
+from targets.cpu.memory import FIRST_CACHE, SECOND_CACHE, Memory
 from targets.cpu.operations import Operations
+from targets.cpu.panels_ahead import find_panel_ahead
 from targets.cpu.rounding import float_of_byte, match_byte_form
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value
@@ -47,7 +50,9 @@ class Values:
         self.versions: dict[str, int] = {}
         self.epoch = 0
         self.constants: set[str] = set()
-        self.prefetch_bytes = 0
+        self.prefetch_bytes, self.prefetch_panel = 0, 0
+        self.around: list[For] = []  # counted loops, outermost first
+        self.sums_over: Callable[[For], bool] = lambda loop: False
         self._facts: dict[Expr, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[Expr, bool] = {}
         self._apart: dict[Any, tuple[Poly, tuple[int, ...]] | None] = {}
@@ -262,7 +267,7 @@ class Values:
         lanes = self.lane[1] if plan.lane and self.lane else 0
         pointer = self._add_loaded_terms(name, plan, self.addresses.pointer(name, terms, constant))
         if lanes and self.mask is None:
-            self.prefetch(name, pointer)
+            self.prefetch(name, pointer, () if plan.loaded_terms else terms, constant)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
 
     def even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
@@ -362,14 +367,30 @@ class Values:
             pointer = self.text.value(f"getelementptr {element}, ptr {pointer}, i64 {offset.text}", "ptr").text
         return pointer
 
-    def prefetch(self, name: str, pointer: str) -> None:
-        """Asks for the data that follow a vector of a constant, inside loops with the pragma `prefetch_bytes`."""
-        if self.prefetch_bytes and name in self.constants:
-            # Numbers that are taken out of words read these again and again: once asked for is enough.
-            key = ("prefetch", pointer, self.prefetch_bytes)
-            if self.text.lookup(key) is None:
-                self.text.remember(key, True)
-                self.memory.prefetch(pointer, self.prefetch_bytes)
+    def prefetch(self, name: str, pointer: str, terms: Terms, constant: int) -> None:
+        """Asks for constants that are read later, inside loops with the pragma `prefetch_bytes`.
+
+        Once an iteration, that is a share of the panel that the next tiles read, of at most `prefetch_panel` bytes.
+        Without such a panel, it is the line so many bytes behind this vector.
+
+        Args:
+            pointer: place of the vector.
+            terms, constant: its element, as far as it depends on loops alone.
+        """
+        if not self.prefetch_bytes or name not in self.constants:
+            return
+        key, size = ("panel ahead", name, terms), dtype_bytes(self.storage[name].dtype)
+        if self.text.lookup(key) is None:
+            ahead = find_panel_ahead(terms, self.around, self.sums_over, size, self.prefetch_panel)
+            self.text.remember(key, ahead is not None)
+            for line in range(0 if ahead is None else ahead.lines):
+                start = ahead.start + line * LINE // size
+                self.memory.prefetch(self.addresses.pointer(name, ahead.terms, start), 0, SECOND_CACHE)
+        # Numbers that are taken out of words read these again and again: once asked for is enough.
+        at = ("prefetch", pointer, self.prefetch_bytes)
+        if not self.text.lookup(key) and constant * size % LINE == 0 and self.text.lookup(at) is None:
+            self.text.remember(at, True)
+            self.memory.prefetch(pointer, self.prefetch_bytes, FIRST_CACHE)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
         """Emits pointers of the single lanes, as a vector."""

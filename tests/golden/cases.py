@@ -29,7 +29,7 @@ _CONV = workloads.conv2d(
 )
 CASES: dict[str, tuple[Workload, str]] = {
     "conv2d": (_CONV, "direct:h.1>w.0>k.1/rh>rw>rc/pad_at_h.1"),
-    "conv2d_im2col": (_CONV, "im2col:m.1>k.1/rh>rw>rc/pad_at_m.1"),
+    "conv2d_im2col": (_CONV, "im2col:n_h_w.1>k.1/rh>rw>rc/pad_at_n_h_w.1"),
     "conv2d_winograd": (_CONV, "winograd2:block/pad_inline"),
     "conv2d_winograd_dot": (
         workloads.conv2d(height=6, width=6, in_channels=4, out_channels=20, kernel=3, padding=1, dtype="bfloat16"),

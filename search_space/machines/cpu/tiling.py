@@ -19,7 +19,7 @@ from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import ends_in, same_places
+from search_space.sketch.reads import ends_in, reads_rows, same_places
 from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
 from search_space.tags import Tag
 
@@ -42,12 +42,14 @@ class _Tile:
     Attributes:
         parallel: outer loops, run side by side as one.
         serial: loops over register tiles inside of them; inner: those of a register tile; both outermost first.
+        axes: axes of the output that were split, or the loop that some of them were fused into, outermost first.
         factors: register-tile size by axis (vectors, for the vector axis).
     """
 
     parallel: tuple[Loop, ...]
     serial: tuple[Loop, ...]
     inner: tuple[Loop, ...]
+    axes: tuple[Loop, ...]
     factors: dict[str, Expr | int]
 
     @property
@@ -80,13 +82,13 @@ class MultiLevelTiling(SketchRule):
         return producer is not None and vector_axis(producer)
 
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
-        """Finds the reduction to tile: the output, or the one reduction that its epilogue reads at its own indices."""
+        """Finds the reduction to tile: the output, or the one reduction that its epilogue reads in its own order."""
         if stage.reducer is not None:
             return stage if stage.tag != Tag.LIBRARY else None
-        found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != Tag.LIBRARY]
-        if len(found) == 1 and same_places(draft, found[0], stage) and ends_in(draft, found[0], stage):
-            return found[0]
-        return None
+        sums = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != Tag.LIBRARY]
+        if len(sums) != 1 or not ends_in(draft, sums[0], stage):
+            return None
+        return sums[0] if same_places(draft, sums[0], stage) or reads_rows(draft, sums[0], stage) else None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
@@ -107,7 +109,8 @@ class MultiLevelTiling(SketchRule):
         # A register of pairs becomes two of float32.
         per_vector = 1 if intrinsic is None else intrinsic.steps
         tail = "exact" if by_group else "guard"
-        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, tail, per_vector)
+        draft, axes = fuse_rows(draft, stage, producer)
+        draft, tile = self.spatial(draft, stage.name, axes, hardware, tiles, tail, per_vector)
         out = []
         # Orders of loops are other trees, and so sketches; each number is a decision in each of them.
         for reduce_order in self.reduce_orders(producer):
@@ -162,7 +165,7 @@ class MultiLevelTiling(SketchRule):
         draft, (blocks, vectors) = draft.choose_row(f"{name}.{last.name}", ("blocks", "vectors"), tiles)
         draft, (first, block, *vector) = draft.split(name, last.name, (blocks, vectors, lanes), tail)
         factors[last.name] = vectors
-        found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), factors)
+        found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), tuple(a.name for a in axes), factors)
         registers = lift(product(factors.values()))
         # Accumulators, a vector of each of the right factor's, and one number of the left one in every lane.
         return draft.require("registers", registers + lift(vectors) * per_vector + 1, hardware.vector_registers), found
@@ -240,7 +243,7 @@ class MultiLevelTiling(SketchRule):
         draft, (vectors, vector) = draft.split(name, last, (lanes,))
         unrolled = [loops[1] for loops in inner.values()]
         tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
-        slid = sliding(draft.stage(name), nest.order, self.list_tiled_axes(draft, output, name, tile))
+        slid = sliding(draft.stage(name), nest.order, self.list_tiled_axes(draft, name, tile))
         if nest.intrinsic is not None and nest.intrinsic not in LANES_APART:
             slid = None  # nothing is permuted: the instruction itself reads the operand that all lanes share
         # Tile innermost: each weight is loaded once for all rows. Under a window the positions are innermost instead,
@@ -271,15 +274,15 @@ class MultiLevelTiling(SketchRule):
             if read.tag == Tag.PANEL:
                 draft = self.pack_panel(draft, read, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
-            draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
+            draft = prefetch_constants(draft, name, inner[nest.long.name][0], hardware)
         # Loops where padding and copies may be computed for a tile, see `pad`.
         anchors = tuple((output, loop) for loop in around[: 2 if len(tile.serial) > 1 else 1])
         return replace(draft, anchors={**draft.anchors, name: anchors})
 
-    def list_tiled_axes(self, draft: Draft, output: str, name: str, tile: _Tile) -> list[str]:
+    def list_tiled_axes(self, draft: Draft, name: str, tile: _Tile) -> list[str]:
         """Lists the sum's axes that a register tile covers, outermost first; an epilogue names its axes differently."""
-        pairs = zip(draft.stage(output).axes, draft.stage(name).axes, strict=True)
-        return [own.name for ended, own in pairs if ended.name in tile.factors]
+        pairs = zip(tile.axes, draft.stage(name).axes, strict=True)
+        return [own.name for tiled, own in pairs if tiled in tile.factors]
 
     def pack_constants(
         self, draft: Draft, nest: _Reduction, last: str, factors: dict[str, tuple[Expr | int, ...]], block: Expr
@@ -327,6 +330,15 @@ class MultiLevelTiling(SketchRule):
         return [draft]
 
 
+def prefetch_constants(draft: Draft, stage: str, loop: Loop, hardware: Hardware) -> Draft:
+    """Requests packed constants before they are read: a panel while tiles read the one before, else a page ahead.
+
+    Two panels fit the second cache.
+    """
+    draft = draft.pragma(stage, loop, "prefetch_bytes", PREFETCH_BYTES)
+    return draft.pragma(stage, loop, "prefetch_panel", hardware.l2_bytes // 2)
+
+
 def interleave_operand(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:
     """Copies the operand of a load of `stage` in an instruction's order; returns the draft and the copy's stage.
 
@@ -357,6 +369,14 @@ def _packed_bytes(draft: Draft, name: str) -> int:
     sources = [draft.state.input(read) for read in draft.stage(name).reads()]
     packed = [s for s in sources if s is not None and s.layout is not None]
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
+
+
+def fuse_rows(draft: Draft, output: Stage, sums: Stage) -> tuple[Draft, tuple[Axis, ...]]:
+    """Fuses the output's leading axes if they are one axis of the sums; returns the draft and the axes to split."""
+    if len(output.axes) == len(sums.axes):
+        return draft, output.axes
+    draft, rows = draft.fuse(output.name, [axis.name for axis in output.axes[:-1]])
+    return draft, (replace(sums.axes[0], name=rows), output.axes[-1])
 
 
 def read_bytes(draft: Draft, stage: Stage) -> list[int]:

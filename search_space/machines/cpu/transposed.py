@@ -85,7 +85,8 @@ class TransposedOperands(SketchRule):
         sums = self.reduction(draft, stage)
         if sums is None:
             return [*drafts, *(done.variant("apart") for done in Elementwise().apply(draft, stage, hardware))]
-        if axes := find_dot_axes(draft, sums):
+        axes = find_dot_axes(draft, sums)
+        if axes is not None and len(stage.axes) == len(sums.axes):  # not so if the sums are reshaped
             drafts.append(tile_of_dots(draft, stage, sums, axes, hardware))
         if (aligned := self.align(draft, sums, hardware)) is not None:
             lined, copy, operand = aligned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,29 @@ def other_rows(elements: int) -> Workload:
     return Workload.of([a, te.compute((elements,), lambda i: s[i] - s[elements - 1 - i], name="out")])
 
 
+def reshaped(shape: tuple[int, ...], turned: bool, constant: bool) -> Workload:
+    """A product whose rows are the pixels of images, as a convolution's by `im2col`; its right factor may be turned."""
+    *outer, columns = shape
+    rows, r = prod(outer), te.reduce_axis((0, 24), "r")
+    a = te.placeholder((rows, 24), name="a")
+    b = te.placeholder((columns, 24) if turned else (24, columns), name="b", constant=constant)
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, r] * (b[j, r] if turned else b[r, j]), axis=r), name="c")
+    bias = te.placeholder((columns,), name="bias", constant=True)
+
+    def end(*index: Any) -> Any:
+        *outside, j = index
+        row = outside[0]
+        for place, extent in zip(outside[1:], outer[1:], strict=True):
+            row = row * extent + place
+        return te.maximum(c[row, j] + bias[j], 0)
+
+    return Workload.of([a, b, bias, te.compute(shape, end, name="out")])
+
+
 HARD = (
+    *(reshaped((2, 3, 5, 19), turned, constant) for turned in (False, True) for constant in (False, True)),
+    reshaped((1, 1, 1, 40), False, True),
+    reshaped((7, 1, 33), False, True),
     append_ending(workloads.matmul(5, 1, 9)),
     append_ending(workloads.matmul(1, 1, 8, dtype="bfloat16")),
     append_ending(workloads.dense(3, 8, 1, bias=True)),

@@ -19,10 +19,10 @@ ANCHORS = {
 }
 
 
-@pytest.mark.parametrize("name", ANCHORS)
-def test_the_direct_algorithm_has_one_parallel_pass(name: str) -> None:
+@pytest.mark.parametrize(("name", "algorithm"), [*((name, "direct") for name in ANCHORS), ("conv2d", "im2col")])
+def test_an_algorithm_has_one_parallel_pass(name: str, algorithm: str) -> None:
     workload: Workload = append_ending(ANCHORS[name])
-    space = generate(workload, registry.get("cpu").hardware, ["direct"])
+    space = generate(workload, registry.get("cpu").hardware, [algorithm])
     plain = [s for s in space.sketches if "pad_root" not in s.name]
     assert plain
     for sketch in plain:
