@@ -15,6 +15,7 @@ from search_space.ir.expr import var, variables
 from search_space.ir.polynomial import Monomial
 from search_space.ir.stmt import For
 
+
 @dataclass(frozen=True)
 class PanelAhead:
     """The lines to request in each iteration of the innermost loop.
@@ -27,6 +28,10 @@ class PanelAhead:
     terms: tuple[tuple[Monomial, int], ...]
     start: int
     lines: int
+
+    def starts(self, size: int) -> list[int]:
+        """Lists the constants of the lines, whose elements have so many bytes."""
+        return [self.start + line * LINE // size for line in range(self.lines)]
 
 
 def find_panel_ahead(

@@ -383,9 +383,9 @@ class Values:
         if self.text.lookup(key) is None:
             ahead = find_panel_ahead(terms, self.around, self.sums_over, size, self.prefetch_panel)
             self.text.remember(key, ahead is not None)
-            for line in range(0 if ahead is None else ahead.lines):
-                start = ahead.start + line * LINE // size
-                self.memory.prefetch(self.addresses.pointer(name, ahead.terms, start), 0, SECOND_CACHE)
+            if ahead is not None:
+                for start in ahead.starts(size):
+                    self.memory.prefetch(self.addresses.pointer(name, ahead.terms, start), 0, SECOND_CACHE)
         # Numbers that are taken out of words read these again and again: once asked for is enough.
         at = ("prefetch", pointer, self.prefetch_bytes)
         if not self.text.lookup(key) and constant * size % LINE == 0 and self.text.lookup(at) is None:

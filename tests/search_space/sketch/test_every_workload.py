@@ -99,7 +99,7 @@ def other_rows(elements: int) -> Workload:
     return Workload.of([a, te.compute((elements,), lambda i: s[i] - s[elements - 1 - i], name="out")])
 
 
-def reshaped(shape: tuple[int, ...], turned: bool, constant: bool) -> Workload:
+def reshape_product(shape: tuple[int, ...], turned: bool, constant: bool) -> Workload:
     """A product whose rows are the pixels of images, as a convolution's by `im2col`; its right factor may be turned."""
     *outer, columns = shape
     rows, r = prod(outer), te.reduce_axis((0, 24), "r")
@@ -119,9 +119,9 @@ def reshaped(shape: tuple[int, ...], turned: bool, constant: bool) -> Workload:
 
 
 HARD = (
-    *(reshaped((2, 3, 5, 19), turned, constant) for turned in (False, True) for constant in (False, True)),
-    reshaped((1, 1, 1, 40), False, True),
-    reshaped((7, 1, 33), False, True),
+    *(reshape_product((2, 3, 5, 19), turned, constant) for turned in (False, True) for constant in (False, True)),
+    reshape_product((1, 1, 1, 40), False, True),
+    reshape_product((7, 1, 33), False, True),
     append_ending(workloads.matmul(5, 1, 9)),
     append_ending(workloads.matmul(1, 1, 8, dtype="bfloat16")),
     append_ending(workloads.dense(3, 8, 1, bias=True)),

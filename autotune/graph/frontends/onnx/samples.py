@@ -21,7 +21,9 @@ _CUBIC = -0.75
 def grid_sample(attrs: Attributes, opset: int, x: Array, grid: Array) -> Array:
     """Samples an image (n, c, *spatial) at positions (n, *out, rank), the last axis of the image first."""
     n, c, *spatial = x.shape
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(_text(attrs, "mode", "linear"), _text(attrs, "mode", "linear"))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        _text(attrs, "mode", "linear"), _text(attrs, "mode", "linear")
+    )
     padding, aligned = _text(attrs, "padding_mode", "zeros"), bool(attrs.get("align_corners", 0))
     positions = grid.reshape(n, math.prod(grid.shape[1:-1]), len(spatial))[..., ::-1].astype(np.float64)
     axes = []
@@ -30,11 +32,12 @@ def grid_sample(attrs: Attributes, opset: int, x: Array, grid: Array) -> Array:
         axes.append([(*_pixel(place, extent, padding, aligned), weight) for place, weight in _neighbours(at, mode)])
     pixels, out = x.reshape(n, c, -1), np.zeros((n, c, positions.shape[1]))
     for corner in itertools.product(*axes):
-        flat, inside, weight = np.zeros(positions.shape[:2], np.int64), np.bool_(True), np.float64(1)
+        flat = np.zeros(positions.shape[:2], np.int64)
+        inside, weight = np.ones(flat.shape, bool), np.ones(flat.shape)
         for extent, (pixel, counts, share) in zip(spatial, corner, strict=True):
             flat, inside, weight = flat * extent + pixel, inside & counts, weight * share
         values = np.take_along_axis(pixels, flat[:, None, :], 2)
-        out += np.where(inside[:, None, :], values, 0) * np.broadcast_to(weight, flat.shape)[:, None, :]
+        out += np.where(inside[:, None, :], values, 0) * weight[:, None, :]
     return out.reshape(n, c, *grid.shape[1:-1]).astype(x.dtype)
 
 
@@ -55,11 +58,11 @@ def _neighbours(at: Array, mode: str) -> list[tuple[Array, Array]]:
     return [(below + step, weight) for step, weight in zip((-1, 0, 1, 2), (far[0], *near, far[1]), strict=True)]
 
 
-def _pixel(place: Array, extent: int, padding: str, aligned: bool) -> tuple[Array, Array]:
+def _pixel(number: Array, extent: int, padding: str, aligned: bool) -> tuple[Array, Array]:
     """Returns the pixel for each whole number along an axis, and whether it counts."""
     if padding == "reflection":
         span = extent - 1 if aligned else extent
-        place = np.mod(place, 2 * span) if span else np.zeros_like(place)
-        place = np.where(place < extent, place, 2 * span - place - (0 if aligned else 1))
-    inside = (place >= 0) & (place < extent) if padding == "zeros" else np.ones(place.shape, bool)
-    return np.clip(np.nan_to_num(place), 0, extent - 1).astype(np.int64), inside
+        number = np.mod(number, 2 * span) if span else np.zeros_like(number)
+        number = np.where(number < extent, number, 2 * span - number - (0 if aligned else 1))
+    inside = (number >= 0) & (number < extent) if padding == "zeros" else np.ones(number.shape, bool)
+    return np.clip(np.nan_to_num(number), 0, extent - 1).astype(np.int64), inside
