@@ -46,12 +46,13 @@ def reads_rows(draft: Draft, producer: Stage, stage: Stage) -> bool:
     rows = const(0)
     for axis in outer:
         rows = rows * axis.extent + variable(axis)
-    alone = {axis.name: const(0) for axis in stage.axes if axis.extent.value == 1}
-    own = [canon(substitute(index, alone)) for index in (rows, variable(last))]
-    reads = list_reads(draft, stage, producer.name)
-    at = [[canon(substitute(index, alone)) for index in each] for each in reads]
+    alone = {axis.name: const(0) for axis in outer if axis.extent.value == 1}
+    row = canon(substitute(rows, alone))
     extents = (prod(int(axis.extent.value) for axis in outer), int(last.extent.value))
-    return extents == tuple(int(n.value) for n in producer.shape) and all(each == own for each in at)
+    return extents == tuple(int(n.value) for n in producer.shape) and all(
+        canon(substitute(at, alone)) is row and column is variable(last)
+        for at, column in list_reads(draft, stage, producer.name)
+    )
 
 
 def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:

@@ -37,7 +37,12 @@ class ProgramText:
 
 
 def emit_program(
-    program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset(), cached_bytes: int = NEVER
+    program: LoopProgram,
+    name: str,
+    attributes: str,
+    features: frozenset[str] = frozenset(),
+    cached_bytes: int = NEVER,
+    panel_bytes: int = 0,
 ) -> ProgramText:
     """Emits LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
 
@@ -47,13 +52,14 @@ def emit_program(
         attributes: attributes of every function, as LLVM writes them.
         features: instruction sets that may be named in the text.
         cached_bytes: bytes of an output beyond which caches no longer hold it when it is written again.
+        panel_bytes: bytes of the largest panel of constants that is requested before it is read.
 
     Raises:
         BuildError: an expression or loop the CPU has no code for.
     """
     program = with_own_names(program)
     storage, shared, scratch = plan_storage(program)
-    unit = _Unit(program, name, storage, shared, scratch, features, cached_bytes)
+    unit = _Unit(program, name, storage, shared, scratch, features, cached_bytes, panel_bytes)
     functions = [unit.kernel()]
     functions += unit.bodies
     head = sorted(unit.declarations)
@@ -73,9 +79,11 @@ class _Unit:
         scratch: int,
         features: frozenset[str],
         cached_bytes: int,
+        panel_bytes: int,
     ) -> None:
         self.program, self.name, self.storage, self.loops = program, name, storage, collect_loops(program)
         self.shared, self.scratch, self.features, self.unrolled_count = shared, scratch, features, 0
+        self.panel_bytes = panel_bytes
         self.bodies: list[str] = []
         self.ahead, self.beside, self.borders = (
             outputs_ahead(program),
@@ -125,7 +133,6 @@ class _Unit:
         ]
         function.parameters("%arguments")
         function.values.prefetch_bytes = caller.values.prefetch_bytes
-        function.values.prefetch_panel = caller.values.prefetch_panel
         function.serial(loop, low="%low", high="%high", guard="%any")
         lines = function.finish()
         head = f"define internal void @{name}(ptr %context, i32 %thread, i64 %low, i64 %high) #attributes {{\nentry:"
@@ -142,7 +149,7 @@ class Function:
         self.text = Text()
         self.entry: list[str] = []
         self.text.push()
-        self.values = Values(self.text, unit.loops, unit.storage, unit.features)
+        self.values = Values(self.text, unit.loops, unit.storage, unit.features, unit.panel_bytes)
         self.values.sums_over = lambda loop: not self._indexes_stores(loop)
         self.last_uses = LastUses(self.text, unit.features)
         pointer = self.values.addresses.pointer
@@ -203,12 +210,10 @@ class Function:
             INTRINSIC_EMITTERS[family](self, stmt)
 
     def loop(self, loop: For) -> None:
-        values, pragmas = self.values, dict(loop.pragmas)
-        outside = values.prefetch_bytes, values.prefetch_panel
-        values.prefetch_bytes = pragmas.get("prefetch_bytes", outside[0])
-        values.prefetch_panel = pragmas.get("prefetch_panel", outside[1])
+        outside = self.values.prefetch_bytes
+        self.values.prefetch_bytes = dict(loop.pragmas).get("prefetch_bytes", outside)
         self._loop(loop)
-        values.prefetch_bytes, values.prefetch_panel = outside
+        self.values.prefetch_bytes = outside
 
     def _loop(self, loop: For) -> None:
         if loop.kind == "vectorize":

@@ -60,7 +60,7 @@ def find_panel_ahead(
         loop = inner.pop(0)
         counts[loop.var] = iterations * tiles
         tiles *= int(loop.extent.value)
-    if not within or tiles == 1 or not inner or panel * size > most:
+    if not within or tiles == 1 or not inner or inner[0].var not in read or panel * size > most:
         return None
     each = -(-panel // (iterations * tiles))
     lines = -(-each * size // LINE)

@@ -112,8 +112,9 @@ class CpuTarget(Target):
         """Emits the module's LLVM text; also returns the shared and per-thread bytes of workspace."""
         features = frozenset(self.limits.features)
         cached = self.limits.caches[2] // 2  # beside what the output is made of
+        panel = self.limits.caches[1] // 2  # beside the one that is read
         shortened = end_at_counts(without_unseen(trim_borders(program)))
-        main = emit_program(peel_last_iterations(shortened), name, self.attributes(), features, cached)
+        main = emit_program(peel_last_iterations(shortened), name, self.attributes(), features, cached, panel)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
             parts.append(

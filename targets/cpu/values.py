@@ -34,7 +34,12 @@ class Values:
     """An emitter of scalar and vector expressions of one function."""
 
     def __init__(
-        self, text: Text, loops: Loops, storage: dict[str, Storage], features: frozenset[str] = frozenset()
+        self,
+        text: Text,
+        loops: Loops,
+        storage: dict[str, Storage],
+        features: frozenset[str] = frozenset(),
+        panel_bytes: int = 0,
     ) -> None:
         self.text, self.loops, self.storage = text, loops, storage
         self.integers = Integers(text)
@@ -50,7 +55,7 @@ class Values:
         self.versions: dict[str, int] = {}
         self.epoch = 0
         self.constants: set[str] = set()
-        self.prefetch_bytes, self.prefetch_panel = 0, 0
+        self.prefetch_bytes, self.panel_bytes = 0, panel_bytes
         self.around: list[For] = []  # counted loops, outermost first
         self.sums_over: Callable[[For], bool] = lambda loop: False
         self._facts: dict[Expr, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
@@ -370,8 +375,8 @@ class Values:
     def prefetch(self, name: str, pointer: str, terms: Terms, constant: int) -> None:
         """Asks for constants that are read later, inside loops with the pragma `prefetch_bytes`.
 
-        Once an iteration, that is a share of the panel that the next tiles read, of at most `prefetch_panel` bytes.
-        Without such a panel, it is the line so many bytes behind this vector.
+        Once an iteration, that is a share of the panel that the next tiles read, of at most `panel_bytes`. Without
+        such a panel, it is the line so many bytes behind this vector, if the vector begins one.
 
         Args:
             pointer: place of the vector.
@@ -381,7 +386,7 @@ class Values:
             return
         key, size = ("panel ahead", name, terms), dtype_bytes(self.storage[name].dtype)
         if self.text.lookup(key) is None:
-            ahead = find_panel_ahead(terms, self.around, self.sums_over, size, self.prefetch_panel)
+            ahead = find_panel_ahead(terms, self.around, self.sums_over, size, self.panel_bytes)
             self.text.remember(key, ahead is not None)
             if ahead is not None:
                 for start in ahead.starts(size):

@@ -67,13 +67,14 @@ def test_tiles_request_the_lines_of_the_next_panel(steps: int, window: int, tile
         (["t", "p", "r"], 1 << 30),  # in turn with others
         (["t", "r"], 1 << 30),  # the only one
         (["p", "t", "r"], 1023),  # one that is too large
+        (["n", "t", "r"], 1 << 30),  # the only one, of rows of any number
     ],
 )
-def test_other_panels_are_not_list_lines(loops: list[str], most: int) -> None:
-    extents = {"p": 3, "t": 5, "r": 16}
+def test_other_panels_are_not_requested(loops: list[str], most: int) -> None:
+    around = {"p": loop("p", 3), "t": loop("t", 5), "r": loop("r", 16), "n": For("n", var("rows"), "serial", Seq(()))}
     coefficients = {"p": 256, "r": 16}
     terms = [((var(name),), coefficients[name]) for name in loops if name in coefficients]
-    assert find_panel_ahead(terms, [loop(n, extents[n]) for n in loops], lambda each: each.var == "r", 4, most) is None
+    assert find_panel_ahead(terms, [around[name] for name in loops], lambda each: each.var == "r", 4, most) is None
 
 
 @pytest.mark.parametrize("kind", ["panels_outside", "rows_outside"])
@@ -89,7 +90,9 @@ def test_a_product_asks_once_for_a_line(kind: str, machine: str) -> None:
     rows = rows[sketch.legal(rows)]
     wanted = {"matmul.i.blocks": 11, "matmul.i.tile": 6, "matmul.j.blocks": 2, "matmul.j.vectors": 2}
     (row, *_) = [r for r in rows if sketch.values(r) == {**wanted, "matmul.r.unroll": 1}]
-    text = emit_program(make_program(workload, sketch.algorithm, sketch.trace(row)), "kernel", ATTRIBUTES).text
+    text = emit_program(
+        make_program(workload, sketch.algorithm, sketch.trace(row)), "kernel", ATTRIBUTES, panel_bytes=1 << 17
+    ).text
     lines = 2 * target.hardware.vector_bytes // LINE
     calls = [line.strip() for line in text.splitlines() if "call void @llvm.prefetch" in line]
     near = 2 if kind == "panels_outside" else 3

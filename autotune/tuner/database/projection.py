@@ -29,6 +29,9 @@ def project(entry: Entry, space: SearchSpace) -> Candidate | None:
     if sketch_number is None:
         return None
     sketch = space.sketches[sketch_number]
+    named = {column for group in sketch.groups for column in group.columns}
+    if entry.values and named and not named & entry.values.keys():
+        return None  # a sketch of this name with other decisions, from an earlier version
     near = [_nearest(group, entry) for group in sketch.groups]
     count = max(1, ROWS)
     while count > 1 and count ** len(near) > MOST:

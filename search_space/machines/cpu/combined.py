@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift, product
 from search_space.machines.cpu.spread import spread
-from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, prefetch_constants
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, PREFETCH_BYTES
 from search_space.machines.shared.groups import MAX_VECTORS
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
@@ -170,7 +170,7 @@ class CombinedProducts(SketchRule):
         # Blocks of columns, product, tiles of a block, window, channels, columns: the order of the loops above.
         order = ((end, 0), (0, 0), (end, 1), *((d, 0) for d in range(1, end)), (end, 2))
         draft = draft.pack(chain.weights, factors, order)
-        return prefetch_constants(draft, sums, r0, hardware), sums
+        return draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES), sums
 
     def sums(self, draft: Draft, chain: _Chain, block: Loop | None, hardware: Hardware) -> Draft:
         """Computes the left factor's sums: a vector of channels of all of them at a time, in registers.

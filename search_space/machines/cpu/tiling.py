@@ -274,7 +274,7 @@ class MultiLevelTiling(SketchRule):
             if read.tag == Tag.PANEL:
                 draft = self.pack_panel(draft, read, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
-            draft = prefetch_constants(draft, name, inner[nest.long.name][0], hardware)
+            draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
         # Loops where padding and copies may be computed for a tile, see `pad`.
         anchors = tuple((output, loop) for loop in around[: 2 if len(tile.serial) > 1 else 1])
         return replace(draft, anchors={**draft.anchors, name: anchors})
@@ -328,15 +328,6 @@ class MultiLevelTiling(SketchRule):
                 places = draft.anchors[nest.stage]
                 return [made.compute_at(copy, *at).finish(copy).variant(f"pairs_at_{at[1]}") for at in places]
         return [draft]
-
-
-def prefetch_constants(draft: Draft, stage: str, loop: Loop, hardware: Hardware) -> Draft:
-    """Requests packed constants before they are read: a panel while tiles read the one before, else a page ahead.
-
-    Two panels fit the second cache.
-    """
-    draft = draft.pragma(stage, loop, "prefetch_bytes", PREFETCH_BYTES)
-    return draft.pragma(stage, loop, "prefetch_panel", hardware.l2_bytes // 2)
 
 
 def interleave_operand(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.cpu.spread import spread
-from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, prefetch_constants
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
 from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
@@ -233,7 +233,7 @@ class TransformedProducts(SketchRule):
         weights = draft.state.input(chain.weights)
         assert weights is not None
         if dtype_bytes(weights.dtype) * chain.positions * depth * int(weights.shape[-1]) > hardware.l1_bytes:
-            draft = prefetch_constants(draft, sums, r0, hardware)
+            draft = draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES)
         return draft, sums
 
     def transform(self, draft: Draft, chain: _Chain, block: Loop | None, hardware: Hardware) -> Draft:

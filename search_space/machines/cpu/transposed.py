@@ -66,11 +66,11 @@ class TransposedOperands(SketchRule):
         return is_across(draft, sums) or self.align(draft, sums, hardware) is not None
 
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
-        """Finds the reduction to tile, as `MultiLevelTiling` does; stages with a role have rules of their own."""
+        """Finds the reduction to tile, as `MultiLevelTiling` does; none that is reshaped, or has rules of its own."""
         if stage.name not in draft.state.outputs and stage.reducer is None:
             return None
         sums = MultiLevelTiling().reduction(draft, stage)
-        return sums if sums is not None and sums.tag == Tag.NONE else None
+        return sums if sums is not None and sums.tag == Tag.NONE and len(sums.axes) == len(stage.axes) else None
 
     def joins_tiled(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         """Tells whether `RowWise` would take several reductions and their end, though some of them are to be tiled."""
@@ -85,8 +85,7 @@ class TransposedOperands(SketchRule):
         sums = self.reduction(draft, stage)
         if sums is None:
             return [*drafts, *(done.variant("apart") for done in Elementwise().apply(draft, stage, hardware))]
-        axes = find_dot_axes(draft, sums)
-        if axes is not None and len(stage.axes) == len(sums.axes):  # not so if the sums are reshaped
+        if axes := find_dot_axes(draft, sums):
             drafts.append(tile_of_dots(draft, stage, sums, axes, hardware))
         if (aligned := self.align(draft, sums, hardware)) is not None:
             lined, copy, operand = aligned

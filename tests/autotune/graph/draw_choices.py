@@ -152,6 +152,9 @@ def grid_sample(d: Draw, op: str) -> None:
         align_corners=d.number(0, 1),
     )
     mode = d.pick("linear", "nearest", "cubic" if rank == 2 else "linear")
+    if rank == 2 and d.chance():
+        d.opset = 16
+        mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     d.node(op, [d.add_input(image), grid], mode=mode, **attributes)
 
 

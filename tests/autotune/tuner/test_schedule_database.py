@@ -136,6 +136,8 @@ def test_an_entry_of_the_workload_is_its_schedule_and_of_another_a_legal_one(see
     assert found is not None
     assert other.sketches[found.sketch].legal(np.array([found.choices], np.int32))[0]
     assert project(entry(sketch="none:at all"), space) is None
+    others = {f"former.{name}": number for name, number in entry(MATMUL, seed).values.items()}
+    assert project(entry(MATMUL, seed, values=others), space) is None  # a sketch of this name with other decisions
 
 
 def test_a_search_begins_with_what_is_known(tmp_path):

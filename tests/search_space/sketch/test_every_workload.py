@@ -113,13 +113,16 @@ def reshape_product(shape: tuple[int, ...], turned: bool, constant: bool) -> Wor
         row = outside[0]
         for place, extent in zip(outside[1:], outer[1:], strict=True):
             row = row * extent + place
-        return te.maximum(c[row, j] + bias[j], 0)
+        return te.maximum(c[row, j if columns > 1 else 0] + bias[j], 0)
 
     return Workload.of([a, b, bias, te.compute(shape, end, name="out")])
 
 
 HARD = (
     *(reshape_product((2, 3, 5, 19), turned, constant) for turned in (False, True) for constant in (False, True)),
+    *(reshape_product((2, 1, 40), turned, constant) for turned in (False, True) for constant in (False, True)),
+    reshape_product((3, 1, 33), True, False),
+    reshape_product((2, 3, 1), False, True),
     reshape_product((1, 1, 1, 40), False, True),
     reshape_product((7, 1, 33), False, True),
     append_ending(workloads.matmul(5, 1, 9)),

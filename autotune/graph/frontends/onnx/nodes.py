@@ -51,7 +51,8 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
     try:
         if own is not None:
             attrs = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-            outputs: Any = [own(attrs, opset, *(values[name] if name else None for name in node.input))]
+            with np.errstate(all="ignore"):
+                outputs: Any = [own(attrs, opset, *(values[name] if name else None for name in node.input))]
         elif reason := _misread(node):
             raise ValueError(f"ONNX's evaluator {reason}")
         else:

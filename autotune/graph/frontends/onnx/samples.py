@@ -30,7 +30,7 @@ def grid_sample(attrs: Attributes, opset: int, x: Array, grid: Array) -> Array:
     for axis, extent in enumerate(spatial):
         at = (positions[..., axis] + 1) * ((extent - 1 if aligned else extent) / 2) - (0 if aligned else 0.5)
         axes.append([(*_pixel(place, extent, padding, aligned), weight) for place, weight in _neighbours(at, mode)])
-    pixels, out = x.reshape(n, c, -1), np.zeros((n, c, positions.shape[1]))
+    pixels, out = x.reshape(n, c, math.prod(spatial)), np.zeros((n, c, positions.shape[1]))
     for corner in itertools.product(*axes):
         flat = np.zeros(positions.shape[:2], np.int64)
         inside, weight = np.ones(flat.shape, bool), np.ones(flat.shape)
