@@ -224,7 +224,7 @@ def test_positions_outside_of_an_image_read_0_beside_nan(mode: str) -> None:
 
 
 def test_samples_of_a_region_outside_of_an_image_are_0_beside_nan() -> None:
-    """ONNX defines them as 0; its runtimes multiply the first pixel by 0, which differs if that is NaN."""
+    """onnx 1.23.2, ONNX Runtime 1.32.0 and OpenVINO 2026.4.1 multiply the first pixel by 0, which is NaN here."""
     x = np.full((1, 1, 3, 3), NAN, np.float32)
     constants = {"regions": np.float32([[9, 9, 12, 12]]), "images": np.int64([0])}
     attributes = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
