@@ -12,7 +12,7 @@ from tests.autotune.graph.onnx_models import assert_close, evaluate_import, make
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 def test_samples_for_the_attention_of_a_detector(mode: str, padding: str) -> None:
-    """300 queries with 8 heads of 32 channels: ONNX's evaluator takes minutes for these."""
+    """300 queries with 8 heads of 32 channels."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((8, 32, 14, 14)).astype(np.float32)
     grid = rng.uniform(-1.3, 1.3, (8, 300, 4, 2)).astype(np.float32)

@@ -1,7 +1,7 @@
 """ONNX's GridSample by its definition in NumPy, one neighbour of all positions after another.
 
-ONNX's own evaluator computes one element after another in Python: minutes for the attention of a detector. With cubic
-weights it also brings positions to the border before it weighs what is around them, which runtimes do not.
+ONNX's own evaluator computes one element after another in Python. With cubic weights it also brings positions to the
+border before it weighs what is around them, which runtimes do not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ _CUBIC = -0.75
 def grid_sample(attrs: Attributes, opset: int, x: Array, grid: Array) -> Array:
     """Samples an image (n, c, *spatial) at positions (n, *out, rank), the last axis of the image first."""
     n, c, *spatial = x.shape
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
-        _text(attrs, "mode", "linear"), _text(attrs, "mode", "linear")
-    )
+    given = _text(attrs, "mode", "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(given, given)
     padding, aligned = _text(attrs, "padding_mode", "zeros"), bool(attrs.get("align_corners", 0))
     positions = grid.reshape(n, math.prod(grid.shape[1:-1]), len(spatial))[..., ::-1].astype(np.float64)
     axes = []

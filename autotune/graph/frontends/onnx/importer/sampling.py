@@ -130,9 +130,11 @@ def grid_sample(call: Call) -> str:
     for corner in itertools.product(*axes):
         pixels = _pixels(call, flat, _rows(call, [place for place, _, _ in corner], spatial, first))
         # Chosen, not multiplied by 0: the pixel in place of one outside may be infinite.
-        for inside in (inside for _, inside, _ in corner if inside is not None):
-            counts = call.add("reshape", [inside], shape=(n, 1, count))
-            pixels = call.add("where", [counts, pixels, call.scalar(0.0, pixels)])
+        insides = [inside for _, inside, _ in corner if inside is not None]
+        if insides:
+            inside = reduce(lambda a, b: call.add("logical_and", [a, b]), insides)
+            inside = call.add("reshape", [inside], shape=(n, 1, count))
+            pixels = call.add("where", [inside, pixels, call.scalar(0.0, pixels)])
         weights = [weight for _, _, weight in corner if weight is not None]
         if weights:
             weight = reduce(lambda a, b: call.add("multiply", [a, b]), weights)
