@@ -54,9 +54,20 @@ def beside(row: Mapping[str, Any], ours: str, peer: str) -> str:
     return ratio_text(row["seconds"][peer] / row["seconds"][ours], halves_difference(row, ours, peer))
 
 
+_MAKERS_WORDS = (("(R)", ""), (" Processor", ""), ("znver", "Zen "), ("emeraldrapids", "Emerald Rapids"))
+"""Words of makers and of LLVM → words of the pages."""
+
+
 def describe_machine(processors: str, threads: int) -> str:
-    """Formats processors and the number of threads, with the names of AMD's generations."""
-    return f"{processors.replace('znver', 'Zen ')}, {threads} thread{'s' * (threads > 1)}"
+    """Formats processors and the number of threads, with the names of generations."""
+    for written, shown in _MAKERS_WORDS:
+        processors = processors.replace(written, shown)
+    return f"{processors}, {threads} thread{'s' * (threads > 1)}"
+
+
+def name_generation(processor: str) -> str:
+    """Returns the generation alone, such as `Zen 4`."""
+    return describe_machine(processor, 1).partition("(")[2].partition(")")[0]
 
 
 def ratio_text(ratio: float | None, noise: float = 0.0) -> str:

@@ -269,7 +269,8 @@ def draw_speedups(documents: Documents) -> Any | None:
         return None
     figure = new_figure(8.0, 0.42 * len(lines) + 1.0)
     axes = figure.subplots()
-    for height, (_, _, cases) in enumerate(reversed(lines)):
+    for height, (_, shown, _) in enumerate(reversed(lines)):
+        cases = shown.cases
         ratios = [ratio for ratio, _ in cases.ratios]
         axes.plot(ratios, [height] * len(ratios), "o", color="C0", alpha=0.35, markersize=5, markeredgewidth=0)
         mean = readme_table.speed_up(cases)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import headline, language, results, tvm_table
 from benchmarks.collected import check
-from benchmarks.figures import describe_machine, ratio_text
+from benchmarks.figures import describe_machine, name_generation, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 
 Document = Mapping[str, Any]
 
-HEADER = ["what", "compared with", "on", "trials", "speed-up", "lowest to highest", "cases"]
+HEADER = ["what", "compared with", "on", "trials", "speed-up", "lowest to highest", "cases", "other processors"]
 
 
 @dataclass(frozen=True)
@@ -146,23 +146,42 @@ LINES = (
 )
 
 
-def lines_from(documents: Mapping[str, Document]) -> list[tuple[Line, Document, Cases]]:
-    """Returns the lines whose results are there, from result files by name.
+@dataclass(frozen=True)
+class Results:
+    """Results of a line on one machine.
 
-    A line whose own file has no case, such as bfloat16 on a processor without it, is that of a second processor.
+    Attributes:
+        document: result file.
+        cases: its cases, at least one.
     """
-    lines = []
-    for line in LINES:
-        names = [line.table, *sorted(name for name in documents if name.endswith(f"/{line.table}"))]
-        for name in (name for name in names if name in documents):
-            document = documents[name]
-            if "state" in document:
-                check(name, document)
-            cases = line.cases(line.table, document)
+
+    document: Document
+    cases: Cases
+
+
+def lines_from(documents: Mapping[str, Document]) -> list[tuple[Line, Results, list[Results]]]:
+    """Returns the lines that have results: the line, those that it shows, and those of other machines.
+
+    A line whose own file has no case, such as bfloat16 on a processor without it, shows those of a second processor.
+
+    Args:
+        documents: name → result file.
+
+    Raises:
+        MixedTable: a file has rows that must not be in one table.
+    """
+    every = [(line, list(_list_results(line, documents))) for line in LINES]
+    return [(line, of_machines[0], of_machines[1:]) for line, of_machines in every if of_machines]
+
+
+def _list_results(line: Line, documents: Mapping[str, Document]) -> Iterator[Results]:
+    for name in (line.table, *sorted(name for name in documents if name.endswith(f"/{line.table}"))):
+        if name in documents:
+            if "state" in documents[name]:
+                check(name, documents[name])
+            cases = line.cases(line.table, documents[name])
             if cases.ratios:
-                lines.append((line, document, cases))
-                break
-    return lines
+                yield Results(documents[name], cases)
 
 
 def speed_up(cases: Cases) -> float:
@@ -178,15 +197,19 @@ def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
         pages: path of the pages from the file that shows the table.
     """
     lines, commits = [], {}
-    for line, document, cases in lines_from(results.load_all([line.table for line in LINES], folder)):
+    for line, shown, others in lines_from(results.load_all([line.table for line in LINES], folder)):
+        document, cases = shown.document, shown.cases
         if cases.overall is None:
             mean, ends = f"{speed_up(cases):.2f}x", [ratio_text(*end(cases.ratios)) for end in (min, max)]
         else:
             mean, ends = f"{cases.overall:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
+        elsewhere = ", ".join(f"{_name_generations(each.document)} {speed_up(each.cases):.2f}x" for each in others)
         held_out = f", {len(cases.held_out)} held out: {geometric_mean(cases.held_out):.2f}x" if cases.held_out else ""
         cells = [f"[{line.title}]({pages}{line.page})", line.peers, _describe_machine(document), line.trials]
-        lines.append([*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}"])
-        commits[_find_commit(document)] = None
+        lines.append(
+            [*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}", elsewhere]
+        )
+        commits |= dict.fromkeys(_find_commit(each.document) for each in (shown, *others))
     said = f"Commits {' and '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."
     return f"{table(HEADER, lines, left=4)}\n\n{said}"
 
@@ -198,8 +221,15 @@ def _describe_machine(document: Document) -> str:
     threads = document["state"]["settings"].get("threads")
     if threads is None:
         return "simulator"
-    processors = " and ".join(dict.fromkeys(row["made"]["cpu"] for row in document["rows"].values()))
-    return describe_machine(processors, threads)
+    return describe_machine(" and ".join(_list_processors(document)), threads)
+
+
+def _name_generations(document: Document) -> str:
+    return " and ".join(map(name_generation, _list_processors(document)))
+
+
+def _list_processors(document: Document) -> list[str]:
+    return list(dict.fromkeys(row["made"]["cpu"] for row in document["rows"].values()))
 
 
 def _find_commit(document: Document) -> str:
