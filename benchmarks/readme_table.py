@@ -196,7 +196,8 @@ def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
         folder: folder of the result files.
         pages: path of the pages from the file that shows the table.
     """
-    lines, commits = [], {}
+    lines: list[list[str]] = []
+    commits: dict[str, None] = {}
     for line, shown, others in lines_from(results.load_all([line.table for line in LINES], folder)):
         document, cases = shown.document, shown.cases
         if cases.overall is None:
