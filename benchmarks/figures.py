@@ -60,14 +60,18 @@ _MAKERS_WORDS = (("(R)", ""), (" Processor", ""), ("znver", "Zen "), ("emeraldra
 
 def describe_machine(processors: str, threads: int) -> str:
     """Formats processors and the number of threads, with the names of generations."""
-    for written, shown in _MAKERS_WORDS:
-        processors = processors.replace(written, shown)
-    return f"{processors}, {threads} thread{'s' * (threads > 1)}"
+    return f"{_rename(processors)}, {threads} thread{'s' * (threads > 1)}"
 
 
 def name_generation(processor: str) -> str:
-    """Returns the generation alone, such as `Zen 4`."""
-    return describe_machine(processor, 1).partition("(")[2].partition(")")[0]
+    """Returns the generation alone, such as `Zen 4`, or the whole name where it has none in parentheses."""
+    return _rename(processor).rpartition("(")[2].rstrip(")")
+
+
+def _rename(processors: str) -> str:
+    for written, shown in _MAKERS_WORDS:
+        processors = processors.replace(written, shown)
+    return processors
 
 
 def ratio_text(ratio: float | None, noise: float = 0.0) -> str:

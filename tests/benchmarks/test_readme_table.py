@@ -28,7 +28,7 @@ def test_networks_say_which_are_held_out_and_where_they_ran(tmp_path: Path) -> N
     assert wide[0] == "[Networks, float32](docs/benchmarks/networks.md)"
     assert narrow[0] == "[Networks, bfloat16](docs/benchmarks/networks.md)"
     cells = ["AMD EPYC (Zen 5), 2 threads", "none", "**2.19x**", "≈1.20x to 4.00x", "2 networks, 1 held out: 1.20x"]
-    assert wide[2:7] == cells
+    assert wide[2:] == cells
     assert "Commits 0123456789ab." in readme(tmp_path)
 
 
@@ -38,8 +38,8 @@ def test_search_time_is_that_of_all_searches_and_cycles_have_no_threads(tmp_path
     store(tmp_path, "tvm", {"threads": 1, "trials": [256]}, {**rows, "refused": {"refused": "no"}})
     store(tmp_path, "vta", {"trials": 128}, {"C2": {"cycles": {"published": 300, "tuned": 200}}})
     searched, cycles = lines(tmp_path)
-    assert searched[2:7] == ["a processor, 1 thread", "256", "**5.0x**", "2.0x to 6.0x", "2 operators"]
-    assert cycles[2:7] == ["simulator", "128", "**1.50x**", "1.50x to 1.50x", "1 layers"]
+    assert searched[2:] == ["a processor, 1 thread", "256", "**5.0x**", "2.0x to 6.0x", "2 operators"]
+    assert cycles[2:] == ["simulator", "128", "**1.50x**", "1.50x to 1.50x", "1 layers"]
 
 
 def test_a_language_model_is_compared_within_a_kind_of_weights(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_language_model_is_compared_within_a_kind_of_weights(tmp_path: Path) -
     row = {"seconds": seconds, "halves": {}, "case": ["step", 65]}
     store(tmp_path, "language_2", {"threads": 2}, {"a": row})
     (line,) = lines(tmp_path)
-    assert line[4:7] == ["**1.73x**", "1.50x to 2.00x", "2 prompts and steps"]
+    assert line[4:] == ["**1.73x**", "1.50x to 2.00x", "2 prompts and steps"]
     text = language_models({"rows": {"a": row}})
     assert "| floats | one token | 1.50x | 1.50x | 1.50x | 1 |" in text and "| 4 bits | one token | 2.00x |" in text
 
