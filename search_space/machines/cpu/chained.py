@@ -121,7 +121,7 @@ class ChainedProducts(SketchRule):
         if any(match is None or pays_to_widen(match[0], hardware) for match in matches):
             widened: Draft | None = ways[0]
             for product in products:
-                widened = widened and widen_shared(widened, product)
+                widened = widened and widen_shared(widened, product, hardware)
             ways += [] if widened is None else [widened.variant("widened")]
         return [self.schedule(way, chain, hardware) for way in ways]
 

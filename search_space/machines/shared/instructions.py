@@ -107,7 +107,7 @@ def list_ways(draft: Draft, sums: Stage, hardware: Hardware) -> list[Way]:
     if match is not None and (not pays_to_widen(match[0], hardware) or _gathers(draft, sums)):
         return ways
     many = count_vectors(sums, hardware) >= FEW_VECTORS
-    if many and (widened := widen_shared(draft, sums)) is not None:
+    if many and (widened := widen_shared(draft, sums, hardware)) is not None:
         widened = widened.variant("widened")
         ways.append(Way(widened, matching_intrinsic(widened, widened.stage(sums.name), hardware)))
     elif match is not None:
@@ -132,12 +132,14 @@ def _gathers(draft: Draft, sums: Stage) -> bool:
     return any(packable(draft, sums, n) is None for n in apart)
 
 
-def widen_shared(draft: Draft, sums: Stage) -> Draft | None:
+def widen_shared(draft: Draft, sums: Stage, hardware: Hardware) -> Draft | None:
     """Stores the 16-bit factor that all lanes of a vector share as float32; None if there is no such factor.
 
-    An input is copied. A stage that computes the factor, such as a padded input, stores float32 itself.
+    An input is copied. A stage that computes the factor, such as a padded input, stores float32 itself. The lanes of a
+    vector lie in one group of channels, if groups are whole vectors.
     """
-    last, loads = sums.axes[-1].name, [n for n in walk(sums.body) if n.op == "load"]
+    body, last = of_one_group(sums.body, sums, hardware.float_lanes), sums.axes[-1].name
+    loads = [n for n in walk(body) if n.op == "load"]
     apart = {n.args[0] for n in loads if any(last in variables(i) for i in n.args[1:])}
     shared = {n.args[0] for n in loads if n.dtype in NARROW} - apart
     if len(shared) != 1 or not apart:

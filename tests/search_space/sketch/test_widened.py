@@ -89,6 +89,8 @@ def test_any_extents_compute_the_reference(m: int, n: int, k: int, constant: boo
         workloads.matmul(5, 70, 10, dtype="bfloat16"),
         workloads.conv2d(1, 3, 4, 4, 64, kernel=3, padding=1, dtype="bfloat16"),
         workloads.conv2d(1, 3, 4, 4, 64, kernel=1, stride=2, dtype="float16"),
+        workloads.conv2d(1, 3, 4, 6, 64, kernel=3, padding=1, groups=2, dtype="bfloat16"),
+        workloads.conv1d(1, 7, 16, 128, kernel=1, groups=4, dtype="float16"),
         make_product("tn", 5, 70, 10, "bfloat16"),
         make_product("nt", 5, 70, 10, "float16"),
         make_product("tt", 5, 70, 10, "bfloat16"),
@@ -178,6 +180,8 @@ CHOICES = {
     "product": workloads.matmul(128, 512, 512, dtype="bfloat16"),
     "product of activations": workloads.matmul(128, 256, 256, dtype="bfloat16", constant_b=False),
     "convolution": workloads.conv2d(1, 28, 28, 64, 128, kernel=3, padding=1, dtype="bfloat16"),
+    "channels in groups": workloads.conv1d(1, 128, 512, 512, kernel=1, groups=4, dtype="bfloat16"),
+    "padded channels in groups": workloads.conv2d(1, 14, 14, 256, 256, kernel=3, padding=1, groups=4, dtype="bfloat16"),
     "attention": attention(2, 64, 64, 64, 64, dtype="bfloat16"),
     "transposed": make_product("tt", 128, 256, 256, "bfloat16"),
 }
