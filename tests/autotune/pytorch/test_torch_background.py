@@ -301,7 +301,12 @@ from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options
 
 def below(pid):
-    found = [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
+    found = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # a task ended after it was listed
     return [p for c in found for p in (c, *below(c))]
 
 b = GraphBuilder("layer", {"x": TensorType((4, 16))})
