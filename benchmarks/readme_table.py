@@ -211,7 +211,7 @@ def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
             [*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}", elsewhere]
         )
         commits |= dict.fromkeys(_find_commit(each.document) for each in (shown, *others))
-    said = f"Commits {' and '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."
+    said = f"Commits {', '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."
     return f"{table(HEADER, lines, left=4)}\n\n{said}"
 
 

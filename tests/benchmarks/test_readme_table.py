@@ -108,4 +108,4 @@ def test_other_processors_are_named_by_their_generation(tmp_path: Path) -> None:
         "Emerald Rapids 2.19x, Zen 4 2.19x",
         "Emerald Rapids 1.55x, Zen 4 1.55x",
     ]
-    assert "Commits 0123456789ab and 9876." in readme(tmp_path)
+    assert "Commits 0123456789ab, 9876." in readme(tmp_path)
