@@ -38,12 +38,12 @@ def make_grouped_convolution(
     return workloads.conv2d(**{**window, **channels, "dtype": dtype, **more})
 
 
-WIDENED = {intrinsic.name for intrinsic in PAIR_PRODUCTS}
+PAIRS = {intrinsic.name for intrinsic in PAIR_PRODUCTS}
 """Multiply-adds of float32, of pairs that every processor widens."""
 
 
 def dots(program: LoopProgram) -> set[str]:
-    return {s.name for s in walk_stmt(program.body) if isinstance(s, Intrinsic)} - WIDENED
+    return {s.name for s in walk_stmt(program.body) if isinstance(s, Intrinsic)} - PAIRS
 
 
 @given(
