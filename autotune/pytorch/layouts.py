@@ -77,19 +77,38 @@ def laid_out_before(graph: Graph, constants: ConstantValues) -> Set[Node]:
     """Lists nodes that PyTorch must compute so that callers see the layout of its kernels.
 
     These are nodes of `as_strided` with everything they read that decides where elements lie. Outputs of operators
-    whose trace states other strides than their kernels give are among them, too.
+    whose trace states other strides than their kernels give are among them, too. An `as_strided` that leaves every
+    element in its place, as pooling of channels-last images ends, needs PyTorch for the latter alone.
     """
     nodes = {node for node in map(find_base, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
     for node in graph.nodes:
         if str(node.target).startswith("aten.as_strided") and node.name not in constants.arrays:
-            ahead = [find_base(_first(node))]
-            nodes |= {node} if ahead[0].op == "call_function" else set()
-            while ahead:
-                other = ahead.pop()
-                if other.op == "call_function" and other not in nodes and other.name not in constants.arrays:
-                    nodes.add(other)
-                    ahead += other.all_input_nodes
+            base = find_base(_first(node))
+            deciding = _list_deciding(base, constants)
+            if _leaves_in_place(node) and not any(map(_is_laid_out_anew, deciding)):
+                continue
+            nodes |= deciding | ({node} if base.op == "call_function" else set())
     return nodes
+
+
+def _list_deciding(base: Node, constants: ConstantValues) -> Set[Node]:
+    """Lists a node and those that it reads, which decide where its elements lie."""
+    nodes: set[Node] = set()
+    ahead = [base]
+    while ahead:
+        other = ahead.pop()
+        if other.op == "call_function" and other not in nodes and other.name not in constants.arrays:
+            nodes.add(other)
+            ahead += other.all_input_nodes
+    return nodes
+
+
+def _leaves_in_place(node: Node) -> bool:
+    """Tells whether `as_strided` gives each element of its input at its own index, by the strides of the trace."""
+    given, result = _first(node).meta["val"], node.meta["val"]
+    same = given.storage_offset() == result.storage_offset() and given.shape == result.shape
+    steps = zip(given.shape, given.stride(), result.stride(), strict=False)
+    return same and all(before == after for extent, before, after in steps if extent != 1)
 
 
 def _is_laid_out_anew(node: Node) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from autotune.pytorch.backend import autotune_backend  # noqa: E402
@@ -41,6 +42,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
     "rolled": (lambda x: torch.roll(x, 1, 3), images),
     "groups in turns": (lambda x: torch.nn.functional.channel_shuffle(torch.cat([x, x], 1), 2), images),
     "rolled and read by strides": (lambda x: torch.roll(x, 1, 3).as_strided((24,), (1,)) * 1.0, images),
+    "pooled": (lambda x: torch.nn.functional.adaptive_avg_pool2d(x * 2, 1) * 3, images),
     "read by strides from the start": (lambda x: x[1:].as_strided((8,), (1,), 0) + 1, rows),
 }
 
@@ -66,6 +68,28 @@ def test_outputs_lie_and_share_memory_as_without_compiling(name: str) -> None:
     torch._dynamo.reset()
     run = torch.compile(function, backend=autotune_backend, dynamic=False, options={"threads": 1})
     assert outcome(run, drawn()) == outcome(function, drawn())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_strides_that_move_no_element_leave_no_operator_to_pytorch(count: int) -> None:
+    """The last layers of Swin: PyTorch writes global pooling of channels-last images as `mean` and `as_strided`."""
+
+    def pool(x: Any) -> Any:
+        images = torch.nn.functional.silu(torch.roll(x, 1, 2)).permute(0, 3, 1, 2)
+        return torch.nn.functional.adaptive_avg_pool2d(images, 1).flatten(1)
+
+    modules: list[Any] = []
+
+    def record(module: Any, _: Any) -> Any:
+        modules.append(module)
+        return module
+
+    with torch.no_grad():
+        torch.compile(pool, backend=aot_autograd(fw_compiler=record), dynamic=False)(torch.ones(count, 4, 5, 6))
+    (module,) = modules
+    assert "aten.as_strided.default" in {str(node.target) for node in module.graph.nodes}
+    found = split(module, {})
+    assert len(found.pieces) == 1 and not found.refusals
 
 
 def test_views_of_outputs_stay_out_of_the_piece_and_no_other() -> None:
