@@ -125,7 +125,7 @@ def load_claimed(folder: Path) -> dict[str, Document]:
     return documents
 
 
-def format_trials(claim: Claim, document: Document) -> str:
+def _format_trials(claim: Claim, document: Document) -> str:
     """Formats the trials of a claim's rows."""
     settings = document["state"]["settings"]
     trials = settings.get("trials", 0) if claim.trials is None else claim.trials
@@ -145,7 +145,7 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
         claim.what,
         " and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows)),
         document["state"]["settings"]["threads"],
-        format_trials(claim, document),
+        _format_trials(claim, document),
         f"{geometric_mean(ratios):.2f}x ({' to '.join(ends)})",
         f"{geometric_mean(held_out):.2f}x" if held_out else "",
         len(ratios_of_rows),

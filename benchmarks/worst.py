@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks import results
 from benchmarks.figures import describe_machine, ratio_text
-from benchmarks.headline import CLAIMS, Claim, format_trials, load_claimed
+from benchmarks.headline import CLAIMS, Claim, load_claimed
 from benchmarks.markdown import table
 from benchmarks.orders_table import list_ratios
 from benchmarks.survey.table import ratio_and_noise
@@ -35,7 +35,7 @@ class CaseRatio:
         case: title of the row.
         ratio: seconds of the fastest peer over ours.
         noise: noise of the two.
-        machine: processor and threads; trials: trials of the row.
+        machine: processor and threads, or the GPU.
     """
 
     comparison: str
@@ -43,7 +43,6 @@ class CaseRatio:
     ratio: float
     noise: float
     machine: str
-    trials: str
 
 
 def load_compared(folder: Path = results.FOLDER) -> dict[str, Document]:
@@ -81,14 +80,13 @@ def _list_claimed_cases(claim: Claim, document: Document) -> Iterator[CaseRatio]
         ratio, noise = claim.ratio(row) if claim.of(row) else (None, 0.0)
         if ratio is not None:
             machine = describe_machine(row["made"]["cpu"], document["state"]["settings"]["threads"])
-            trials = format_trials(claim, document)
-            yield CaseRatio(claim.what, row.get("title", name), ratio, noise, machine, trials)
+            yield CaseRatio(claim.what, row.get("title", name), ratio, noise, machine)
 
 
 def _list_gpu_cases(document: Document) -> Iterator[CaseRatio]:
     for name, row in document["rows"].items():
         if "ratio_warm" in row:
-            yield CaseRatio("GPU kernels", name, row["ratio_warm"], 0.0, document["device"], str(row["trials"]))
+            yield CaseRatio("GPU kernels", name, row["ratio_warm"], 0.0, document["device"])
 
 
 def _list_sealed_cases(document: Document) -> Iterator[CaseRatio]:
@@ -97,16 +95,14 @@ def _list_sealed_cases(document: Document) -> Iterator[CaseRatio]:
         ratio, noise = ratio_and_noise(latest)
         if ratio is not None:
             machine = describe_machine(latest["cpu"], latest["threads"])
-            yield CaseRatio("sealed networks, float32", latest["name"], ratio, noise, machine, "none")
+            yield CaseRatio("sealed networks, float32", latest["name"], ratio, noise, machine)
 
 
 def _list_order_cases(document: Document) -> Iterator[CaseRatio]:
     for name, row in document["rows"].items():
         machine = describe_machine(row["made"]["cpu"], document["state"]["settings"]["threads"])
         for order, (ratio, noise) in list_ratios(row).items():
-            yield CaseRatio(
-                "own expressions beside TVM", f"{name} {order}", ratio, noise, machine, str(row["trials"][order])
-            )
+            yield CaseRatio("own expressions beside TVM", f"{name} {order}", ratio, noise, machine)
 
 
 OTHERS: Mapping[str, Callable[[Document], Iterator[CaseRatio]]] = {
