@@ -59,7 +59,7 @@ STAGES = (
     Stage("scaling", ("benchmarks.scaling",), 10),
     Stage("serving", ("benchmarks.serving",), 5),
     Stage("half_products", ("benchmarks.half_products",), 2),
-    Stage("pytorch", ("benchmarks.pytorch",), 40),
+    Stage("pytorch", ("benchmarks.pytorch",), 55),
     Stage("training", ("benchmarks.pytorch.training",), 15),
     Stage("tvm", ("benchmarks.tvm",), 75),
     Stage("models", ("benchmarks.models",), 15),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Guess: exponentials in float32 run down to the smallest subnormal number, 1.4e-45, as in ONNX Runtime and NumPy.
-# Case: on OpenVINO's CPU plugin Exp, Sigmoid and Softmax give 0 below 1.18e-38, the smallest normal number. Sums and
-# products of subnormal numbers are exact there.
+# Case: on OpenVINO's CPU plugin Exp and Softmax give 0 at -100, where they are below 1.18e-38, the smallest normal
+# number. A sum of two subnormal numbers is exact there.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -23,7 +23,7 @@ def list_operators(x):
 
     torch._dynamo.reset()
     with torch.no_grad():
-        torch.compile(lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 1), backend=aot_autograd(record))(x)
+        torch.compile(lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 1), backend=aot_autograd(fw_compiler=record))(x)
     return [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
 
 
