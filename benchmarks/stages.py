@@ -53,7 +53,7 @@ STAGES = (
     Stage("networks_0_2", ("benchmarks.networks",), 75),
     Stage("precisions", ("benchmarks.precisions",), 40),
     Stage("quantized_networks", ("benchmarks.quantized_networks",), 15),
-    Stage("weights_only", ("benchmarks.weights_only",), 10),
+    Stage("weights_only", ("benchmarks.weights_only",), 20),
     Stage("language_2", ("benchmarks.language",), 40),
     Stage("sizes", ("benchmarks.sizes",), 10),
     Stage("scaling", ("benchmarks.scaling",), 10),
