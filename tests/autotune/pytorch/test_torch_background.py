@@ -295,6 +295,8 @@ def test_a_model_that_is_dropped_is_let_go(gate: Gate) -> None:
 
 EXITING = """
 import os, sys, time
+from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from autotune.graph.ir import GraphBuilder, TensorType
 from autotune.pytorch.kernels import compile_graph
@@ -302,11 +304,9 @@ from autotune.pytorch.options import Options
 
 def below(pid):
     found = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # a task ended after it was listed
+    for children in glob(f"/proc/{pid}/task/*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a task may have ended since it was listed
+            found += map(int, Path(children).read_text().split())
     return [p for c in found for p in (c, *below(c))]
 
 b = GraphBuilder("layer", {"x": TensorType((4, 16))})
