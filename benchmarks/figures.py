@@ -60,15 +60,16 @@ _MAKERS_WORDS = (("(R)", ""), (" Processor", ""), ("znver", "Zen "), ("emeraldra
 
 def describe_machine(processors: str, threads: int) -> str:
     """Formats processors and the number of threads, with the names of generations."""
-    return f"{_rename(processors)}, {threads} thread{'s' * (threads > 1)}"
+    return f"{rename_processors(processors)}, {threads} thread{'s' * (threads > 1)}"
 
 
 def name_generation(processor: str) -> str:
     """Returns the generation alone, such as `Zen 4`, or the whole name where it has none in parentheses."""
-    return _rename(processor).rpartition("(")[2].rstrip(")")
+    return rename_processors(processor).rpartition("(")[2].rstrip(")")
 
 
-def _rename(processors: str) -> str:
+def rename_processors(processors: str) -> str:
+    """Returns processors with makers' words removed and the generations' names on the pages, such as `Zen 4`."""
     for written, shown in _MAKERS_WORDS:
         processors = processors.replace(written, shown)
     return processors

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import networks_table, operators_table, results, tvm_table
 from benchmarks.collected import check
-from benchmarks.figures import halves_difference, ratio_text
+from benchmarks.figures import halves_difference, ratio_text, rename_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch import table as pytorch_table
@@ -143,7 +143,7 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
     apart = [halves_difference(row, *row["halves"]) for _, _, row in ratios_of_rows]
     return [
         claim.what,
-        " and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows)),
+        rename_processors(" and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows))),
         document["state"]["settings"]["threads"],
         _format_trials(claim, document),
         f"{geometric_mean(ratios):.2f}x ({' to '.join(ends)})",
