@@ -26,9 +26,11 @@ class TimingPolicy:
         max_samples: most samples of one trial.
         stable_samples: number of samples from which on a stable timing ends early.
         stable_spread: stable means (p25 - min) / min of the samples is at most this.
-        cut_ratio: a first sample over this many times the best latency ends the trial.
-        loser_ratio: a trial whose fastest sample is over this many times the best latency ends after `loser_samples`,
-            as its exact distance does not matter.
+        settle_seconds: seconds of samples, of `budget_seconds` at most, before anything is concluded from them. The
+            first calls wake sleeping threads and fill caches: they take several times as long as the later ones.
+        cut_ratio: a trial whose fastest sample until then is over this many times the best latency ends.
+        loser_ratio: a trial whose fastest sample is over this many times the best latency ends after these seconds
+            and `loser_samples`, as its exact distance does not matter.
         loser_samples: number of samples of such a trial.
         keep: most latencies reported; more samples are reported as medians of consecutive groups.
         rotation_bytes: most memory for rotated copies of constants, bytes.
@@ -39,6 +41,7 @@ class TimingPolicy:
     max_samples: int = 2000
     stable_samples: int = 10
     stable_spread: float = 0.002
+    settle_seconds: float = 0.001
     cut_ratio: float = 3.0
     loser_ratio: float = 1.2
     loser_samples: int = 5
@@ -53,8 +56,9 @@ class TimingPolicy:
             raise ValueError(
                 f"`max_samples` must be at least min_samples={self.min_samples}, but got max_samples={self.max_samples}"
             )
-        if not self.budget_seconds >= 0:
-            raise ValueError(f"`budget_seconds` must not be negative, but got budget_seconds={self.budget_seconds}")
+        for name in ("budget_seconds", "settle_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"`{name}` must not be negative, but got {name}={getattr(self, name)}")
         for name in ("cut_ratio", "loser_ratio"):
             if not getattr(self, name) > 1:
                 raise ValueError(f"`{name}` must be over 1, but got {name}={getattr(self, name)}")
@@ -72,7 +76,7 @@ class Timing:
         latencies: seconds, in order of time: every sample, or medians of consecutive groups of equal size.
         seconds: median of `latencies`.
         spread: (p75 - p25) / median of `latencies`.
-        cut: whether the trial was ended early as a clear loser, after one sample.
+        cut: whether the trial was ended early as a clear loser, after its first samples.
     """
 
     latencies: tuple[float, ...]
@@ -99,7 +103,9 @@ def measure(
             interrupt does not reject a good candidate.
     """
     samples = time(1)  # (samples,) seconds
-    if best_seconds is not None and min(float(samples[0]), checked_seconds) > policy.cut_ratio * best_seconds:
+    while (missing := _missing_to_settle(samples, policy)) > 0:
+        samples = np.concatenate([samples, time(missing)])
+    if best_seconds is not None and min(float(samples.min()), checked_seconds) > policy.cut_ratio * best_seconds:
         return _summary(samples, policy.keep, cut=True)
     lost = math.inf if best_seconds is None else policy.loser_ratio * best_seconds
     while len(samples) < policy.max_samples and not _enough(samples, policy, lost):
@@ -123,6 +129,13 @@ def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) 
     if constant_bytes <= 0:
         return 1
     return max(1, min(MOST_COPIES, math.ceil(min(1.5 * cache_bytes, rotation_bytes) / constant_bytes)))
+
+
+def _missing_to_settle(samples: NDArray[np.float64], policy: TimingPolicy) -> int:
+    """Returns how many more samples complete `settle_seconds`, by the fastest so far; 0 if none are missing."""
+    missing = min(policy.settle_seconds, policy.budget_seconds) - float(samples.sum())
+    count = math.ceil(missing / max(float(samples.min()), TICK))
+    return max(0, min(count, policy.max_samples - len(samples)))
 
 
 def _enough(samples: NDArray[np.float64], policy: TimingPolicy, loss_limit: float) -> bool:

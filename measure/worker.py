@@ -105,7 +105,7 @@ class Runner:
             return _make_failure(timing, kernel.max_error), b""
         output = kernel.output_check.output
         copied = b"" if references is not None else output.tobytes()
-        cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
+        cut = f"cut short after the first samples: over {policy.cut_ratio:g}x the best" if timing.cut else ""
         described = {} if references is not None else {"output": {"dtype": str(output.dtype), "shape": output.shape}}
         return {
             **described,

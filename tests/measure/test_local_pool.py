@@ -104,7 +104,7 @@ def test_a_loser_is_cut_short_against_the_given_best(pool):
     slow = trial({"family": "given"}, {"best_seconds": 1e-3}, seconds=0.02, sleep=True)
     (result,) = pool.run([slow])
     assert result.ok and result.latencies == (0.02,) and result.seconds == 0.02
-    assert "cut short after one sample: over 3x the best" in result.message
+    assert "cut short after the first samples: over 3x the best" in result.message
     assert result.trial is slow
 
 
