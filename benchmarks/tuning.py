@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
 
 from autotune.config import Measure, Model, Search
+from autotune.tuner.finals import Best, select_best
+from autotune.tuner.result import TuneResult
 from autotune.tuner.tuner import tune
 from benchmarks.reached import trials_to
 from measure.record import Record
@@ -56,9 +59,9 @@ def tune_workload(workload: Workload, trials: int, seed: int, threads: int, know
     Raises:
         RuntimeError: no trial of generated code worked.
     """
-    records, seconds = _run_search(workload, trials, seed, threads, knowledge)
-    generated = fastest([record for record in records if record.algorithm != LIBRARY])
-    library = fastest([record for record in records if record.algorithm == LIBRARY])
+    result, seconds = _run_search(workload, trials, seed, threads, knowledge)
+    generated = _select_generated(result.records, result.finals)
+    library = select_best(*(filter(_is_library, records) for records in (result.records, result.finals)))
     if generated is None:
         raise RuntimeError(f"`trials` must hold one that works, but got trials={trials}: none, {workload.key}")
     took: dict[str, Any] = {
@@ -67,8 +70,8 @@ def tune_workload(workload: Workload, trials: int, seed: int, threads: int, know
         "trials_per_second": trials / seconds,
         "seed": seed,
     }
-    took |= {"best_seconds": generated.seconds, "algorithm": generated.algorithm}
-    return TuningOutcome(_options(generated), _options(library) if library else None, took)
+    took |= {"best_seconds": generated.seconds, "algorithm": generated.record.algorithm}
+    return TuningOutcome(_options(generated.record), _options(library.record) if library else None, took)
 
 
 def tuned_after(
@@ -76,34 +79,40 @@ def tuned_after(
 ) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
     """Tunes once for the most trials, and returns the best generated schedule among the first ones of each number.
 
-    The second value has facts about the complete search.
+    That of all trials is the one that a user gets: the search timed the fastest candidates again at its end. The second
+    value has facts about the complete search.
 
     Raises:
         RuntimeError: none of the first ones worked.
     """
-    records, seconds = _run_search(workload, max(counts), seed, threads, knowledge)
+    result, seconds = _run_search(workload, max(counts), seed, threads, knowledge)
+    records = list(result.records)
     best_after = {}
     for count in counts:
-        best = fastest([record for record in records[:count] if record.algorithm != LIBRARY])
+        best = _select_generated(records[:count], result.finals if count == max(counts) else ())
         if best is None:
             raise RuntimeError(f"`trials` must hold one that works, but got trials={count}: none, {workload.key}")
-        best_after[count] = _options(best)
+        best_after[count] = _options(best.record)
     generated = [record.seconds if record.ok and record.algorithm != LIBRARY else np.inf for record in records]
     took = {"trials": max(counts), "seconds": seconds, "trials_per_second": len(records) / seconds}
     return best_after, {**took, "nearly_after": trials_to(generated)}
 
 
-def _run_search(workload: Workload, trials: int, seed: int, threads: int, knowledge: str) -> tuple[list[Record], float]:
-    """Runs a search, and returns its records and its seconds."""
+def _run_search(workload: Workload, trials: int, seed: int, threads: int, knowledge: str) -> tuple[TuneResult, float]:
+    """Runs a search, and returns its result and its seconds."""
     start = time.perf_counter()
     measure = Measure(threads=threads)
     result = tune(workload, target="cpu", trials=trials, seed=seed, measure=measure, **KNOWLEDGE[knowledge])
-    return list(result.records), time.perf_counter() - start
+    return result, time.perf_counter() - start
 
 
-def fastest(records: list[Record]) -> Record | None:
-    """Returns the fastest record that worked."""
-    return min((record for record in records if record.ok), key=lambda record: record.seconds, default=None)
+def _select_generated(*records: Iterable[Record]) -> Best | None:
+    """Returns the best candidate of generated code, as `autotune.tuner.finals` defines it; None if none works."""
+    return select_best(*(filterfalse(_is_library, group) for group in records))
+
+
+def _is_library(record: Record) -> bool:
+    return record.algorithm == LIBRARY
 
 
 def _options(record: Record) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +17,10 @@ from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.subjects import Subject
 from benchmarks.tuning import INFORMED_NOTE, TuningOutcome, tuned_after
+from measure.outcome import Outcome
+from measure.provenance import Kind
 from search_space import workloads
+from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 from targets import registry
 from tests.benchmarks.waiting import waiting
@@ -197,6 +202,30 @@ def test_a_search_begins_with_what_its_table_says(knowledge: str, monkeypatch: p
     tuned_after(SMALL.make(), (2,), 0, 1, *more)
     assert [named["search"].database for named in asked] == [knowledge] * 2
     assert [named["cost_model"].pretrained for named in asked] == [knowledge] * 2
+
+
+def test_tables_have_the_schedule_that_a_user_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidate with the fastest trial lost when it was timed again at the end of the search."""
+    real = tuning.tune
+
+    def tune(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
+        fast, slow = sorted(
+            (r for r in result.records if r.ok and r.algorithm != tuning.LIBRARY), key=attrgetter("seconds")
+        )[:2]
+        timed = [
+            replace(each, outcome=Outcome.of_samples((seconds,)), provenance=each.provenance.again(Kind.final, 0.0))
+            for each, seconds in ((fast, 0.2), (slow, 0.1))
+        ]
+        expected.append(slow.trace_key)
+        return replace(result, finals=tuple(timed))
+
+    expected: list[str] = []
+    monkeypatch.setattr(tuning, "tune", tune)
+    tuned = tuning.tune_workload(SMALL.make(), 8, 0, 1)
+    after, _ = tuned_after(SMALL.make(), (8,), 0, 1)
+    keys = [Trace.from_json(options["trace"]).key for options in (tuned.generated_options, after[8])]
+    assert keys == expected and tuned.took["best_seconds"] == 0.1
 
 
 def test_fewer_trials_are_the_first_of_more() -> None:
