@@ -49,7 +49,7 @@ class Stage:
 
 
 STAGES = (
-    Stage("operators", ("benchmarks.operators",), 85),
+    Stage("operators", ("benchmarks.operators",), 45),
     Stage("networks_0_2", ("benchmarks.networks",), 75),
     Stage("precisions", ("benchmarks.precisions",), 40),
     Stage("quantized_networks", ("benchmarks.quantized_networks",), 15),
@@ -60,7 +60,7 @@ STAGES = (
     Stage("serving", ("benchmarks.serving",), 5),
     Stage("half_products", ("benchmarks.half_products",), 2),
     Stage("pytorch", ("benchmarks.pytorch",), 55),
-    Stage("training", ("benchmarks.pytorch.training",), 15),
+    Stage("training", ("benchmarks.pytorch.training",), 30),
     Stage("tvm", ("benchmarks.tvm",), 75),
     Stage("models", ("benchmarks.models",), 15),
     Stage("search", ("benchmarks.search",), 15),

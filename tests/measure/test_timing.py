@@ -57,7 +57,7 @@ def test_a_clear_loser_is_cut_after_one_sample():
 
 
 def test_slow_first_calls_of_a_fast_kernel_neither_cut_it_nor_make_it_a_loser():
-    """As measured in a virtual machine: the first calls wake a sleeping thread and fill caches."""
+    """The first calls wake a sleeping thread and fill caches, as measured in a virtual machine."""
     first = [44e-6, 256e-6, 50e-6, 60e-6, 45e-6]
     clock = Clock(lambda place: first[place] if place < len(first) else 13e-6)
     timing = measure(clock, TimingPolicy(), best_seconds=14e-6, checked_seconds=90e-6)
