@@ -44,7 +44,8 @@ ROWS = {
 def test_networks_have_a_line_for_each_precision_and_processor(tmp_path: Path) -> None:
     store(tmp_path, "networks_0_2", {"threads": 2, "trials": 0}, ROWS)
     alone = {"a": network(False, ours=2.0, onnxruntime=1.0)}
-    store(tmp_path, "other/networks_10_2", {"threads": 2, "trials": 10, "each_task": True}, alone, cpu="AMD EPYC (znver4)")
+    settings = {"threads": 2, "trials": 10, "each_task": True}
+    store(tmp_path, "other/networks_10_2", settings, alone, cpu="AMD EPYC (znver4)")
     store(tmp_path, "unfinished/networks_1000_2", {"threads": 2, "trials": 1000}, ROWS)
     head, _, *lines = headline(tmp_path).splitlines()
     assert head.startswith("| what | processor | threads | trials | speed-up | held out | rows | fastest of |")
