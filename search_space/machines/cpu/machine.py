@@ -7,6 +7,7 @@ from search_space.machines.cpu.chained import ChainedProducts
 from search_space.machines.cpu.combined import CombinedProducts
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.library import LibraryCall
+from search_space.machines.cpu.packed import PackedOperands
 from search_space.machines.cpu.paired import PairedSums
 from search_space.machines.cpu.panels import PanelsOfColumns
 from search_space.machines.cpu.parts import ReductionInParts
@@ -39,6 +40,7 @@ CPU = Machine(
         TransformedProducts(),
         CombinedProducts(),
         ChainedProducts(),
+        PackedOperands(),
         MultiLevelTiling(),
         Elementwise(),
     ],

@@ -15,6 +15,7 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, variables, walk
 from search_space.machines.cpu.elementwise import Elementwise
+from search_space.machines.cpu.packed import PackedOperands
 from search_space.machines.cpu.rowwise import RowWise, rows_of_sums
 from search_space.machines.cpu.tiling import MultiLevelTiling, read_bytes, vector_axis
 from search_space.machines.cpu.transposed import TransposedOperands
@@ -98,7 +99,7 @@ class ReductionInParts(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         sums = self.reduction(draft, stage)
         assert sums is not None
-        rules: tuple[SketchRule, ...] = (RowWise(), MultiLevelTiling(), Elementwise())
+        rules: tuple[SketchRule, ...] = (RowWise(), PackedOperands(), MultiLevelTiling(), Elementwise())
         if not reads_once(sums):
             rules = (TransposedOperands(), *rules)
         whole = next(rule for rule in rules if rule.matches(draft, stage, hardware))
