@@ -13,6 +13,7 @@ from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, 
 from search_space.lower.blocks import BULK
 from search_space.lower.borders import borders, present
 from search_space.lower.counted import assume_mean
+from search_space.lower.selected import assume_iterations
 
 _BUFFER = tuple(field.name for field in fields(Buffer))
 HOLDING_THREADS = {"local": 1, "warp": 32, "warpgroup": 128}
@@ -111,7 +112,7 @@ class Statement:
 
 def statements(program: LoopProgram) -> tuple[Statement, ...]:
     """Lists every store that computes; leaves out stores of a constant, unless there are no others."""
-    program = assume_mean(program)
+    program = assume_iterations(assume_mean(program))
     found = tuple(_walk(program.body, (), {}, program))
     working = tuple(s for s in found if s.inputs or s.reducing)
     return working or found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_space.ir.stmt import LoopProgram
+from search_space.lower.selected import select_iterations
 from targets.base import Module
 from targets.c.emit import FunctionText, emit_program
 from targets.c.helpers import helper_text
@@ -86,7 +87,7 @@ def make_source(program: LoopProgram, name: str) -> Source:
         BuildError: a statement or an expression that has no code in C.
     """
     packs = (emit_program(p, f"{name}_pack{number}", name) for number, p in enumerate(program.prologues))
-    return Source((emit_program(program, name), *packs))
+    return Source((emit_program(select_iterations(program), name), *packs))
 
 
 def _entry(function: FunctionText) -> str:

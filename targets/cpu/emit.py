@@ -431,7 +431,7 @@ class Function:
             pointers = values.lane_pointers(stmt.buffer, plan, terms, constant)
             self._scatter(stmt, pointers, value, mask, lanes)
         else:
-            pointer = values.addresses.pointer(stmt.buffer, terms, constant)
+            pointer = values.pointer(stmt.buffer, plan, terms, constant)
             self._to_memory(stmt, pointer, value, mask, lanes)
             if over_lanes and (ahead := self.unit.ahead.get(stmt.buffer)) is not None:
                 self._ask_for(ahead.output, ahead.element(stmt.indices))

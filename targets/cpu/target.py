@@ -17,6 +17,7 @@ from search_space.ir.verify import verify
 from search_space.lower.borders import trim_borders
 from search_space.lower.counted import end_at_counts
 from search_space.lower.peeling import peel_last_iterations
+from search_space.lower.selected import select_iterations
 from search_space.lower.unseen import without_unseen
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.argument_reduction import definitions
@@ -113,7 +114,7 @@ class CpuTarget(Target):
         features = frozenset(self.limits.features)
         cached = self.limits.caches[2] // 2  # beside what the output is made of
         panel = self.limits.caches[1] // 2  # beside the one that is read
-        shortened = end_at_counts(without_unseen(trim_borders(program)))
+        shortened = select_iterations(end_at_counts(without_unseen(trim_borders(program))))
         main = emit_program(peel_last_iterations(shortened), name, self.attributes(), features, cached, panel)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):

@@ -270,7 +270,7 @@ class Values:
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
-        pointer = self._add_loaded_terms(name, plan, self.addresses.pointer(name, terms, constant))
+        pointer = self.pointer(name, plan, terms, constant)
         if lanes and self.mask is None:
             self.prefetch(name, pointer, () if plan.loaded_terms else terms, constant)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
@@ -361,8 +361,11 @@ class Values:
             vectors = self.text.remember(key, columns(self.text, rows))
         return vectors[column]
 
-    def _add_loaded_terms(self, name: str, plan: Plan, pointer: str) -> str:
-        """Adds terms that depend on elements of other buffers to the pointer; the elements are read under the mask."""
+    def pointer(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
+        """Emits the pointer of an access, at which elements of other buffers may take part; these are read under the
+        mask.
+        """
+        pointer = self.addresses.pointer(name, terms, constant)
         for monomial, c in plan.loaded_terms:
             offset = Value(str(c), "int64")
             for atom in monomial:
@@ -401,7 +404,7 @@ class Values:
         """Emits pointers of the single lanes, as a vector."""
         assert self.lane is not None
         width = self.lane[1]
-        base = self._add_loaded_terms(name, plan, self.addresses.pointer(name, terms, constant))
+        base = self.pointer(name, plan, terms, constant)
         offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)

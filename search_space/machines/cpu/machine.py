@@ -12,6 +12,7 @@ from search_space.machines.cpu.paired import PairedSums
 from search_space.machines.cpu.panels import PanelsOfColumns
 from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
+from search_space.machines.cpu.scattered import ScatteredSums
 from search_space.machines.cpu.slices import SlicesInFront
 from search_space.machines.cpu.sparse import SparseProducts
 from search_space.machines.cpu.sparse_windows import SparseWindows
@@ -34,6 +35,7 @@ CPU = Machine(
         PairedSums(),
         SparseProducts(),
         SparseWindows(),
+        ScatteredSums(),
         ReductionInParts(),
         TransposedOperands(),
         RowWise(),

@@ -1,0 +1,98 @@
+"""Sums of terms of which a condition selects one iteration: the iteration is computed, instead of adding zeros.
+
+A scatter is such a sum: of all rows of a table, the index of a term selects the one that the term is added to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from search_space.ir.expr import Expr, const, logical_and, make, substitute, var, variables
+from search_space.ir.polynomial import canon, from_poly, poly, poly_add
+from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, map_exprs, walk_stmt
+
+
+def select_iterations(program: LoopProgram) -> LoopProgram:
+    """Replaces loops by the one iteration in which an equality holds.
+
+    Before:  for i in 64: for c in 32: t[64 b + i, c] += select(e == 64 b + i, x[c], 0)
+    After:   for c in 32: if 0 <= e - 64 b < 64: t[e, c] += x[c]
+
+    Sums start at zero, and a sum of zeros and nothing else is no -0, so that leaving zeros out changes no sum.
+    """
+    return _rewrite_loops(program, _Rewriter())
+
+
+def assume_iterations(program: LoopProgram) -> LoopProgram:
+    """Replaces the loops that `select_iterations` replaces by their first iteration, without a condition.
+
+    This is for estimates: the iteration that is selected is unknown.
+    """
+    return _rewrite_loops(program, _Rewriter(assumed=True))
+
+
+def _rewrite_loops(program: LoopProgram, rewriter: _Rewriter) -> LoopProgram:
+    """Rewrites the loops with one selected iteration; returns the program itself if there is none."""
+    if not any(_find_iteration(loop) is not None for loop in walk_stmt(program.body)):
+        return program
+    return replace(program, body=rewriter.rewrite(program.body))
+
+
+@dataclass(frozen=True)
+class _Rewriter:
+    """A rewriter of loops: each becomes its selected iteration, or its first one if that is `assumed`."""
+
+    assumed: bool = False
+
+    def rewrite(self, stmt: Stmt) -> Stmt:
+        stmt = map_children(stmt, self.rewrite)
+        iteration = _find_iteration(stmt)
+        if iteration is None:
+            return stmt
+        assert isinstance(stmt, For)
+        inside = logical_and(make("le", const(0), iteration), make("lt", iteration, stmt.extent))
+        body = _take_terms(stmt.body, None if self.assumed else inside)
+        place = {stmt.var: const(0) if self.assumed else iteration}
+        return map_exprs(body, lambda e: canon(substitute(e, place)))
+
+
+def _find_iteration(loop: Stmt) -> Expr | None:
+    """Finds the only iteration of a serial loop that adds anything but zeros; None if no condition says so."""
+    if not isinstance(loop, For) or loop.kind != "serial":
+        return None
+    places: set[Expr | None] = set()
+    inner: set[str] = {loop.var}
+    for stmt in walk_stmt(loop.body):
+        if isinstance(stmt, For):
+            inner.add(stmt.var)
+        elif isinstance(stmt, Store):
+            places.add(_solve(stmt, loop.var))
+        elif not isinstance(stmt, Seq):
+            return None
+    place = places.pop() if len(places) == 1 else None
+    return None if place is None or variables(place) & inner else place
+
+
+def _solve(store: Store, name: str) -> Expr | None:
+    """Solves the equality under which a term is added for a loop's variable; None if it is not linear in it."""
+    value = store.value
+    if store.reducer != "sum" or value.op != "select" or value.args[0].op != "eq":
+        return None
+    if not value.args[2].is_const or value.args[2].value != 0:
+        return None
+    left, right = value.args[0].args
+    if left.dtype != "int64" or right.dtype != "int64":
+        return None
+    gap = poly_add(poly(left), poly(right), -1)
+    factor = gap.pop((var(name),), 0)
+    if factor not in (1, -1) or any(name in variables(atom) for monomial in gap for atom in monomial):
+        return None
+    return canon(from_poly(poly_add({(): 0}, gap, -factor)))
+
+
+def _take_terms(stmt: Stmt, condition: Expr | None) -> Stmt:
+    """Replaces the choices between a term and zero by the term, which is added under a condition if one is given."""
+    if isinstance(stmt, Store):
+        tests = [test for test in (condition, stmt.predicate) if test is not None]
+        return replace(stmt, value=stmt.value.args[1], predicate=logical_and(*tests) if tests else None)
+    return map_children(stmt, lambda child: _take_terms(child, condition))
