@@ -31,6 +31,7 @@ from tests.interpreter import interpret
 from tests.search_space.operators.cases import SMALL
 from tests.search_space.operators.test_definitions import check
 from tests.search_space.sketch.test_chained_products import attention
+from tests.search_space.sketch.test_scattered import scatter
 
 pytestmark = pytest.mark.xdist_group("sketches")  # what a sketch has been asked for stays with it
 ROWS = 200
@@ -103,6 +104,8 @@ SPECIAL: tuple[Workload, ...] = (
     transposition(64, 64),
     workloads.matmul(m=32, n=128, k=128),
     workloads.sparse_matmul(16, 16, 4, (16, 1), 2),
+    workloads.matmul(m=64, n=2048, k=512, constant_b=False),
+    scatter((4,), 64, (16,)),
 )
 """Large workloads, the only ones that some rules apply to."""
 CASES = {"cpu": CPU_CASES, "gpu": GPU_CASES, "accelerator": ACCELERATOR_CASES}

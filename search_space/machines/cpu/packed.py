@@ -25,12 +25,16 @@ from search_space.tags import Tag
 SHARING_ROWS = 64
 """Rows of results that share an element, below which a copy costs more than it saves."""
 
-LARGE = 4
-"""Operands of more than this part of the second cache are copied. Smaller ones, read as they are, were as fast."""
+CACHE_SHARE = 4
+"""An operand is copied if it takes more than one part in so many of the second cache. Smaller ones were as fast as they
+are."""
+
+COPIED_VECTORS = 2
+"""Vectors of each row that must fit the second cache together; a copy that leaves it would be read from memory."""
 
 
 class PackedOperands(SketchRule):
-    """Tiles of a sum of products, with a copy of the far operand for the columns of each tile if rows are inside."""
+    """Tiles of a sum of products, column by column of tiles, with a copy of the far operand for each column of them."""
 
     name = "packed_operands"
 
@@ -52,12 +56,16 @@ class PackedOperands(SketchRule):
         operand = find_far_operand(draft, sums, hardware)
         assert operand is not None
         readers = [reader.name for reader in list_readers(draft, sums) if operand in reader.reads()]
-        draft, copy = draft.cache_read(operand, "global", *readers)
-        tilings = MultiLevelTiling().apply(draft, draft.stage(stage.name), hardware)
-        return [self.make_copy(tiled, copy, find_shared_loop(tiled, stage, copy), hardware) for tiled in tilings]
+        copied, copy = draft.cache_read(operand, "global", *readers)
+        drafts = []
+        for tiled in MultiLevelTiling().apply(copied, copied.stage(stage.name), hardware):
+            at = find_shared_loop(tiled, stage, copy)
+            if at is not None:
+                drafts.append(self.make_copy(tiled, copy, at, hardware))
+        return drafts or MultiLevelTiling().apply(draft, stage, hardware)
 
     def make_copy(self, draft: Draft, copy: str, at: tuple[str, Loop], hardware: Hardware) -> Draft:
-        """Schedules a copy at a loop over tiles of columns: row by row, in vectors."""
+        """Schedules a copy at a loop over tiles of columns: row by row, in vectors, the last of which may be masked."""
         draft = draft.compute_at(copy, *at)
         stage, lanes = draft.stage(copy), hardware.float_lanes
         *rows, last = stage.spatial
@@ -70,34 +78,35 @@ class PackedOperands(SketchRule):
 def find_far_operand(draft: Draft, sums: Stage, hardware: Hardware) -> str | None:
     """Finds a computed operand along the vectors that takes much of the second cache, and whose rows are long.
 
-    Each of its rows belongs to one step of the reduction. Returns None without one.
+    Only sums are over its rows, and it is read in one place. Returns None without one.
     """
     last, reduced = sums.axes[-1].name, {axis.name for axis in sums.reduce_axes}
     inlined = {reader.name for reader in list_readers(draft, sums)} - {sums.name}
-    for node in walk(expand_body(sums, draft.state)):
-        if node.op != "load" or len(node.args) < 3 or node.args[-1] is not var(last):
-            continue
-        tensor, *rows, _ = node.args
+    loads = list(dict.fromkeys(node for node in walk(expand_body(sums, draft.state)) if node.op == "load"))
+    for node in loads:
+        tensor, *rows, column = node.args
         source = draft.state.input(tensor)
-        if (source is not None and source.constant) or not all(variables(index) <= reduced for index in rows):
+        if column is not var(last) or not rows or not all(variables(index) <= reduced for index in rows):
             continue
-        if any({s.name for s in draft.state.consumers(name)} - inlined - {sums.name} for name in inlined):
-            return None  # a stage outside of the reduction's loops reads it, too
-        shape = [int(lift(extent).value) for extent in (source or draft.state.stage(tensor)).shape]
-        is_far = shape[-1] >= 2 * MAX_VECTORS * hardware.float_lanes
-        is_large = prod(shape) * dtype_bytes(node.dtype) > hardware.l2_bytes // LARGE
-        if is_far and is_large and count_rows(sums, node) >= SHARING_ROWS:
+        if (source is not None and source.constant) or sum(other.args[0] == tensor for other in loads) > 1:
+            continue
+        between = {name for name in inlined if tensor in draft.stage(name).reads()}
+        if any({s.name for s in draft.state.consumers(name)} - inlined - {sums.name} for name in between):
+            continue  # a stage outside of the reduction's loops reads it, too
+        *depth, columns = (int(lift(extent).value) for extent in (source or draft.state.stage(tensor)).shape)
+        row, vector = columns * dtype_bytes(node.dtype), hardware.float_lanes * dtype_bytes(node.dtype)
+        is_far = columns >= 2 * MAX_VECTORS * hardware.float_lanes
+        is_large = CACHE_SHARE * prod(depth) * row > hardware.l2_bytes
+        fits = prod(depth) * COPIED_VECTORS * vector <= hardware.l2_bytes
+        if is_far and is_large and fits and count_rows(sums, node) >= SHARING_ROWS:
             return str(tensor)
     return None
 
 
-def find_shared_loop(draft: Draft, stage: Stage, copy: str) -> tuple[str, Loop]:
-    """Finds the loop at which an operand is copied: over tiles of columns with those of rows inside, or the parallel one.
-
-    All columns of a parallel iteration are copied at once if tiles of rows are outside of those of columns.
-    """
-    outer, *within = next(draft.anchors[name] for name in draft.anchors if reads(draft, name, copy))
-    return next((at for at in within if at[1].startswith(f"{stage.axes[-1].name}.")), outer)
+def find_shared_loop(draft: Draft, stage: Stage, copy: str) -> tuple[str, Loop] | None:
+    """Finds the loop over tiles of columns, if the tiles of rows are inside it: these share a copy; None otherwise."""
+    _, *within = next(anchors for name, anchors in draft.anchors.items() if reads(draft, name, copy))
+    return next((at for at in within if at[1].startswith(f"{stage.axes[-1].name}.")), None)
 
 
 def reads(draft: Draft, name: str, copy: str) -> bool:

@@ -1,7 +1,7 @@
 """Sums of rows that are selected by an index each, such as the gradient of an embedding: rows of a table in parallel.
 
 A thread looks at all terms and adds those of its own rows, so that threads share no row and the order of a sum is that
-of its terms. `lower.selected` makes one iteration of the loop over rows.
+of its terms. `lower.selected` makes one iteration, or none, of the loop over the rows of a block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ BLOCKS = 4
 
 
 class ScatteredSums(SketchRule):
-    """A sum of terms that an equality with one axis selects: blocks of that axis in parallel, and terms outside rows."""
+    """A sum of terms that an equality with one axis selects: blocks of that axis in parallel.
+
+    In a block, the loop over the terms is outside that over the axis.
+    """
 
     name = "scattered_sums"
 
@@ -31,7 +34,7 @@ class ScatteredSums(SketchRule):
         others = [axis for axis in stage.spatial if axis != row]
         draft, (block, each) = draft.split(name, row, (ceildiv(extent, BLOCKS * hardware.cores),), "guard")
         inner: tuple[str, ...] = (each, *others)
-        if others and int(stage.axes[-1].extent.value) >= hardware.float_lanes:
+        if stage.axes[-1].name != row and int(stage.axes[-1].extent.value) >= hardware.float_lanes:
             draft, (vectors, lane) = draft.split(name, others[-1], (hardware.float_lanes,), "guard")
             draft = draft.vectorize(name, lane)
             inner = (each, *others[:-1], vectors, lane)
@@ -40,7 +43,7 @@ class ScatteredSums(SketchRule):
 
 
 def find_selected_axis(stage: Stage) -> str | None:
-    """Finds the axis of the output that a term's index must equal for the term to be added; None without one."""
+    """Finds the axis of the output that an expression without such axes must equal for a term to be added; or None."""
     body, axes = stage.body, [axis.name for axis in stage.axes]
     if stage.reducer != "sum" or body.op != "select" or body.args[0].op != "eq":
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.gpu import candidates
 from tests.native import run_program
 from tests.search_space.operators.test_definitions import check
 
-HARDWARE = replace(registry.get("cpu").hardware, l2_bytes=4096)
+HARDWARE = replace(registry.get("cpu").hardware, l2_bytes=16384)
 """This machine with a small second cache, so that small operands are large beside it."""
 
 LONG = 16 * HARDWARE.float_lanes
@@ -65,7 +66,7 @@ def compute(workload: Workload, sketch: Sketch, seed: int) -> None:
     check(workload, run_program(registry.get("cpu"), program, inputs)[0], inputs)
 
 
-@given(st.integers(64, 80), st.integers(LONG, LONG + 40), st.integers(8, 40), st.booleans(), st.booleans(), st.data())
+@given(st.integers(64, 80), st.integers(LONG, LONG + 40), st.integers(9, 40), st.booleans(), st.booleans(), st.data())
 @settings(**OPTIONS)
 def test_products_of_a_copy_are_the_reference(
     rows: int, columns: int, depth: int, ending: bool, turned: bool, data: st.DataObject
@@ -92,11 +93,43 @@ def test_weights_of_a_window_are_copied() -> None:
         (product(63, LONG, 32), {}),  # few rows share a copy
         (product(64, LONG - 1, 32), {}),  # a tile may have all columns
         (product(64, LONG, 32), {"l2_bytes": 16 * 32 * LONG}),  # the operand is small beside the cache
+        (product(64, LONG, 600), {}),  # a copy would leave the cache
         (workloads.matmul(m=64, n=LONG, k=32, constant_b=True), {}),  # packed before the first call
     ],
 )
 def test_others_are_read_as_they_are(workload: Workload, hardware: dict[str, Any]) -> None:
     assert not any(list_copying(workload, **hardware))
+
+
+def square_products() -> dict[str, Workload]:
+    """Products that read a large factor in two places, which no copy of a tile's columns serves."""
+    n = LONG
+    a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), "k")
+    positive = te.compute((n, n), lambda i, j: te.maximum(b[i, j], 0), name="positive")
+    both = te.compute((n, n), lambda i, j: b[i, j] + b[j, i], name="both")
+    bodies = {
+        "gram": ([b], lambda i, j: b[k, i] * b[k, j]),
+        "square": ([b], lambda i, j: b[i, k] * b[k, j]),
+        "square of an inlined stage": ([b], lambda i, j: b[i, k] * positive[k, j]),
+        "sum with its transpose": ([a, b], lambda i, j: a[i, k] * both[k, j]),
+        "scaled rows": ([a, b], lambda i, j: a[i, k] * b[k, j] * b[k, 0]),
+        "mirrored columns": ([a, b], lambda i, j: a[i, k] * (b[k, j] - b[k, n - 1 - j])),
+    }
+
+    def make(inputs: list[te.Tensor], body: Callable[[Expr, Expr], Expr]) -> Workload:
+        return Workload.of([*inputs, te.compute((n, n), lambda i, j: te.sum(body(i, j), axis=k), name="c")])
+
+    return {name: make(*case) for name, case in bodies.items()}
+
+
+@pytest.mark.parametrize("name", square_products())
+def test_a_factor_that_is_read_in_two_places_is_not_copied(name: str) -> None:
+    workload = square_products()[name]
+    space = generate(workload, replace(HARDWARE, l2_bytes=1 << 17))
+    assert space.sketches
+    assert not any("packed_at" in sketch.name for sketch in space.sketches)
+    compute(workload, space.sketches[0], 0)
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])

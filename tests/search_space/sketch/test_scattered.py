@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import autotune
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import For, LoopProgram, Stmt, Store, children
@@ -26,10 +27,10 @@ from tests.native import run_program
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck), "max_examples": 25}
 
 
-def scatter(places: tuple[int, ...], rows: int, row: tuple[int, ...], dtype: str = "int64") -> Workload:
-    """Sums slopes (places..., row...) with the same index into a table (rows, row...); negative ones from the end."""
-    slopes, indices = te.placeholder((*places, *row), name="slopes"), te.placeholder(places, dtype, "indices")
-    axes = [te.reduce_axis((0, extent), f"n{place}") for place, extent in enumerate(places)]
+def scatter(shape: tuple[int, ...], rows: int, row: tuple[int, ...], dtype: str = "int64") -> Workload:
+    """Sums slopes (shape..., row...) with the same index into a table (rows, row...); negative ones from the end."""
+    slopes, indices = te.placeholder((*shape, *row), name="slopes"), te.placeholder(shape, dtype, "indices")
+    axes = [te.reduce_axis((0, extent), f"n{dim}") for dim, extent in enumerate(shape)]
 
     def element(at: Expr, *inner: Expr) -> Expr:
         index = indices[tuple(axes)].astype("int64")
@@ -48,23 +49,23 @@ def make_only_program(workload: Workload, target: str = "cpu") -> LoopProgram:
 def add_rows(slopes: NDArray[np.float32], indices: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
     """Adds rows one after another in float32, as NumPy does."""
     table = np.zeros((rows, *slopes.shape[indices.ndim :]), np.float32)
-    places = np.clip(np.where(indices < 0, indices + rows, indices), 0, rows - 1)
-    np.add.at(table, places.reshape(-1), slopes.reshape(-1, *table.shape[1:]))
+    limited = np.clip(np.where(indices < 0, indices + rows, indices), 0, rows - 1)
+    np.add.at(table, limited.reshape(-1), slopes.reshape(-1, *table.shape[1:]))
     return table
 
 
-PLACES = st.sampled_from([(1,), (7,), (30,), (4, 5)])
+SHAPES = st.sampled_from([(1,), (7,), (30,), (4, 5)])
 ROWS = st.sampled_from([(), (3,), (16,), (37,), (2, 20), (64,)])
 
 
-@given(PLACES, st.integers(1, 70), ROWS, st.sampled_from(["int32", "int64"]), st.integers(0, 99))
+@given(SHAPES, st.integers(1, 70), ROWS, st.sampled_from(["int32", "int64"]), st.integers(0, 99))
 @settings(**OPTIONS)
 def test_rows_are_added_in_the_order_of_their_indices(
-    places: tuple[int, ...], rows: int, row: tuple[int, ...], dtype: str, seed: int
+    shape: tuple[int, ...], rows: int, row: tuple[int, ...], dtype: str, seed: int
 ) -> None:
-    rng, workload = np.random.default_rng(seed), scatter(places, rows, row, dtype)
-    slopes = rng.standard_normal((*places, *row), np.float32)
-    indices = rng.integers(-rows - 2, rows + 2, places).astype(dtype)
+    rng, workload = np.random.default_rng(seed), scatter(shape, rows, row, dtype)
+    slopes = rng.standard_normal((*shape, *row), np.float32)
+    indices = rng.integers(-rows - 2, rows + 2, shape).astype(dtype)
     program, expected = make_only_program(workload), add_rows(slopes, indices, rows)
     np.testing.assert_array_equal(run_program(registry.get("cpu"), program, [slopes, indices])[0], expected)
     selected = interpret(select_iterations(program), {"slopes": slopes, "indices": indices})["table"]
@@ -105,6 +106,39 @@ def test_no_index_is_compared_with_each_row(rewrite: Callable[[LoopProgram], Loo
     blocks = BLOCKS * registry.get("cpu").hardware.cores
     assert count_terms(program.body) == 50 * 1000 * 32
     assert count_terms(rewrite(program).body) == 50 * blocks * 32
+
+
+def test_lanes_never_add_to_one_element_at_once() -> None:
+    """A vector over the terms has several that select the same element: their sum is the horizontal one."""
+    indices, x = te.placeholder((8,), "int64", "indices"), te.placeholder((8,), name="x")
+    n = te.reduce_axis((0, 8), "n")
+    table = te.compute((4,), lambda i: te.sum(te.if_then_else(te.eq(indices[n], i.expr), x[n], 0.0), axis=n), name="t")
+    schedule = te.create_schedule(table.op)
+    schedule[table].reorder(n, table.op.axis[0])
+    schedule[table].vectorize(n)
+    kernel, out = autotune.build(schedule, [indices, x, table], target="cpu"), np.zeros(4, np.float32)
+    kernel(np.array([0, 0, 0, 1, 1, 2, 2, 2]), np.ones(8, np.float32), out)
+    assert out.tolist() == [3, 2, 3, 0]
+
+
+def test_no_index_is_read_that_a_condition_guards() -> None:
+    """The last block has rows past the end, whose index does not exist."""
+    indices, x = te.placeholder((24,), "int64", "indices"), te.placeholder((7, 24), name="x")
+    n = te.reduce_axis((0, 7), "n")
+
+    def element(row: te.IterVar, at: te.IterVar) -> Expr:
+        return te.sum(te.if_then_else(te.eq(indices[row], at.expr), x[n, row], 0.0), axis=n)
+
+    table = te.compute((24, 10), element, name="t")
+    schedule = te.create_schedule(table.op)
+    row, at = schedule[table].op.axis
+    outer, inner = schedule[table].split(row, factor=16, tail="guard")
+    schedule[table].reorder(outer, n, inner, at)
+    program = autotune.lower(schedule, [indices, x, table])
+    inputs = {"indices": np.zeros(24, np.int64), "x": np.ones((7, 24), np.float32)}
+    expected = np.zeros((24, 10), np.float32)
+    expected[:, 0] = 7
+    np.testing.assert_array_equal(interpret(select_iterations(program), inputs)["t"], expected)
 
 
 def test_other_programs_stay_as_they_are() -> None:
