@@ -30,7 +30,7 @@ CACHE_SHARE = 4
 are."""
 
 COPIED_VECTORS = 2
-"""Vectors of each row that must fit the second cache together; a copy that leaves it would be read from memory."""
+"""Vectors of each row that must fit the third cache together: each thread has a copy."""
 
 
 class PackedOperands(SketchRule):
@@ -97,7 +97,7 @@ def find_far_operand(draft: Draft, sums: Stage, hardware: Hardware) -> str | Non
         row, vector = columns * dtype_bytes(node.dtype), hardware.float_lanes * dtype_bytes(node.dtype)
         is_far = columns >= 2 * MAX_VECTORS * hardware.float_lanes
         is_large = CACHE_SHARE * prod(depth) * row > hardware.l2_bytes
-        fits = prod(depth) * COPIED_VECTORS * vector <= hardware.l2_bytes
+        fits = prod(depth) * COPIED_VECTORS * vector <= hardware.l3_bytes
         if is_far and is_large and fits and count_rows(sums, node) >= SHARING_ROWS:
             return str(tensor)
     return None

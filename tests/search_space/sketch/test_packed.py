@@ -93,7 +93,7 @@ def test_weights_of_a_window_are_copied() -> None:
         (product(63, LONG, 32), {}),  # few rows share a copy
         (product(64, LONG - 1, 32), {}),  # a tile may have all columns
         (product(64, LONG, 32), {"l2_bytes": 16 * 32 * LONG}),  # the operand is small beside the cache
-        (product(64, LONG, 600), {}),  # a copy would leave the cache
+        (product(64, LONG, 600), {"l3_bytes": 16384}),  # copies would leave the cache
         (workloads.matmul(m=64, n=LONG, k=32, constant_b=True), {}),  # packed before the first call
     ],
 )
