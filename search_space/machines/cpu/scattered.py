@@ -16,6 +16,10 @@ BLOCKS = 4
 """Blocks of rows per core: each looks at all terms, and a late core leaves some to the others."""
 
 
+FEWEST_SUMS = 64
+"""Fewest sums of single elements: fewer of them compare all terms in vectors, which takes less time."""
+
+
 class ScatteredSums(SketchRule):
     """A sum of terms that an equality with one axis selects: blocks of that axis in parallel.
 
@@ -25,7 +29,9 @@ class ScatteredSums(SketchRule):
     name = "scattered_sums"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.name in draft.state.outputs and find_selected_axis(stage) is not None
+        if stage.name not in draft.state.outputs or find_selected_axis(stage) is None:
+            return False
+        return len(stage.axes) > 1 or int(stage.axes[0].extent.value) >= FEWEST_SUMS
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name, row = stage.name, find_selected_axis(stage)

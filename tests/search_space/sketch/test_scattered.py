@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -16,8 +16,9 @@ from search_space import te
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import For, LoopProgram, Stmt, Store, children
 from search_space.lower.selected import assume_iterations, select_iterations
-from search_space.machines.cpu.scattered import BLOCKS
-from search_space.space import generate, make_program
+from search_space.machines.cpu.scattered import BLOCKS, FEWEST_SUMS
+from search_space.sketch.generate import derive
+from search_space.space import generate, make_program, unscheduled_state
 from search_space.workloads import Workload, matmul
 from targets import registry
 from tests.gpu import candidates
@@ -40,9 +41,9 @@ def scatter(shape: tuple[int, ...], rows: int, row: tuple[int, ...], dtype: str 
     return Workload.of([slopes, indices, te.compute((rows, *row), element, name="table")])
 
 
-def make_only_program(workload: Workload, target: str = "cpu") -> LoopProgram:
-    """Makes the program of the only sketch."""
-    (sketch,) = generate(workload, registry.get(target).hardware).sketches
+def make_first_program(workload: Workload, target: str = "cpu") -> LoopProgram:
+    """Makes a program of the first sketch: the only one of a scatter."""
+    sketch, *_ = generate(workload, registry.get(target).hardware).sketches
     return make_program(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
 
 
@@ -58,15 +59,16 @@ SHAPES = st.sampled_from([(1,), (7,), (30,), (4, 5)])
 ROWS = st.sampled_from([(), (3,), (16,), (37,), (2, 20), (64,)])
 
 
-@given(SHAPES, st.integers(1, 70), ROWS, st.sampled_from(["int32", "int64"]), st.integers(0, 99))
+@given(SHAPES, st.integers(1, 130), ROWS, st.sampled_from(["int32", "int64"]), st.integers(0, 99))
 @settings(**OPTIONS)
 def test_rows_are_added_in_the_order_of_their_indices(
     shape: tuple[int, ...], rows: int, row: tuple[int, ...], dtype: str, seed: int
 ) -> None:
+    assume(row or rows >= FEWEST_SUMS)
     rng, workload = np.random.default_rng(seed), scatter(shape, rows, row, dtype)
     slopes = rng.standard_normal((*shape, *row), np.float32)
     indices = rng.integers(-rows - 2, rows + 2, shape).astype(dtype)
-    program, expected = make_only_program(workload), add_rows(slopes, indices, rows)
+    program, expected = make_first_program(workload), add_rows(slopes, indices, rows)
     np.testing.assert_array_equal(run_program(registry.get("cpu"), program, [slopes, indices])[0], expected)
     selected = interpret(select_iterations(program), {"slopes": slopes, "indices": indices})["table"]
     np.testing.assert_array_equal(selected, expected)
@@ -78,14 +80,14 @@ def test_code_in_c_adds_the_same_rows() -> None:
         pytest.skip(target.unavailable())
     rng, workload = np.random.default_rng(0), scatter((9,), 21, (20,))
     slopes, indices = rng.standard_normal((9, 20), np.float32), rng.integers(-21, 21, 9)
-    program = make_only_program(workload, "c")
+    program = make_first_program(workload, "c")
     np.testing.assert_array_equal(run_program(target, program, [slopes, indices])[0], add_rows(slopes, indices, 21))
 
 
 def test_a_special_value_reaches_its_row_alone() -> None:
     slopes, indices = np.ones((3, 20), np.float32), np.array([4, 2, 4])
     slopes[1] = np.nan
-    table = run_program(registry.get("cpu"), make_only_program(scatter((3,), 40, (20,))), [slopes, indices])[0]
+    table = run_program(registry.get("cpu"), make_first_program(scatter((3,), 40, (20,))), [slopes, indices])[0]
     assert np.isnan(table[2]).all()
     assert table[4].tolist() == [2.0] * 20
     assert np.isfinite(np.delete(table, 2, 0)).all()
@@ -102,10 +104,19 @@ def count_terms(stmt: Stmt, around: int = 1) -> int:
 
 @pytest.mark.parametrize("rewrite", [select_iterations, assume_iterations])
 def test_no_index_is_compared_with_each_row(rewrite: Callable[[LoopProgram], LoopProgram]) -> None:
-    program = make_only_program(scatter((50,), 1000, (32,)))
+    program = make_first_program(scatter((50,), 1000, (32,)))
     blocks = BLOCKS * registry.get("cpu").hardware.cores
     assert count_terms(program.body) == 50 * 1000 * 32
     assert count_terms(rewrite(program).body) == 50 * blocks * 32
+
+
+def test_a_few_sums_have_other_rules() -> None:
+    hardware = registry.get("cpu").hardware
+    applied = [
+        derive(unscheduled_state(scatter((1 << 16,), rows, ()), "direct"), hardware).applied_rules
+        for rows in (FEWEST_SUMS - 1, FEWEST_SUMS)
+    ]
+    assert ["scattered_sums" in rules for rules in applied] == [False, True]
 
 
 def test_lanes_never_add_to_one_element_at_once() -> None:
