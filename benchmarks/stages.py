@@ -60,7 +60,7 @@ STAGES = (
     Stage("serving", ("benchmarks.serving",), 5),
     Stage("half_products", ("benchmarks.half_products",), 2),
     Stage("pytorch", ("benchmarks.pytorch",), 55),
-    Stage("training", ("benchmarks.pytorch.training",), 30),
+    Stage("training", ("benchmarks.pytorch.training",), 20),
     Stage("tvm", ("benchmarks.tvm",), 75),
     Stage("models", ("benchmarks.models",), 15),
     Stage("search", ("benchmarks.search",), 15),

@@ -362,9 +362,7 @@ class Values:
         return vectors[column]
 
     def pointer(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
-        """Emits the pointer of an access, at which elements of other buffers may take part; these are read under the
-        mask.
-        """
+        """Emits the pointer of an access; elements of other buffers that it depends on are read under the mask."""
         pointer = self.addresses.pointer(name, terms, constant)
         for monomial, c in plan.loaded_terms:
             offset = Value(str(c), "int64")

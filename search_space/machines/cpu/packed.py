@@ -13,21 +13,26 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, var, variables, walk
 from search_space.lower.inline import expand_body
-from search_space.machines.cpu.tiling import MultiLevelTiling
-from search_space.machines.cpu.transposed import count_rows, list_readers
+from search_space.machines.cpu.tiling import MultiLevelTiling, vector_axis
+from search_space.machines.cpu.transposed import (
+    Anchor,
+    TransposedOperands,
+    are_read_outside,
+    count_rows,
+    find_anchors,
+    list_column_loops,
+    list_readers,
+)
 from search_space.machines.shared.groups import MAX_VECTORS
 from search_space.machines.shared.instructions import matching_intrinsic
-from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.tags import Tag
 
 SHARING_ROWS = 64
-"""Rows of results that share an element, below which a copy costs more than it saves."""
+"""Fewest rows of results that share a copied element: 64 gained by it, and fewer were not measured."""
 
 CACHE_SHARE = 4
-"""An operand is copied if it takes more than one part in so many of the second cache. Smaller ones were as fast as they
-are."""
+"""An operand is copied if it takes more than one part in so many of the second cache."""
 
 COPIED_VECTORS = 2
 """Vectors of each row that must fit the third cache together: each thread has a copy."""
@@ -43,10 +48,9 @@ class PackedOperands(SketchRule):
         return sums is not None and find_far_operand(draft, sums, hardware) is not None
 
     def reduction(self, draft: Draft, stage: Stage, hardware: Hardware) -> Stage | None:
-        """Finds the reduction to tile, as `MultiLevelTiling` does: none in parts, and none that is an instruction's."""
-        rule = MultiLevelTiling()
-        sums = rule.reduction(draft, stage) if rule.matches(draft, stage, hardware) else None
-        if sums is None or sums.tag != Tag.NONE or sums.name in draft.parts or len(sums.axes) != len(stage.axes):
+        """Finds a reduction to tile, as `TransposedOperands` does; none in parts, none that is an instruction's."""
+        sums = TransposedOperands().reduction(draft, stage)
+        if sums is None or sums.name in draft.parts or not vector_axis(sums):
             return None
         return sums if matching_intrinsic(draft, sums, hardware) is None else None
 
@@ -56,15 +60,14 @@ class PackedOperands(SketchRule):
         operand = find_far_operand(draft, sums, hardware)
         assert operand is not None
         readers = [reader.name for reader in list_readers(draft, sums) if operand in reader.reads()]
-        copied, copy = draft.cache_read(operand, "global", *readers)
-        drafts = []
-        for tiled in MultiLevelTiling().apply(copied, copied.stage(stage.name), hardware):
-            at = find_shared_loop(tiled, stage, copy)
-            if at is not None:
-                drafts.append(self.make_copy(tiled, copy, at, hardware))
-        return drafts or MultiLevelTiling().apply(draft, stage, hardware)
+        draft, copy = draft.cache_read(operand, "global", *readers)
+        return [
+            self.make_copy(tiled, copy, at, hardware)
+            for tiled in MultiLevelTiling().apply(draft, draft.stage(stage.name), hardware)
+            for at in list_column_loops(find_anchors(tiled, [copy]), stage)
+        ]
 
-    def make_copy(self, draft: Draft, copy: str, at: tuple[str, Loop], hardware: Hardware) -> Draft:
+    def make_copy(self, draft: Draft, copy: str, at: Anchor, hardware: Hardware) -> Draft:
         """Schedules a copy at a loop over tiles of columns: row by row, in vectors, the last of which may be masked."""
         draft = draft.compute_at(copy, *at)
         stage, lanes = draft.stage(copy), hardware.float_lanes
@@ -81,7 +84,7 @@ def find_far_operand(draft: Draft, sums: Stage, hardware: Hardware) -> str | Non
     Only sums are over its rows, and it is read in one place. Returns None without one.
     """
     last, reduced = sums.axes[-1].name, {axis.name for axis in sums.reduce_axes}
-    inlined = {reader.name for reader in list_readers(draft, sums)} - {sums.name}
+    readers = {reader.name for reader in list_readers(draft, sums)}
     loads = list(dict.fromkeys(node for node in walk(expand_body(sums, draft.state)) if node.op == "load"))
     for node in loads:
         tensor, *rows, column = node.args
@@ -90,9 +93,9 @@ def find_far_operand(draft: Draft, sums: Stage, hardware: Hardware) -> str | Non
             continue
         if (source is not None and source.constant) or sum(other.args[0] == tensor for other in loads) > 1:
             continue
-        between = {name for name in inlined if tensor in draft.stage(name).reads()}
-        if any({s.name for s in draft.state.consumers(name)} - inlined - {sums.name} for name in between):
-            continue  # a stage outside of the reduction's loops reads it, too
+        between = [name for name in readers - {sums.name} if tensor in draft.stage(name).reads()]
+        if are_read_outside(draft, between, readers):
+            continue
         *depth, columns = (int(lift(extent).value) for extent in (source or draft.state.stage(tensor)).shape)
         row, vector = columns * dtype_bytes(node.dtype), hardware.float_lanes * dtype_bytes(node.dtype)
         is_far = columns >= 2 * MAX_VECTORS * hardware.float_lanes
@@ -101,14 +104,3 @@ def find_far_operand(draft: Draft, sums: Stage, hardware: Hardware) -> str | Non
         if is_far and is_large and fits and count_rows(sums, node) >= SHARING_ROWS:
             return str(tensor)
     return None
-
-
-def find_shared_loop(draft: Draft, stage: Stage, copy: str) -> tuple[str, Loop] | None:
-    """Finds the loop over tiles of columns, if the tiles of rows are inside it: these share a copy; None otherwise."""
-    _, *within = next(anchors for name, anchors in draft.anchors.items() if reads(draft, name, copy))
-    return next((at for at in within if at[1].startswith(f"{stage.axes[-1].name}.")), None)
-
-
-def reads(draft: Draft, name: str, copy: str) -> bool:
-    """Tells whether a stage reads a copy, directly or through inlined stages."""
-    return any(read.name == copy for read in draft.producers(draft.stage(name)))

@@ -7,7 +7,7 @@ If all operands are contiguous along the reduction, tiles of dot products read t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -161,12 +161,8 @@ class TransposedOperands(SketchRule):
         """
         if any(operand.run == 0 for operand in copies.values()):
             return [None]
-        readers = (
-            name for name in draft.anchors if copies.keys() & {s.name for s in draft.producers(draft.stage(name))}
-        )
-        anchors = draft.anchors[next(readers)]
-        within = [at for at in anchors[1:] if at[1].startswith(f"{stage.axes[-1].name}.")]
-        return [None, *(within or anchors[:1])]
+        anchors = find_anchors(draft, copies)
+        return [None, *(list_column_loops(anchors, stage) or anchors[:1])]
 
     def make_copy(self, draft: Draft, copy: str, operand: _Operand, at: Anchor | None, hardware: Hardware) -> Draft:
         """Schedules a copy: a few neighbours of a row from each lane's row at a time, a cache line of each row in turn.
@@ -221,13 +217,30 @@ def list_across(draft: Draft, sums: Stage) -> list[_Operand]:
         if len(dims) > 1 or min(count_rows(sums, node) for node in nodes) < FEW_ROWS:
             return []
         inlined = [name for name in readers - {sums.name} if tensor in draft.stage(name).reads()]
-        if any({s.name for s in draft.state.consumers(name)} - readers for name in inlined):
-            return []  # a stage outside of the reduction's loops reads it, too
+        if are_read_outside(draft, inlined, readers):
+            return []
         packed = not inlined and all(packable(draft, sums, node) is not None for node in nodes)
         # Reads of two places may be far apart: no tile holds both.
         run = shortest_run(sums, nodes[0]) if len(reads) == 1 else 0
         operands.append(_Operand(tensor, dims.pop(), run, packed))
     return operands
+
+
+def find_anchors(draft: Draft, copies: Iterable[str]) -> tuple[Anchor, ...]:
+    """Finds the loops at which copies may be computed: those of the tiled stage that reads them."""
+    wanted = set(copies)
+    readers = (name for name in draft.anchors if wanted & {s.name for s in draft.producers(draft.stage(name))})
+    return draft.anchors[next(readers)]
+
+
+def list_column_loops(anchors: Sequence[Anchor], stage: Stage) -> list[Anchor]:
+    """Lists the loops over tiles of columns that have the tiles of rows inside, which share a copy made there."""
+    return [at for at in anchors[1:] if at[1].startswith(f"{stage.axes[-1].name}.")]
+
+
+def are_read_outside(draft: Draft, stages: Iterable[str], readers: Set[str]) -> bool:
+    """Tells whether a stage outside of a reduction's loops reads one of the stages that are inlined into it."""
+    return any({s.name for s in draft.state.consumers(name)} - readers for name in stages)
 
 
 def list_readers(draft: Draft, sums: Stage) -> list[Stage]:
