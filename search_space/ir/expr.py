@@ -274,6 +274,14 @@ def select(condition: Any, then: Any, otherwise: Any) -> Expr:
     return raw("select", first.dtype, test, first, second)
 
 
+def condition_of_term(value: Expr) -> Expr | None:
+    """Returns the condition of a choice between a term and zero; None for other values."""
+    if value.op != "select" or not value.args[2].is_const or value.args[2].value != 0:
+        return None
+    condition: Expr = value.args[0]
+    return condition
+
+
 def call(function: str, value: Any) -> Expr:
     """Applies a unary math function of `MATH`, element-wise."""
     if function not in MATH:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from search_space.ir.access import conjuncts
-from search_space.ir.expr import Expr, const, maximum, minimum, substitute, transform, var, variables
+from search_space.ir.expr import Expr, condition_of_term, const, maximum, minimum, substitute, transform, var, variables
 from search_space.ir.polynomial import canon, from_poly, poly, poly_add
 from search_space.ir.stmt import (
     Allocate,
@@ -65,11 +65,10 @@ def borders(program: LoopProgram) -> Mapping[str, Border]:
             stores.setdefault(stmt.buffer, []).append(stmt)
     by_buffer: dict[str, Border] = {}
     for name, (first, *others) in stores.items():
-        value = first.value
-        filled = value.op == "select" and value.args[2].is_const and value.args[2].value == 0
-        if others or first.reducer is not None or not filled:
+        condition = condition_of_term(first.value)
+        if others or first.reducer is not None or condition is None:
             continue
-        inside = tuple(c for c in conjuncts(value.args[0]) if c.op in ("lt", "le") and c.args[0].dtype == "int64")
+        inside = tuple(c for c in conjuncts(condition) if c.op in ("lt", "le") and c.args[0].dtype == "int64")
         if inside:
             by_buffer[name] = Border(first.indices, inside)
     return by_buffer

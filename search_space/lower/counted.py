@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from search_space.ir.expr import INT, Expr, const, maximum, minimum, var, variables, walk
+from search_space.ir.expr import INT, Expr, condition_of_term, const, maximum, minimum, var, variables, walk
 from search_space.ir.intervals import DTYPE_RANGES
 from search_space.ir.stmt import Buffer, For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
 
@@ -77,13 +77,8 @@ def _find_count(loop: For, constants: Mapping[str, Buffer]) -> Expr | None:
 
 def _count(store: Store, loop: str, constants: Mapping[str, Buffer]) -> Expr | None:
     """Returns the number of terms of a sum along a loop; None if it has no count read from a constant."""
-    value = store.value
-    if store.reducer != "sum":
-        return None
-    if value.op != "select" or not (value.args[2].is_const and value.args[2].value == 0):
-        return None
-    condition = value.args[0]
-    if condition.op != "lt" or condition.args[0] is not var(loop):
+    condition = condition_of_term(store.value)
+    if store.reducer != "sum" or condition is None or condition.op != "lt" or condition.args[0] is not var(loop):
         return None
     count: Expr = condition.args[1]
     read = [node for node in walk(count) if node.op == "load"]

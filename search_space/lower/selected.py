@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from search_space.ir.expr import Expr, const, logical_and, make, substitute, var, variables, walk
+from search_space.ir.expr import Expr, condition_of_term, const, logical_and, make, substitute, var, variables, walk
 from search_space.ir.polynomial import canon, from_poly, poly, poly_add
 from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, map_exprs, walk_stmt
 
@@ -91,12 +91,10 @@ class _Rewriter:
 
 def _solve(store: Store, name: str) -> Expr | None:
     """Solves the equality that selects a term of a store for a loop's variable; None if it is not linear in it."""
-    value = store.value
-    if store.reducer != "sum" or value.op != "select" or value.args[0].op != "eq":
+    condition = condition_of_term(store.value)
+    if store.reducer != "sum" or condition is None or condition.op != "eq":
         return None
-    if not value.args[2].is_const or value.args[2].value != 0:
-        return None
-    left, right = value.args[0].args
+    left, right = condition.args
     if left.dtype != "int64" or right.dtype != "int64":
         return None
     gap = poly_add(poly(left), poly(right), -1)

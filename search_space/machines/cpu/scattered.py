@@ -7,7 +7,7 @@ of its terms. `lower.selected` makes one iteration, or none, of the loop over th
 from __future__ import annotations
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import variables
+from search_space.ir.expr import condition_of_term, variables
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import ceildiv
@@ -50,13 +50,11 @@ class ScatteredSums(SketchRule):
 
 def find_selected_axis(stage: Stage) -> str | None:
     """Finds the axis of the output that an expression without such axes must equal for a term to be added; or None."""
-    body, axes = stage.body, [axis.name for axis in stage.axes]
-    if stage.reducer != "sum" or body.op != "select" or body.args[0].op != "eq":
+    condition, axes = condition_of_term(stage.body), [axis.name for axis in stage.axes]
+    if stage.reducer != "sum" or condition is None or condition.op != "eq":
         return None
-    if not body.args[2].is_const or body.args[2].value != 0:
-        return None
-    for index, other in (body.args[0].args, body.args[0].args[::-1]):
+    for index, other in (condition.args, condition.args[::-1]):
         alone = other.op == "var" and other.args[0] in axes and not variables(index) & set(axes)
-        if alone and other.args[0] not in variables(body.args[1]):
+        if alone and other.args[0] not in variables(stage.body.args[1]):
             return str(other.args[0])
     return None
