@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from autotune.compiler import schedules
+from measure.worker import GARBAGE
 from targets.threads import host_cores
 from tests.golden.compare import Golden
 from tests.stores import migrated_database, mlflow_database
@@ -22,6 +25,8 @@ os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; 
 os.environ["AUTOTUNE_CACHE"] = "none"  # tests of the cache have one of their own
 # nobody's own schedules: where a search begins must not depend on who runs the tests
 os.environ["XDG_DATA_HOME"] = str(Path(tempfile.gettempdir()) / "autotune-tests-have-no-data")
+
+FEWEST = schedules.FEWEST
 
 __all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]
 
@@ -49,12 +54,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Freezes the collected tests, so that the garbage collector does not go through them again and again."""
+    """Freezes the collected tests, so that the garbage collector does not go through them again and again.
+
+    It runs as seldom as in the processes that build kernels: it took 7 % of the tests' time.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE)
         gc.enable()
 
 
@@ -63,13 +72,32 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Each test process has a temporary folder of its own, and in it a lock of its own on building and timing.
 
     With the user's, processes of one test run, and whatever else measures on this machine, would wait for each other.
+    Inductor's headers are compiled once for all of them, which takes it 17 seconds.
     """
     folder = str(tmp_path_factory.mktemp("tmp"))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(_folder_of_run(tmp_path_factory) / "inductor"))
         patch.setenv("TMPDIR", folder)
         patch.setenv("XDG_RUNTIME_DIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def schedules_in_this_process() -> Iterator[None]:
+    """Tests choose schedules in their own process: another takes two seconds of a core to start.
+
+    Tests of those processes use `compile_workers`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedules, "FEWEST", sys.maxsize)
+        yield
+
+
+@pytest.fixture
+def compile_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets processes choose schedules where there are many, as users have it."""
+    monkeypatch.setattr(schedules, "FEWEST", FEWEST)
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +107,14 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     It is for modules that look at results. A test that compiles twice to compare, or that replaces a part of the
     compiler, would find the kernels of another test instead.
     """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # each process has a folder of its own in that of the run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTOTUNE_CACHE", str(folder / "kernel-cache"))
+        patch.setenv("AUTOTUNE_CACHE", str(_folder_of_run(tmp_path_factory) / "kernel-cache"))
         yield
+
+
+def _folder_of_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # each process has its own in that one
 
 
 @pytest.fixture

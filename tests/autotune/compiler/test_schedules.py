@@ -25,6 +25,8 @@ from search_space.workloads import Workload, softmax
 from targets import registry
 from tests.autotune.fakes import settings_with
 
+pytestmark = pytest.mark.usefixtures("compile_workers")
+
 SETTINGS = settings_with(threads=2, cache="network", seed=3)
 WORKLOADS = [Workload("matmul", {"m": 8 * n, "n": 16, "k": 8}) for n in range(1, FEWEST + 1)]
 
