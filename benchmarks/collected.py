@@ -168,6 +168,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the result files")
 
 
+def add_picture(parser: argparse.ArgumentParser, page: str) -> None:
+    """Adds the option of the picture that a table has on a page, `docs/PAGE`."""
+    parser.add_argument("--picture", type=Path, help=f"PNG to draw; default: docs/{page}, of the pages' own results")
+    parser.set_defaults(picture_of_page=results.DOCS / page)
+
+
+def find_picture(options: argparse.Namespace) -> Path | None:
+    """Returns the PNG to draw; None: the results are those of another processor, which a page's picture leaves out."""
+    picture: Path | None = options.picture
+    return options.picture_of_page if picture is None and options.results == results.FOLDER else picture
+
+
 def add_timing_options(
     parser: argparse.ArgumentParser,
     trials: int | None = None,

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.browser import BROWSERS, find_browser
-from benchmarks.pictures import DOCS, new_figure
+from benchmarks.pictures import new_figure
+from benchmarks.results import DOCS
 from costmodel.dataset import Dataset
 from costmodel.features.program import program_features
 

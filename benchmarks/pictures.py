@@ -22,7 +22,6 @@ from benchmarks.networks_table import ratio as network_ratio
 from benchmarks.search.statistics import group_by_kind
 from benchmarks.worst import SOURCES, list_lowest
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
 """Metric of a cost model → title of its panel."""
 Documents = Mapping[str, Mapping[str, Any] | None]
@@ -392,7 +391,7 @@ PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] 
 """File among the pages → function that draws it, and names of its results."""
 
 
-def draw(folder: Path = DOCS, results_folder: Path = results.FOLDER) -> list[Path]:
+def draw(folder: Path = results.DOCS, results_folder: Path = results.FOLDER) -> list[Path]:
     """Draws all that was measured; returns the files."""
     files = []
     for name, (picture, wanted) in PICTURES.items():

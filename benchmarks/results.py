@@ -13,6 +13,9 @@ import numpy as np
 from benchmarks.provenance import MEASURED_PATHS, is_whole, moment, read_commit
 from measure.host import describe_host
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+"""Pages, and the pictures on them."""
+
 FOLDER = Path(__file__).resolve().parent / "results"
 UNFINISHED_FOLDER = "unfinished"
 """Folder beside the results, of tables that lack rows."""

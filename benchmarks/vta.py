@@ -11,7 +11,6 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from autotune.report.roofline import RooflinePoint, draw
 from autotune.tuner.result import TuneResult
 from autotune.tuner.tuner import tune
 from benchmarks import results, tables
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_picture, collect, find_picture
 from benchmarks.vta_template.conv import SHIFT
 from benchmarks.vta_template.resnet18 import LAYERS, MeasuredLayer, program
 from search_space import workloads
@@ -32,7 +31,6 @@ from targets.vta.kernel import VtaKernel
 from targets.vta.timing import simulate
 
 NAME = TARGET = "vta"
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "vta_roofline.png"
 ROWS = {layer.name: layer for layer in LAYERS}
 
 
@@ -140,7 +138,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add_options(parser)
     parser.add_argument("--trials", type=int, default=128, help="candidates a layer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG to draw")
+    add_picture(parser, "vta_roofline.png")
     return parser.parse_args(arguments)
 
 
@@ -164,8 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     code = collect(options, NAME, settings, list(ROWS), measure, sentence, tables.vta)
     saved = results.load(NAME, options.results)
-    if code == 0 and saved is not None:
-        draw(points(saved), registry.get(TARGET).hardware, options.picture)
+    picture = find_picture(options)
+    if code == 0 and saved is not None and picture is not None:
+        draw(points(saved), registry.get(TARGET).hardware, picture)
     return code
 
 

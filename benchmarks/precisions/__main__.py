@@ -21,7 +21,7 @@ from autotune.graph.precision import FULL
 from autotune.modes import PRECISIONS
 from autotune.units import latency
 from benchmarks import results
-from benchmarks.collected import collect
+from benchmarks.collected import add_picture, collect, find_picture
 from benchmarks.precisions.compare import Plan, compare
 from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import precisions, title
@@ -44,7 +44,6 @@ ROWS = (
 """Half of them are in no configuration that this package ships."""
 
 NAME = "precisions"
-PICTURE = Path(__file__).resolve().parents[2] / "docs" / "precisions.png"
 
 
 def format_line(row: Mapping[str, Any]) -> str:
@@ -69,7 +68,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, P
     parser.add_argument(
         "--inductor", action="store_true", help="PyTorch's compiler is a peer, too (a minute a network)"
     )
-    parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG to draw")
+    add_picture(parser, "precisions.png")
     options = parser.parse_args(arguments)
     known = tuple(PRECISIONS)
     if unknown := [p for p in options.precisions if p not in known]:
@@ -108,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     code = collect(options, NAME, plan.to_json(), list(chosen), measure, format_line, precisions)
     saved = results.load(NAME, options.results)
-    if code == 0 and saved is not None and (picture := draw(saved["rows"], options.picture)):
+    picture = find_picture(options)
+    if code == 0 and saved is not None and picture is not None and draw(saved["rows"], picture):
         sys.stderr.write(f"{picture} is drawn\n")
     return code
 

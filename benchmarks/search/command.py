@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results, tables
-from benchmarks.collected import add_options, collect
+from benchmarks.collected import add_options, add_picture, collect, find_picture
 from benchmarks.search import summary
 from benchmarks.search.collect import PARTS
 from benchmarks.search.collect import collect as measured_table
@@ -24,7 +24,6 @@ from benchmarks.search.restrict import legal_rows
 from benchmarks.search.statistics import CAP
 from benchmarks.search.tasks import ELSEWHERE, TASKS, select
 
-PICTURE = Path(__file__).resolve().parents[2] / "docs" / "search_curves.png"
 NAME = "search"
 STRATEGIES, MODELS = "random,evolution,annealing", "lightgbm+,lightgbm,roofline,lightgbm-"
 Job = tuple[Path, Method, int, int, int]
@@ -98,8 +97,9 @@ def run(options: argparse.Namespace) -> int:
 
     code = collect(options, NAME, settings, list(tables_by_name), measure, summary.sentence, tables.search)
     saved = results.load(NAME, options.results)
-    if code == 0 and saved is not None:
-        draw(saved["rows"], options.picture)
+    picture = find_picture(options)
+    if code == 0 and saved is not None and picture is not None:
+        draw(saved["rows"], picture)
     return code
 
 
@@ -161,7 +161,7 @@ def _playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=32, help="candidates a round")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where tables lie")
-    parser.add_argument("--picture", type=Path, default=PICTURE, help="where the curves go")
+    add_picture(parser, "search_curves.png")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

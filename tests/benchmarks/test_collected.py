@@ -11,8 +11,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks import provenance, table
-from benchmarks.collected import OF_ANY_PROCESSOR, MixedTable, RowCollection, check, collect, describe_source
+from benchmarks import provenance, results, table
+from benchmarks.collected import (
+    OF_ANY_PROCESSOR,
+    MixedTable,
+    RowCollection,
+    add_options,
+    add_picture,
+    check,
+    collect,
+    describe_source,
+    find_picture,
+)
 from benchmarks.provenance import is_whole, read_commit
 from tests.benchmarks.waiting import waiting
 
@@ -249,3 +259,16 @@ def test_what_a_cpu_measures_leaves_the_code_of_gpus_out(tmp_path: Path) -> None
     assert read_commit(tmp_path) == newest and read_commit(tmp_path, provenance.EVERYWHERE) == f"{newest}+"
     git("commit", "-qam", "a GPU's")
     assert read_commit(tmp_path) == newest != read_commit(tmp_path, provenance.EVERYWHERE)
+
+
+def test_a_second_processor_leaves_pictures_of_pages_as_they_are(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    add_picture(parser, "roofline.png")
+
+    def find(*given: str) -> Path | None:
+        return find_picture(parser.parse_args(given))
+
+    assert find() == results.DOCS / "roofline.png"
+    assert find("--results", str(tmp_path)) is None
+    assert find("--results", str(tmp_path), "--picture", "own.png") == Path("own.png")
