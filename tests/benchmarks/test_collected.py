@@ -266,8 +266,8 @@ def test_a_second_processor_leaves_pictures_of_pages_as_they_are(tmp_path: Path)
     add_options(parser)
     add_picture(parser, "roofline.png")
 
-    def find(*given: str) -> Path | None:
-        return find_picture(parser.parse_args(given))
+    def find(*arguments: str) -> Path | None:
+        return find_picture(parser.parse_args(arguments))
 
     assert find() == results.DOCS / "roofline.png"
     assert find("--results", str(tmp_path)) is None
