@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; code 1 where a table is stale")
     options = parser.parse_args(arguments)
     stale = []
-    for page in options.files or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for page in options.files or [ROOT / "README.md", *sorted(results.DOCS.rglob("*.md"))]:
         before = page.read_text()
         after = regenerate(before)
         if after != before:

@@ -56,7 +56,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection() -> Generator[None, object, object]:
     """Freezes the collected tests, so that the garbage collector does not go through them again and again.
 
-    It runs as seldom as in the processes that build kernels: it took 7 % of the tests' time.
+    It runs as seldom as in the processes that build kernels.
     """
     gc.disable()
     try:
@@ -72,7 +72,7 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Each test process has a temporary folder of its own, and in it a lock of its own on building and timing.
 
     With the user's, processes of one test run, and whatever else measures on this machine, would wait for each other.
-    Inductor's headers are compiled once for all of them, which takes it 17 seconds.
+    Inductor compiles its headers once for all of them.
     """
     folder = str(tmp_path_factory.mktemp("tmp"))
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +85,7 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(scope="session", autouse=True)
 def schedules_in_this_process() -> Iterator[None]:
-    """Tests choose schedules in their own process: another takes two seconds of a core to start.
+    """Tests choose schedules in their own process, since their kernels are few and small.
 
     Tests of those processes use `compile_workers`.
     """
