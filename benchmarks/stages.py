@@ -61,7 +61,7 @@ STAGES = (
     Stage("half_products", ("benchmarks.half_products",), 2),
     Stage("pytorch", ("benchmarks.pytorch",), 55),
     Stage("training", ("benchmarks.pytorch.training",), 20),
-    Stage("tvm", ("benchmarks.tvm",), 125),
+    Stage("tvm", ("benchmarks.tvm",), 100),
     Stage("models", ("benchmarks.models",), 20),
     Stage("search", ("benchmarks.search",), 5),
     Stage("transfer", ("benchmarks.transfer",), 5),
