@@ -189,6 +189,11 @@ def speed_up(cases: Cases) -> float:
     return geometric_mean([ratio for ratio, _ in cases.ratios]) if cases.overall is None else cases.overall
 
 
+def _format_speed_up(cases: Cases) -> str:
+    """Formats the speed-up, with one decimal if it is one of seconds in total."""
+    return f"{speed_up(cases):.{2 if cases.overall is None else 1}f}x"
+
+
 def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
     """Returns the table, and a line with commits and days.
 
@@ -201,14 +206,20 @@ def readme(folder: Path = results.FOLDER, pages: str = "docs/") -> str:
     for line, shown, others in lines_from(results.load_all([line.table for line in LINES], folder)):
         document, cases = shown.document, shown.cases
         if cases.overall is None:
-            mean, ends = f"{speed_up(cases):.2f}x", [ratio_text(*end(cases.ratios)) for end in (min, max)]
+            ends = [ratio_text(*end(cases.ratios)) for end in (min, max)]
         else:
-            mean, ends = f"{cases.overall:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
-        elsewhere = ", ".join(f"{_name_generations(each.document)} {speed_up(each.cases):.2f}x" for each in others)
+            ends = [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
+        elsewhere = ", ".join(f"{_name_generations(each.document)} {_format_speed_up(each.cases)}" for each in others)
         held_out = f", {len(cases.held_out)} held out: {geometric_mean(cases.held_out):.2f}x" if cases.held_out else ""
         cells = [f"[{line.title}]({pages}{line.page})", line.peers, _describe_machine(document), line.trials]
         lines.append(
-            [*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}", elsewhere]
+            [
+                *cells,
+                f"**{_format_speed_up(cases)}**",
+                " to ".join(ends),
+                f"{len(cases.ratios)} {cases.noun}{held_out}",
+                elsewhere,
+            ]
         )
         commits |= dict.fromkeys(_find_commit(each.document) for each in (shown, *others))
     said = f"Commits {', '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."

@@ -40,7 +40,7 @@ REQUIREMENTS = (
 TRIALS = {"tvm": (64, 256), "tvm_long": (64, 256, 1000)}
 """Result file → numbers of trials after which both are compared."""
 SHORT, LONG = ROWS[::3], ROWS[::9]
-"""Rows of the two searches, five minutes and half an hour each."""
+"""Rows of the two searches, eight minutes and half an hour each."""
 PAUSE = 0.5
 """Seconds between turns: TVM's idle threads spin for .16 to .19 s (Zen 4), and the next to take its turn would pay."""
 ENVIRONMENT = Path("~/.cache/autotune-bench/tvm")
